@@ -1,0 +1,104 @@
+// What executes a program inside the runner. The runner knows a runtime through this interface only;
+// runtime/builtin and runtime/executorch implement it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hil {
+
+// Numbers of docs/protocol.md, "Responses".
+enum class Code : uint16_t {
+  kOk = 0,
+  kBadRequest = 1,
+  kBadVersion = 2,
+  kBadState = 3,
+  kProgramRejected = 4,
+  kUnsupportedOperator = 5,
+  kUnsupportedDelegate = 6,
+  kOutOfMemory = 7,
+  kKernelFailed = 8,
+  kBadDigest = 9,
+};
+
+// Why something did not work. One instance lives as long as the runtime; text is truncated to fit.
+struct Failure {
+  Code code = Code::kOk;
+  int32_t instruction = -1;
+  uint64_t asked = 0;  // bytes
+  uint64_t had = 0;    // bytes
+  char op[96] = {};
+  char message[768] = {};
+};
+
+template <typename T>
+struct Span {
+  T* data = nullptr;
+  size_t size = 0;
+};
+
+enum class Kind : uint8_t { kNone = 0, kTensor = 1, kInt = 2, kDouble = 3, kBool = 4 };
+
+constexpr size_t kMaxRank = 16;
+
+// A value as the host sees it. `data` may be written only if `writable`.
+struct ValueView {
+  Kind kind = Kind::kNone;
+  uint8_t dtype = 0;  // ExecuTorch's ScalarType
+  uint8_t rank = 0;
+  bool writable = false;
+  int32_t sizes[kMaxRank] = {};
+  uint8_t dim_order[kMaxRank] = {};
+  Span<uint8_t> data;
+};
+
+struct ProgramShape {
+  uint16_t inputs = 0;
+  uint16_t outputs = 0;
+  uint32_t values = 0;
+  uint32_t instructions = 0;
+  uint32_t planned = 0;  // bytes
+};
+
+class Runtime {
+ public:
+  // `planned` holds activations, `method` everything else the runtime needs for one program.
+  virtual void init(Span<uint8_t> planned, Span<uint8_t> method) = 0;
+
+  virtual const char* name() const = 0;
+  virtual const char* version() const = 0;
+  virtual size_t operator_count() const = 0;
+  virtual const char* operator_name(size_t i) const = 0;
+
+  // Verifies `program` (aligned to 16, stays in place until unload) and prepares its one method.
+  // false: failure() says why, and no program is loaded.
+  virtual bool load(Span<const uint8_t> program) = 0;
+  virtual void unload() = 0;
+  virtual bool loaded() const = 0;
+  virtual ProgramShape shape() const = 0;
+
+  // The planned arena of the loaded program: the first `shape().planned` bytes of the pool.
+  virtual Span<uint8_t> planned() = 0;
+  virtual bool value(uint32_t index, ValueView* out) = 0;
+  virtual bool input(uint32_t number, ValueView* out) = 0;
+  virtual bool output(uint32_t number, ValueView* out) = 0;
+
+  // Executes the instruction at the program counter. *done is set after the last one, and the
+  // counter is back at 0.
+  virtual bool step(bool* done) = 0;
+  virtual void rewind() = 0;
+  virtual uint32_t program_counter() const = 0;
+  // Name of the operator of an instruction, "" if it has none. For fault reports.
+  virtual const char* instruction_operator(uint32_t instruction) const = 0;
+
+  virtual size_t method_used() const = 0;
+  virtual const Failure& failure() const = 0;
+
+ protected:
+  ~Runtime() = default;
+};
+
+// The one runtime this runner was built with.
+Runtime& runtime();
+
+}  // namespace hil

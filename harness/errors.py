@@ -1,0 +1,124 @@
+"""One tree of errors with two branches: infra (nothing was learnt about the program) and verdict.
+
+Retries and bisection key on the branch, so a class sits under exactly one of them.
+"""
+
+from __future__ import annotations
+
+
+class HarnessError(Exception):
+    """What happened, where, and what to do next.
+
+    ``target`` and ``operator`` are empty where they do not apply; ``log`` is the tail of what the
+    target or the tool printed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        target: str = "",
+        operator: str = "",
+        hint: str = "",
+        log: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.target = target
+        self.operator = operator
+        self.hint = hint
+        self.log = log
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            part
+            for part in (
+                f"target {self.target}" if self.target else "",
+                f"operator {self.operator}" if self.operator else "",
+            )
+            if part
+        )
+        lines = [f"{type(self).__name__}: {self.message}" + (f" [{where}]" if where else "")]
+        if self.hint:
+            lines.append(f"  → {self.hint}")
+        return "\n".join(lines)
+
+
+class InfraError(HarnessError):
+    """Nothing was learnt about the program."""
+
+
+class ConfigError(InfraError):
+    """targets.yaml, an option or an argument is wrong."""
+
+
+class ToolchainError(InfraError):
+    """A compiler, simulator or other tool is missing or too old."""
+
+
+class BuildError(InfraError):
+    """The runner could not be built."""
+
+
+class LaunchError(InfraError):
+    """The target could not be started, or was ended from outside."""
+
+
+class FlashError(InfraError):
+    """The runner could not be put on the board."""
+
+
+class BoardBusy(InfraError):
+    """Somebody else holds the board."""
+
+
+class BoardWedged(InfraError):
+    """The board does not pass its canary."""
+
+
+class LinkError(InfraError):
+    """Bytes do not get through."""
+
+
+class ProtocolError(InfraError):
+    """Bytes get through and make no sense."""
+
+
+class IdentityError(InfraError):
+    """What answered is not the runner that was built for this target."""
+
+
+class VerdictError(HarnessError):
+    """Something is wrong with the program, its lowering, or the code that ran it."""
+
+
+class LintError(VerdictError):
+    """The program does not fit the target; it was not run."""
+
+
+class ProgramRejected(VerdictError):
+    """The bytes are not a valid program, or the runtime refused to run it."""
+
+
+class UnsupportedOperator(VerdictError):
+    """The runner lacks operators, or would need a delegate."""
+
+
+class OutOfTargetMemory(VerdictError):
+    """The program needs more memory than the target has."""
+
+
+class TargetFault(VerdictError):
+    """The core took a fault."""
+
+
+class TargetHang(VerdictError):
+    """The program does not end, on a target that passes its canary."""
+
+
+class Mismatch(VerdictError):
+    """Outputs are not what the references say."""
+
+
+class RedzoneViolation(VerdictError):
+    """Something wrote outside its tensor."""
