@@ -1,1 +1,322 @@
-"""Targets and boards: what `targets.yaml` and `board.yaml` say, parsed into checked, frozen values."""
+"""Targets and boards: what `targets.yaml` and `board.yaml` say, as checked, frozen values.
+
+Both files are strict: an unknown key, a missing board, a duplicate name is a ConfigError that
+names file and line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from harness.errors import ConfigError
+
+
+class Isa(str, Enum):
+    """CMSIS-NN's three paths, and so the three ahead-of-time layouts."""
+
+    MVE = "MVE"
+    DSP = "DSP"
+    SCALAR = "SCALAR"
+
+
+# Strongest class first: it is the default, the others are legal overrides.
+# Source: CortexMTargetConfig in executorch/backends/cortex_m/target_config.py.
+CPU_ISAS: Mapping[str, tuple[Isa, ...]] = {
+    "cortex-m0": (Isa.SCALAR,),
+    "cortex-m0plus": (Isa.SCALAR,),
+    "cortex-m3": (Isa.SCALAR,),
+    "cortex-m23": (Isa.SCALAR,),
+    "cortex-m4": (Isa.DSP, Isa.SCALAR),
+    "cortex-m7": (Isa.DSP, Isa.SCALAR),
+    "cortex-m33": (Isa.DSP, Isa.SCALAR),
+    "cortex-m35p": (Isa.DSP, Isa.SCALAR),
+    "cortex-m55": (Isa.MVE, Isa.DSP, Isa.SCALAR),
+    "cortex-m85": (Isa.MVE, Isa.DSP, Isa.SCALAR),
+    # The host can impersonate each class: the contract of a layout is plain C++.
+    "host": (Isa.SCALAR, Isa.DSP, Isa.MVE),
+}
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Bytes of the runner's three static pools."""
+
+    program: int
+    planned: int
+    method: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """One memory map: a folder with `board.yaml`, `board.ld` and `board.cpp`."""
+
+    name: str
+    directory: Path
+    pools: Pools
+
+
+@dataclass(frozen=True)
+class QemuLauncher:
+    machine: str
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FvpLauncher:
+    model: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class NativeLauncher:
+    """The runner built for the host, with sanitizers, as a child process."""
+
+
+Launcher = QemuLauncher | FvpLauncher | NativeLauncher
+
+
+@dataclass(frozen=True)
+class Target:
+    """An entry of `targets.yaml`."""
+
+    name: str
+    cpu: str
+    isa: Isa
+    board: Board
+    launcher: Launcher
+    fallback: str | None
+    origin: str  # "targets.yaml:12"
+
+    @property
+    def config(self) -> str:
+        """What the runner is built for, as its handshake says it: `cpu/isa/board`."""
+        return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
+
+
+_SIZE = re.compile(r"(\d+)([KMG]?)")
+
+
+def parse_size(text: object) -> int:
+    """Bytes from `65536`, `"64K"`, `"2M"` or `"1G"`."""
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None or isinstance(text, bool):
+        raise ValueError(f"{text!r} is not a size such as 65536, 64K or 2M")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _RawPools(_Strict):
+    program: Size
+    planned: Size
+    method: Size
+
+
+class _RawBoard(_Strict):
+    pools: _RawPools
+
+
+class _RawQemu(_Strict):
+    machine: str
+    args: list[str] = []
+
+
+class _RawFvp(_Strict):
+    model: str
+    parameters: dict[str, str | int] = {}
+
+
+class _RawLauncher(_Strict):
+    qemu: str | _RawQemu | None = None
+    fvp: str | _RawFvp | None = None
+
+
+class _RawTarget(_Strict):
+    cpu: str
+    board: str
+    launcher: str | _RawLauncher
+    isa: str | None = None
+    fallback: str | None = None
+
+
+class _RawFile(_Strict):
+    targets: dict[str, _RawTarget]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'm4-qemu'?`, or the known words where none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(n) for n in near)}?"
+    return f"known: {', '.join(names)}"
+
+
+def package_data(name: str) -> Path:
+    """`firmware` or `targets.yaml`: in the wheel beside this package's code, in a checkout above it."""
+    here = Path(__file__).resolve().parent
+    installed = here / ("_firmware" if name == "firmware" else name)
+    return installed if installed.exists() else here.parent / name
+
+
+def load_targets(extra: Path | None = None) -> dict[str, Target]:
+    """The default targets, and those of `extra` (a user's `targets.yaml`) which extends them."""
+    default = package_data("targets.yaml")
+    targets = _load_file(default)
+    if extra is not None and not (extra.exists() and extra.samefile(default)):
+        for name, target in _load_file(extra).items():
+            if name in targets:
+                raise ConfigError(
+                    f"{target.origin}: target {name!r} is already defined at {targets[name].origin}",
+                    hint="give it another name",
+                )
+            targets[name] = target
+    for target in targets.values():
+        if target.fallback is not None and target.fallback not in targets:
+            raise ConfigError(
+                f"{target.origin}: fallback {target.fallback!r} of {target.name!r} is not a target",
+                hint=did_you_mean(target.fallback, targets),
+            )
+    return targets
+
+
+def _load_file(path: Path) -> dict[str, Target]:
+    tree = _parse_yaml(path)
+    raw = _validate(_RawFile, tree, path)
+    lines = tree["targets"].lc
+    return {
+        name: _check_target(name, entry, path, f"{path.name}:{lines.key(name)[0] + 1}")
+        for name, entry in raw.targets.items()
+    }
+
+
+def _parse_yaml(path: Path) -> CommentedMap:
+    try:
+        tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text") from error
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f":{mark.line + 1}" if mark else ""
+        problem = str(error.problem).strip().splitlines()[0]
+        raise ConfigError(f"{path}{line}: {problem}", hint="correct the YAML") from error
+    except YAMLError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(tree, CommentedMap):
+        raise ConfigError(f"{path}:1: expected a mapping at the top")
+    return tree
+
+
+def _validate(model: type[Any], tree: CommentedMap, path: Path) -> Any:
+    try:
+        return model.model_validate(_plain(tree))
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = [str(part) for part in first["loc"]]
+        line = _line_of(tree, location)
+        if first["type"] == "extra_forbidden":
+            known = _fields_at(model, location[:-1])
+            message = f"unknown key {location[-1]!r}"
+            raise ConfigError(f"{path}:{line}: {message}", hint=did_you_mean(location[-1], known)) from None
+        where = ".".join(location)
+        raise ConfigError(f"{path}:{line}: {where}: {first['msg']}") from None
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    if isinstance(node, bool) or node is None:
+        return node
+    return int(node) if isinstance(node, int) else str(node) if isinstance(node, str) else node
+
+
+def _line_of(tree: Any, location: list[str]) -> int:
+    """The 1-based line of the deepest part of `location` that the file has."""
+    line = 1
+    for part in location:
+        if not (isinstance(tree, CommentedMap) and part in tree):
+            continue  # pydantic also names union members, which the file does not have
+        line = int(tree.lc.key(part)[0]) + 1
+        tree = tree[part]
+    return line
+
+
+def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
+    inner = {"targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools}
+    for part in reversed(location):
+        if part in inner:
+            return inner[part].model_fields
+    return model.model_fields
+
+
+def _check_target(name: str, raw: _RawTarget, path: Path, origin: str) -> Target:
+    if raw.cpu not in CPU_ISAS:
+        raise ConfigError(f"{origin}: {name}: unknown cpu {raw.cpu!r}", hint=did_you_mean(raw.cpu, CPU_ISAS))
+    return Target(
+        name=name,
+        cpu=raw.cpu,
+        isa=_check_isa(raw, f"{origin}: {name}"),
+        board=_load_board(raw.board, path.parent, f"{origin}: {name}"),
+        launcher=_check_launcher(raw.launcher, f"{origin}: {name}"),
+        fallback=raw.fallback,
+        origin=origin,
+    )
+
+
+def _check_isa(raw: _RawTarget, where: str) -> Isa:
+    legal = CPU_ISAS[raw.cpu]
+    if raw.isa is None:
+        return legal[0]
+    for isa in legal:
+        if isa.value.lower() == raw.isa.lower():
+            return isa
+    choices = ", ".join(i.value.lower() for i in legal)
+    raise ConfigError(f"{where}: isa {raw.isa!r} is not possible on {raw.cpu}", hint=f"possible: {choices}")
+
+
+def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
+    if isinstance(raw, str):
+        if raw == "native":
+            return NativeLauncher()
+        raise ConfigError(f"{where}: launcher {raw!r}", hint="one of: native, {qemu: MACHINE}, {fvp: MODEL}")
+    if (raw.qemu is None) == (raw.fvp is None):
+        raise ConfigError(f"{where}: launcher needs exactly one of qemu, fvp", hint="{qemu: mps2-an386}")
+    if raw.qemu is not None:
+        qemu = _RawQemu(machine=raw.qemu) if isinstance(raw.qemu, str) else raw.qemu
+        return QemuLauncher(qemu.machine, tuple(qemu.args))
+    assert raw.fvp is not None
+    fvp = _RawFvp(model=raw.fvp) if isinstance(raw.fvp, str) else raw.fvp
+    return FvpLauncher(fvp.model, tuple((key, str(value)) for key, value in fvp.parameters.items()))
+
+
+def _load_board(name: str, base: Path, where: str) -> Board:
+    shipped = package_data("firmware") / "boards"
+    directory = (base / name).resolve() if "/" in name else shipped / name
+    description = directory / "board.yaml"
+    if not description.is_file():
+        if "/" in name:
+            raise ConfigError(f"{where}: board {name!r}: no {description}")
+        known = [entry.name for entry in shipped.iterdir() if entry.is_dir()]
+        raise ConfigError(f"{where}: unknown board {name!r}", hint=did_you_mean(name, known))
+    raw = _validate(_RawBoard, _parse_yaml(description), description)
+    return Board(directory.name, directory, Pools(raw.pools.program, raw.pools.planned, raw.pools.method))

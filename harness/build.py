@@ -1,0 +1,156 @@
+"""The runner's ELF: built once per content of everything that goes into it.
+
+The key covers the firmware's sources, the board's folder, the schema, the compiler and the
+configuration; it is also the build id that the runner says in its handshake.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+import platformdirs
+
+from harness import toolchain
+from harness.errors import BuildError, ConfigError
+from harness.targets import Target, did_you_mean, package_data
+
+RUNTIMES = ("builtin",)
+BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
+LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
+
+
+@dataclass(frozen=True)
+class Elf:
+    """A runner on disk. `config` is `cpu/isa/board`, as its handshake says it."""
+
+    path: Path
+    build_id: str
+    config: str
+
+
+def cache_directory() -> Path:
+    """Where builds are kept: the user's cache directory, or `$HIL_CACHE_DIR`."""
+    override = os.environ.get("HIL_CACHE_DIR")
+    return Path(override) if override else platformdirs.user_cache_path("hil")
+
+
+def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None) -> Elf:
+    """The runner for `target`, from the cache or freshly built.
+
+    `options` are further CMake definitions, part of the key. Raises ToolchainError where a tool
+    is missing and BuildError, with the end of the log, where the build fails.
+    """
+    if runtime not in RUNTIMES:
+        raise ConfigError(f"unknown runtime {runtime!r}", hint=did_you_mean(runtime, RUNTIMES))
+    definitions = _definitions(target, runtime) | dict(options or {})
+    build_id = _key(target, runtime, definitions)
+    folder = cache_directory() / "runners" / build_id
+    elf = Elf(folder / "runner.elf", build_id, target.config)
+    if elf.path.exists():
+        return elf
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder.with_suffix(".lock"), timeout=LOCK_TIMEOUT):
+            if not elf.path.exists():
+                _build(folder, target, definitions | {"HIL_BUILD_ID": build_id})
+    except filelock.Timeout as error:
+        raise BuildError(f"another process has been building {folder.name} for {LOCK_TIMEOUT:.0f} s") from error
+    except OSError as error:
+        raise BuildError(f"cannot write the runner to {folder}: {error.strerror}", target=target.name) from error
+    return elf
+
+
+def _compiler(target: Target) -> toolchain.Tool:
+    return toolchain.find("g++" if target.cpu == "host" else "arm-none-eabi-g++")
+
+
+def _definitions(target: Target, runtime: str) -> dict[str, str]:
+    pools = target.board.pools
+    return {
+        "HIL_CPU": target.cpu,
+        "HIL_ISA": target.isa.value,
+        "HIL_RUNTIME": runtime,
+        "HIL_PROGRAM_POOL": str(pools.program),
+        "HIL_PLANNED_POOL": str(pools.planned),
+        "HIL_METHOD_POOL": str(pools.method),
+    }
+
+
+def _key(target: Target, runtime: str, definitions: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for name, value in sorted(definitions.items()):
+        digest.update(f"{name}={value}\n".encode())
+    compiler = _compiler(target)
+    digest.update(f"{compiler.path} {compiler.version} {toolchain.find('flatc').version}\n".encode())
+    schema = toolchain.schema_directory()
+    for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
+        digest.update(path.read_bytes())
+    for root, path in _sources(target):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _sources(target: Target) -> Iterator[tuple[Path, Path]]:
+    firmware = package_data("firmware")
+    boards = firmware / "boards"
+    for root in (firmware, target.board.directory):
+        for path in sorted(root.rglob("*")):
+            skip = root == firmware and boards in path.parents
+            if path.is_file() and not skip and path.suffix not in (".md", ".pyc"):
+                yield root, path
+
+
+def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None:
+    """Builds beside `folder` and renames, so that a killed build leaves nothing that looks finished."""
+    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+    log = work / "build.log"
+    try:
+        for command in _commands(work, target, definitions):
+            _run(command, log, target)
+        finished = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+        shutil.copy2(work / "build" / "runner.elf", finished / "runner.elf")
+        shutil.copy2(log, finished / "build.log")
+        shutil.rmtree(folder, ignore_errors=True)
+        finished.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _commands(work: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:
+    firmware = package_data("firmware")
+    cmake = str(toolchain.find("cmake").path)
+    toolchain.find("ninja")
+    configure = [cmake, "-S", str(firmware), "-B", str(work / "build"), "-G", "Ninja"]
+    if target.cpu != "host":
+        configure.append(f"-DCMAKE_TOOLCHAIN_FILE={firmware / 'cmake' / 'arm-none-eabi.cmake'}")
+    configure.append(f"-DHIL_BOARD_DIR={target.board.directory}")
+    configure.append(f"-DHIL_SCHEMA_DIR={toolchain.schema_directory()}")
+    configure += [f"-D{name}={value}" for name, value in definitions.items()]
+    yield configure
+    yield [cmake, "--build", str(work / "build")]
+
+
+def _run(command: list[str], log: Path, target: Target) -> None:
+    with log.open("ab") as out:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=BUILD_TIMEOUT, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name) from error
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+        raise BuildError(
+            f"the runner does not build for {target.config} (exit status {done.returncode})\n{tail}",
+            target=target.name,
+            log=tail,
+            hint="the first 'error:' or 'FAILED' line above is the cause",
+        )

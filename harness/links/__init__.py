@@ -1,0 +1,41 @@
+"""Byte channels to a live target, and the framing on top of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment on the monotonic clock."""
+
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.at - time.monotonic())
+
+    @property
+    def expired(self) -> bool:
+        return self.remaining == 0.0
+
+
+class LinkClosed(Exception):
+    """The other end is gone. What it means is the launcher's to say."""
+
+
+class Link(Protocol):
+    """A byte channel. One thread at a time."""
+
+    def write(self, data: bytes, deadline: Deadline) -> None:
+        """Sends all of `data`. Raises LinkClosed, or TimeoutError at the deadline."""
+
+    def read(self, deadline: Deadline) -> bytes:
+        """At least one byte, as soon as there is one. Raises LinkClosed, or TimeoutError at the deadline."""

@@ -1,0 +1,103 @@
+"""Frames on a byte channel: COBS between zero bytes, with a CRC-32. Specification: docs/protocol.md."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+VERSION = 1
+_HEADER = struct.Struct("<BBH")
+_CRC = struct.Struct("<I")
+# A longer run without a boundary is not a frame of ours: the runner's largest is a few KiB.
+MAX_ENCODED = 1 << 17
+
+
+@dataclass(frozen=True)
+class Frame:
+    """`seq` is 0 in events."""
+
+    type: int
+    seq: int
+    payload: bytes = b""
+    version: int = VERSION
+
+
+def cobs_encode(data: bytes) -> bytes:
+    """`data` without zero bytes: each code byte says how far the next zero was."""
+    out = bytearray()
+    for group in data.split(b"\0"):
+        while len(group) >= 254:
+            out.append(255)
+            out += group[:254]
+            group = group[254:]
+        out.append(len(group) + 1)
+        out += group
+    return bytes(out)
+
+
+def cobs_decode(data: bytes) -> bytes:
+    """The inverse. Raises ValueError on what no encoder makes."""
+    out = bytearray()
+    at = 0
+    while at < len(data):
+        code = data[at]
+        end = at + code
+        if code == 0 or end > len(data):
+            raise ValueError("not COBS")
+        out += data[at + 1 : end]
+        if code != 255 and end < len(data):
+            out.append(0)
+        at = end
+    return bytes(out)
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes on the wire, boundaries included."""
+    body = _HEADER.pack(frame.version, frame.type, frame.seq) + frame.payload
+    return b"\0" + cobs_encode(body + _CRC.pack(zlib.crc32(body))) + b"\0"
+
+
+def _decode_body(encoded: bytes) -> Frame | None:
+    try:
+        body = cobs_decode(encoded)
+    except ValueError:
+        return None
+    if len(body) < _HEADER.size + _CRC.size:
+        return None
+    body, crc = body[: -_CRC.size], body[-_CRC.size :]
+    if _CRC.unpack(crc)[0] != zlib.crc32(body):
+        return None
+    version, kind, seq = _HEADER.unpack_from(body)
+    return Frame(kind, seq, body[_HEADER.size :], version)
+
+
+class Decoder:
+    """Feeds on bytes, yields frames; whatever is no frame collects in `stray`."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self.stray = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        self._pending += data
+        *complete, rest = bytes(self._pending).split(b"\0")
+        self._pending = bytearray(rest)
+        for encoded in complete:
+            if not encoded:
+                continue
+            frame = _decode_body(encoded)
+            if frame is None:
+                self.stray += encoded
+            else:
+                yield frame
+        if len(self._pending) > MAX_ENCODED:
+            self.stray += self._pending
+            self._pending.clear()
+
+    def flush(self) -> bytes:
+        """Everything that was no frame so far, once; for the log."""
+        text = bytes(self.stray + self._pending)
+        self.stray.clear()
+        return text

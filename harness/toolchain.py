@@ -1,0 +1,76 @@
+"""The programs this harness calls: where they are, which version, and how to get them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import ToolchainError
+
+# Debian's package for each program.
+PACKAGES = {
+    "arm-none-eabi-g++": "gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib",
+    "arm-none-eabi-addr2line": "binutils-arm-none-eabi",
+    "arm-none-eabi-objdump": "binutils-arm-none-eabi",
+    "g++": "g++",
+    "qemu-system-arm": "qemu-system-arm",
+    "flatc": "flatbuffers-compiler libflatbuffers-dev",
+    "cmake": "cmake",
+    "ninja": "ninja-build",
+    "setpriv": "util-linux",
+}
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    path: Path
+    version: str
+
+
+def install_hint(name: str) -> str:
+    """The command that installs `name` on Debian or Ubuntu."""
+    package = PACKAGES.get(name)
+    return f"apt-get install {package}" if package else f"put {name} on PATH"
+
+
+@functools.cache
+def _version(path: str) -> str:
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"{path} does not answer --version: {error}") from error
+    match = re.search(r"\d+\.\d+(?:\.\d+)*", done.stdout)
+    return match[0] if match else "unknown"
+
+
+def find(name: str) -> Tool:
+    """The program on PATH, or a ToolchainError with the command that installs it."""
+    path = shutil.which(name)
+    if path is None:
+        raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
+    return Tool(name, Path(path), _version(path))
+
+
+def executorch_package() -> Path:
+    """The folder of the installed executorch, found without importing it (which costs seconds)."""
+    spec = importlib.util.find_spec("executorch")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        return Path(location)
+    raise ToolchainError("the Python package executorch is not installed", hint="pip install 'executorch[ethos-u]'")
+
+
+def schema_directory() -> Path:
+    """The folder with the `program.fbs` that the installed executorch writes its programs by."""
+    package = executorch_package()
+    for folder in (package / "schema", package / "exir" / "_serialize"):
+        if (folder / "program.fbs").is_file() and (folder / "scalar_type.fbs").is_file():
+            return folder
+    raise ToolchainError(f"no schema/program.fbs in {package}", hint="reinstall executorch")
