@@ -89,7 +89,7 @@ def _key(target: Target, runtime: str, definitions: Mapping[str, str]) -> str:
     for name, value in sorted(definitions.items()):
         digest.update(f"{name}={value}\n".encode())
     compiler = _compiler(target)
-    digest.update(f"{compiler.path} {compiler.version} {toolchain.find('flatc').version}\n".encode())
+    digest.update(f"{compiler.path} {compiler.version} {toolchain.flatbuffers().flatc.version}\n".encode())
     schema = toolchain.schema_directory()
     for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
         digest.update(path.read_bytes())
@@ -128,11 +128,14 @@ def _commands(work: Path, target: Target, definitions: Mapping[str, str]) -> Ite
     firmware = package_data("firmware")
     cmake = str(toolchain.find("cmake").path)
     toolchain.find("ninja")
+    flatbuffers = toolchain.flatbuffers()
     configure = [cmake, "-S", str(firmware), "-B", str(work / "build"), "-G", "Ninja"]
     if target.cpu != "host":
         configure.append(f"-DCMAKE_TOOLCHAIN_FILE={firmware / 'cmake' / 'arm-none-eabi.cmake'}")
     configure.append(f"-DHIL_BOARD_DIR={target.board.directory}")
     configure.append(f"-DHIL_SCHEMA_DIR={toolchain.schema_directory()}")
+    configure.append(f"-DHIL_FLATC={flatbuffers.flatc.path}")
+    configure.append(f"-DHIL_FLATBUFFERS_INCLUDE={flatbuffers.include}")
     configure += [f"-D{name}={value}" for name, value in definitions.items()]
     yield configure
     yield [cmake, "--build", str(work / "build")]

@@ -92,6 +92,10 @@ class VerdictError(HarnessError):
     """Something is wrong with the program, its lowering, or the code that ran it."""
 
 
+class LoweringError(VerdictError):
+    """The module could not be exported, quantised or lowered; the message names the stage and the node."""
+
+
 class LintError(VerdictError):
     """The program does not fit the target; it was not run."""
 

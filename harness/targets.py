@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from ruamel.yaml import YAML
@@ -130,6 +130,8 @@ class _RawPools(_Strict):
 
 class _RawBoard(_Strict):
     pools: _RawPools
+    clock_hz: int = 0
+    console: Literal["semihosting", "native"] = "semihosting"
 
 
 class _RawQemu(_Strict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -57,6 +58,38 @@ def find(name: str) -> Tool:
     if path is None:
         raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
     return Tool(name, Path(path), _version(path))
+
+
+@dataclass(frozen=True)
+class FlatBuffers:
+    """A compiler and the headers of its own version: its generated code compiles with no others."""
+
+    flatc: Tool
+    include: Path
+
+
+def flatbuffers() -> FlatBuffers:
+    """The first such pair on PATH.
+
+    More than one flatc is common: the executorch wheel puts one into the virtual environment, whose
+    version differs from the headers that Debian has.
+    """
+    found = [Path(folder) / "flatc" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    tools = [Tool("flatc", path, _version(str(path))) for path in found if os.access(path, os.X_OK)]
+    for tool in tools:
+        for prefix in (tool.path.parent.parent, Path("/usr"), Path("/usr/local")):
+            if _header_version(prefix / "include") == tool.version:
+                return FlatBuffers(tool, prefix / "include")
+    seen = ", ".join(f"{tool.path} {tool.version}" for tool in tools) or "no flatc on PATH"
+    raise ToolchainError(f"no flatc with headers of its own version ({seen})", hint=install_hint("flatc"))
+
+
+def _header_version(include: Path) -> str:
+    try:
+        text = (include / "flatbuffers" / "base.h").read_text()
+    except OSError:
+        return ""
+    return ".".join(re.findall(r"#define FLATBUFFERS_VERSION_(?:MAJOR|MINOR|REVISION) (\d+)", text))
 
 
 def executorch_package() -> Path:

@@ -26,6 +26,21 @@ class Deadline:
     def expired(self) -> bool:
         return self.remaining == 0.0
 
+    @property
+    def next_look(self) -> Deadline:
+        """The earliest moment at which `expired` can become true."""
+        return self
+
+
+class Budget(Protocol):
+    """How long something may take, in wall time or in the engine's CPU time."""
+
+    @property
+    def expired(self) -> bool: ...
+
+    @property
+    def next_look(self) -> Deadline: ...
+
 
 class LinkClosed(Exception):
     """The other end is gone. What it means is the launcher's to say."""

@@ -1,0 +1,39 @@
+# Everything installs itself: Debian packages where missing, then .venv from constraints.txt.
+# PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint install system clean
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+JOBS ?= 2
+FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name '*.cpp' \)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: install ## install what is missing, then run the sample tests on three targets
+	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets
+
+test: lint ## lint, the project's own tests, then tests/targets on four targets
+	$(BIN)/pytest -n $(JOBS) tests --ignore=tests/targets
+	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp,native tests/targets
+
+lint: install ## ruff, mypy, import-linter and clang-format; changes nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(FIRMWARE_SOURCES) -exec clang-format --dry-run -Werror {} +
+
+install: $(STAMP) ## Debian packages where missing, and .venv with the project (editable)
+
+system:
+	@ci/install.sh system
+
+$(STAMP): pyproject.toml constraints.txt | system
+	@ci/install.sh venv
+
+clean: ## remove .venv, caches and build products from this folder
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find harness tests ci -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,99 @@
+#!/bin/sh
+# Installs what is missing, and says so in one line when that is nothing.
+#   ci/install.sh system   compilers, QEMU and libraries, as Debian packages
+#   ci/install.sh venv     .venv with this project (editable) and the versions in constraints.txt
+# PYTHON names the interpreter; otherwise the first suitable one on PATH.
+set -eu
+cd "$(dirname "$0")/.."
+
+die() {
+    printf 'install: %s\n' "$*" >&2
+    exit 1
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+has_header() { printf '#include <%s>\n' "$2" | "$1" -x c++ -E - >/dev/null 2>&1; }
+
+find_python() {
+    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
+        if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+has_venv() { python=$(find_python) && "$python" -c 'import ensurepip, venv' 2>/dev/null; }
+
+missing_packages() {
+    has arm-none-eabi-g++ || echo gcc-arm-none-eabi
+    has_header arm-none-eabi-g++ stdio.h || echo libnewlib-arm-none-eabi
+    has_header arm-none-eabi-g++ vector || echo libstdc++-arm-none-eabi-newlib
+    has qemu-system-arm || echo qemu-system-arm
+    has flatc || echo flatbuffers-compiler
+    has_header g++ flatbuffers/flatbuffers.h || echo libflatbuffers-dev
+    has cmake || echo cmake
+    has ninja || echo ninja-build
+    has clang-format || echo clang-format
+    has g++ || echo g++
+    has unshare || echo util-linux
+    has_venv || echo python3-venv
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif has sudo; then
+        sudo "$@"
+    else
+        die "needs root or sudo for: $*"
+    fi
+}
+
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null; }
+
+install_system() {
+    # Unquoted below: one word per package.
+    packages=$(missing_packages | tr '\n' ' ')
+    if [ -z "$packages" ]; then
+        echo "Debian packages: nothing to install"
+        return
+    fi
+    has apt-get || die "missing, and there is no apt-get to install them: $packages"
+    echo "Debian packages to install: $packages"
+    apt_get update -qq
+    # shellcheck disable=SC2086
+    apt_get install -y -qq --no-install-recommends $packages
+    packages=$(missing_packages | tr '\n' ' ')
+    case $packages in
+        '') ;;
+        'python3-venv ') explain_python ;;
+        *) die "installed, but still not found: $packages" ;;
+    esac
+}
+
+explain_python() {
+    python=$(find_python) ||
+        die "no Python 3.10 to 3.13 among: ${PYTHON:-python3 on PATH}. Name one: make install PYTHON=python3.11"
+    die "$python cannot create virtual environments (no ensurepip). Install its venv package, or name another" \
+        "interpreter: make install PYTHON=python3.11"
+}
+
+install_venv() {
+    has_venv || explain_python
+    python=$(find_python)
+    echo "Installing into .venv with $("$python" --version); the first time takes some minutes"
+    .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
+    # One resolve under the constraints: torch must never be looked up without its exact version.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+        --editable '.[dev]'
+    touch .venv/.installed
+}
+
+case ${1-} in
+    system) install_system ;;
+    venv) install_venv ;;
+    *) die "usage: ci/install.sh system|venv" ;;
+esac

@@ -1,0 +1,15 @@
+// How much of the thread stack has been used since boot, by its fill pattern.
+#pragma once
+
+#include <cstdint>
+
+namespace hil {
+
+struct StackUse {
+  uint32_t used = 0;  // bytes
+  uint32_t size = 0;  // bytes, 0 where it is not measured
+};
+
+StackUse stack_use();
+
+}  // namespace hil

@@ -1,0 +1,23 @@
+#include <ctime>
+
+#include "platform/board.h"
+#include "platform/stack.h"
+#include "platform/ticks.h"
+
+namespace hil {
+
+void ticks_init() {}
+
+uint64_t ticks_now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+uint32_t ticks_hz() { return board_clock_hz(); }
+
+const char* ticks_source() { return "CLOCK_MONOTONIC"; }
+
+StackUse stack_use() { return {}; }
+
+}  // namespace hil

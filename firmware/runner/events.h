@@ -1,0 +1,20 @@
+// What the runner sends unasked. One-shot mode prints for a person instead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hil {
+
+enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kError = 2 };
+
+void use_plain_text();
+
+void send_ready();
+void send_progress(uint32_t instruction);
+void send_log(LogLevel level, const char* text);
+
+// Writes a frame to the console in one piece; ends the process if the host is gone.
+void send_encoded(const uint8_t* frame, size_t size);
+
+}  // namespace hil

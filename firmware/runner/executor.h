@@ -1,0 +1,33 @@
+// The loaded program and its execution, the same for serving and one-shot.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hil {
+
+constexpr uint32_t kToTheEnd = 0xFFFFFFFF;
+
+struct Execution {
+  uint64_t ticks = 0;  // inside the runtime only
+  bool done = false;
+};
+
+using BeforeInstruction = void (*)(uint32_t instruction);
+
+void init_runtime();
+
+// The program pool's first `size` bytes, at most its size. false: runtime().failure() says why.
+bool load_program(size_t size);
+void unload_program();
+size_t program_used();  // bytes, 0 if nothing is loaded
+
+// At most `count` instructions from where the program stands. false: runtime().failure() says why,
+// and the program is back at its start.
+bool execute(uint32_t count, BeforeInstruction before, Execution* execution);
+
+// For fault reports: -1 and "" outside an instruction.
+int32_t current_instruction();
+const char* current_operator();
+
+}  // namespace hil

@@ -1,0 +1,220 @@
+#include "runner/requests.h"
+
+#include <cstring>
+
+#include "platform/framing.h"
+#include "platform/isa.h"
+#include "platform/stack.h"
+#include "platform/ticks.h"
+#include "runner/events.h"
+#include "runner/executor.h"
+#include "runner/identity.h"
+#include "runner/pools.h"
+#include "runner/spaces.h"
+#include "runtime/runtime.h"
+
+namespace hil {
+
+namespace {
+
+constexpr size_t kStatusSize = 2;
+
+// What memory requests begin with.
+struct Address {
+  uint8_t space;
+  uint32_t index;
+  uint32_t offset;
+
+  explicit Address(Reader& request)
+      : space(request.u8()), index(request.u32()), offset(request.u32()) {}
+};
+
+void short_or_long(Reply& reply) { reply.fail(Code::kBadRequest, "payload of the wrong size"); }
+
+bool complete(const Reader& request, Reply& reply) {
+  if (!request.done()) short_or_long(reply);
+  return request.done();
+}
+
+bool need_program(Reply& reply) {
+  if (runtime().loaded()) return true;
+  reply.fail(Code::kBadState, "no program is loaded");
+  return false;
+}
+
+bool find_range(const Address& at, uint32_t length, Region* region, Reply& reply) {
+  return find_region(at.space, at.index, region, reply) &&
+         cut_region(region, at.offset, length, reply);
+}
+
+// A loaded program was verified where it lies, so changing it is the end of it.
+bool find_writable(const Address& at, uint32_t length, Region* region, Reply& reply) {
+  if (!find_range(at, length, region, reply)) return false;
+  if (!region->writable) {
+    reply.fail(Code::kBadRequest, "read only");
+    return false;
+  }
+  if (at.space == static_cast<uint8_t>(Space::kProgram)) unload_program();
+  return true;
+}
+
+void put_pool(Writer& body, size_t used, size_t size) {
+  body.u32(static_cast<uint32_t>(used));
+  body.u32(static_cast<uint32_t>(size));
+}
+
+void put_operators(Writer& body) {
+  const size_t count = runtime().operator_count();
+  body.u16(static_cast<uint16_t>(count));
+  for (size_t i = 0; i < count; ++i) body.str(runtime().operator_name(i));
+}
+
+void hello(Reader& request, Reply& reply) {
+  if (!complete(request, reply)) return;
+  Writer& body = reply.body();
+  body.str(build_id());
+  body.str(config());
+  body.u32(cpuid());
+  body.str(kIsaName);
+  body.str(runtime().name());
+  body.str(runtime().version());
+  body.u32(kMaxPayload);
+  body.u32(static_cast<uint32_t>(program_pool().size));
+  body.u32(static_cast<uint32_t>(planned_pool().size));
+  body.u32(static_cast<uint32_t>(method_pool().size));
+  body.str(ticks_source());
+  body.u32(ticks_hz());
+  put_operators(body);
+}
+
+void write(Reader& request, Reply& reply) {
+  const Address at(request);
+  const Span<const uint8_t> bytes = request.rest();
+  Region region;
+  if (!complete(request, reply)) return;
+  if (!find_writable(at, static_cast<uint32_t>(bytes.size), &region, reply)) return;
+  if (bytes.size > 0) std::memcpy(region.bytes.data, bytes.data, bytes.size);
+}
+
+void read(Reader& request, Reply& reply) {
+  const Address at(request);
+  const uint32_t length = request.u32();
+  Region region;
+  if (!complete(request, reply)) return;
+  if (length > kMaxPayload - kStatusSize) {
+    return reply.fail(Code::kBadRequest, "more than a payload holds", length,
+                      kMaxPayload - kStatusSize);
+  }
+  if (!find_range(at, length, &region, reply)) return;
+  reply.body().bytes(region.bytes.data, region.bytes.size);
+}
+
+void fill(Reader& request, Reply& reply) {
+  const Address at(request);
+  const uint32_t length = request.u32();
+  const uint8_t pattern = request.u8();
+  Region region;
+  if (!complete(request, reply) || !find_writable(at, length, &region, reply)) return;
+  if (region.bytes.size > 0) std::memset(region.bytes.data, pattern, region.bytes.size);
+}
+
+void digest(Reader& request, Reply& reply) {
+  const Address at(request);
+  const uint32_t length = request.u32();
+  Region region;
+  if (!complete(request, reply) || !find_range(at, length, &region, reply)) return;
+  reply.body().u32(crc32(region.bytes.data, region.bytes.size));
+}
+
+void put_shape(Writer& body, const ProgramShape& shape) {
+  body.u16(shape.inputs);
+  body.u16(shape.outputs);
+  body.u32(shape.values);
+  body.u32(shape.instructions);
+  body.u32(shape.planned);
+}
+
+void load(Reader& request, Reply& reply) {
+  const uint32_t size = request.u32();
+  const uint32_t crc = request.u32();
+  if (!complete(request, reply)) return;
+  unload_program();
+  const Span<uint8_t> pool = program_pool();
+  if (size > pool.size) return reply.fail(Code::kOutOfMemory, "program pool", size, pool.size);
+  if (crc32(pool.data, size) != crc) {
+    return reply.fail(Code::kBadDigest, "the program's CRC is not the one announced");
+  }
+  if (!load_program(size)) return reply.fail(runtime().failure());
+  put_shape(reply.body(), runtime().shape());
+}
+
+void describe(Reader& request, Reply& reply) {
+  const uint8_t space = request.u8();
+  const uint32_t index = request.u32();
+  ValueView view;
+  if (!complete(request, reply) || !find_value(space, index, &view, reply)) return;
+  Writer& body = reply.body();
+  body.u8(static_cast<uint8_t>(view.kind));
+  body.u8(view.dtype);
+  body.u8(view.rank);
+  body.u32(static_cast<uint32_t>(view.data.size));
+  for (size_t i = 0; i < view.rank && i < kMaxRank; ++i) body.i32(view.sizes[i]);
+  for (size_t i = 0; i < view.rank && i < kMaxRank; ++i) body.u8(view.dim_order[i]);
+}
+
+void execute_all(Reader& request, Reply& reply) {
+  if (!complete(request, reply) || !need_program(reply)) return;
+  runtime().rewind();
+  Execution execution;
+  if (!execute(kToTheEnd, send_progress, &execution)) return reply.fail(runtime().failure());
+  reply.body().u64(execution.ticks);
+}
+
+void step(Reader& request, Reply& reply) {
+  const uint32_t count = request.u32();
+  if (!complete(request, reply) || !need_program(reply)) return;
+  Execution execution;
+  if (!execute(count, send_progress, &execution)) return reply.fail(runtime().failure());
+  reply.body().u32(runtime().program_counter());
+  reply.body().u8(execution.done ? 1 : 0);
+  reply.body().u64(execution.ticks);
+}
+
+void stats(Reader& request, Reply& reply) {
+  if (!complete(request, reply)) return;
+  const bool loaded = runtime().loaded();
+  const StackUse stack = stack_use();
+  put_pool(reply.body(), program_used(), program_pool().size);
+  put_pool(reply.body(), loaded ? runtime().shape().planned : 0, planned_pool().size);
+  put_pool(reply.body(), loaded ? runtime().method_used() : 0, method_pool().size);
+  put_pool(reply.body(), stack.used, stack.size);
+}
+
+void reset(Reader& request, Reply& reply) {
+  if (complete(request, reply)) unload_program();
+}
+
+struct Entry {
+  uint8_t type;
+  void (*handle)(Reader& request, Reply& reply);
+};
+
+constexpr Entry kTable[] = {
+    {0x01, hello},  {0x02, write}, {0x03, read},     {0x04, fill},
+    {0x05, digest}, {0x06, load},  {0x07, describe}, {0x08, execute_all},
+    {0x09, step},   {0x0A, stats}, {0x0B, reset},
+};
+
+}  // namespace
+
+void handle_request(uint8_t type, Reader request, Reply& reply) {
+  for (const Entry& entry : kTable) {
+    if (entry.type != type) continue;
+    entry.handle(request, reply);
+    if (!reply.body().ok()) reply.fail(Code::kOutOfMemory, "the answer exceeds max_payload");
+    return;
+  }
+  reply.fail(Code::kBadRequest, "unknown request");
+}
+
+}  // namespace hil

@@ -1,0 +1,26 @@
+// Activations by table: the AOT compiler has evaluated the function at all 256 inputs.
+#include "runtime/builtin/kernels/kernels.h"
+
+namespace hil::builtin {
+
+// cortex_m::quantized_activation.out(Tensor input, Tensor lut, *, Tensor(a!) out)
+void quantized_activation(KernelContext& ctx) {
+  constexpr uint32_t kTableSize = 256;
+  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
+  const Tensor& lut = ctx.tensor(1, "lut", DType::kInt8);
+  const Tensor& out = ctx.out(2, DType::kInt8);
+  if (!ctx.ok()) return;
+  if (!ctx.require(lut.numel == kTableSize, "lut is ", lut, ", 256 items needed") ||
+      !ctx.require(input.numel == out.numel, "input is ", input, ", out is ", out,
+                   ": the number of items differs") ||
+      !ctx.require_disjoint(out, lut, "lut") || !ctx.require_disjoint(out, input, "input")) {
+    return;
+  }
+  // Input -128 is the first entry.
+  const int8_t* table = lut.as<int8_t>() - INT8_MIN;
+  const int8_t* from = input.as<int8_t>();
+  int8_t* to = out.as<int8_t>();
+  for (uint32_t i = 0; i < input.numel; ++i) to[i] = table[from[i]];
+}
+
+}  // namespace hil::builtin

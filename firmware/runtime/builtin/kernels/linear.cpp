@@ -1,0 +1,159 @@
+// Fully connected layers: the arithmetic of CMSIS-NN's arm_fully_connected_s8.
+#include "runtime/builtin/kernels/dot.h"
+#include "runtime/builtin/kernels/kernels.h"
+
+namespace hil::builtin {
+namespace {
+
+struct Linear {
+  const Tensor& input;
+  const Tensor& weights;
+  const Tensor* bias;
+  const Tensor* kernel_sum;
+  const Tensor& out;
+  int32_t input_offset;
+  int32_t filter_offset;
+  int32_t output_offset;
+  int32_t multiplier;
+  int32_t shift;
+  int32_t activation_min;
+  int32_t activation_max;
+
+  uint32_t in_features() const { return input.size(-1); }
+  uint32_t out_features() const { return weights.size(0); }
+};
+
+bool check_per_feature(KernelContext& ctx, const Linear& linear, const Tensor& tensor,
+                       const char* name) {
+  return ctx.require(tensor.numel == linear.out_features(), name, " is ", tensor,
+                     ", one item for each of the ", linear.out_features(),
+                     " output features needed");
+}
+
+// The contract between the AOT compiler and CMSIS-NN, which no field of the .pte tells: in the MVE
+// layout bias and input offset are folded into kernel_sum; in the other one they come apart.
+// CMSIS-NN's DSP and scalar code does not look at kernel_sum, so given the MVE layout it drops the
+// bias without a word, and so do these: the harness's lint is there to catch it.
+#if defined(HIL_ISA_MVE)
+
+bool check_layout(KernelContext& ctx, const Linear& linear) {
+  if (linear.kernel_sum == nullptr) {
+    ctx.fail(
+        "no kernel_sum: this is an MVE runner, and the program was lowered for a DSP or SCALAR "
+        "target; lower it for this one");
+    return false;
+  }
+  return check_per_feature(ctx, linear, *linear.kernel_sum, "kernel_sum");
+}
+
+int32_t accumulate(const Linear& linear, const int8_t* input, const int8_t* weights,
+                   uint32_t feature) {
+  const uint32_t count = linear.in_features();
+  const int32_t sum = dot(input, weights, count, linear.kernel_sum->as<int32_t>()[feature]);
+  if (linear.filter_offset == 0) return sum;
+  return wrapping_add(sum, wrapping_multiply(sum_of(input, count), linear.filter_offset));
+}
+
+#else
+
+bool check_layout(KernelContext& ctx, const Linear& linear) {
+  return linear.bias == nullptr || check_per_feature(ctx, linear, *linear.bias, "bias");
+}
+
+int32_t accumulate(const Linear& linear, const int8_t* input, const int8_t* weights,
+                   uint32_t feature) {
+  const int32_t bias = linear.bias == nullptr ? 0 : linear.bias->as<int32_t>()[feature];
+  return dot_with_offsets(input, linear.input_offset, weights, linear.filter_offset,
+                          linear.in_features(), bias);
+}
+
+#endif
+
+bool check_shapes(KernelContext& ctx, const Linear& linear) {
+  const Tensor& input = linear.input;
+  const Tensor& weights = linear.weights;
+  const Tensor& out = linear.out;
+  return ctx.require(input.rank >= 1 && weights.rank == 2 && out.rank == input.rank, "input is ",
+                     input, ", weights are ", weights, ", out is ", out,
+                     ": [..., in], [out, in] and [..., out] needed") &&
+         ctx.require(weights.size(1) == input.size(-1), "input is ", input, ", weights are ",
+                     weights, ": the last dimensions differ") &&
+         ctx.require(out.size(-1) == weights.size(0), "out is ", out, ", weights are ", weights,
+                     ": the number of output features differs") &&
+         ctx.require(is_row_major(input) && is_row_major(weights) && is_row_major(out),
+                     "input, weights or out is not contiguous: features must be the innermost "
+                     "dimension in memory");
+}
+
+bool check_batches(KernelContext& ctx, const Linear& linear) {
+  for (int axis = 0; axis + 1 < linear.input.rank; ++axis) {
+    if (!ctx.require(linear.input.size(axis) == linear.out.size(axis), "input is ", linear.input,
+                     ", out is ", linear.out, ": dimension ", axis, " differs")) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool check(KernelContext& ctx, const Linear& linear) {
+  return check_shapes(ctx, linear) && check_batches(ctx, linear) && check_layout(ctx, linear) &&
+         ctx.require(linear.activation_min <= linear.activation_max, "activation_min ",
+                     linear.activation_min, " is above activation_max ", linear.activation_max) &&
+         ctx.require_disjoint(linear.out, linear.input, "input");
+}
+
+int8_t finish(const Linear& linear, int32_t sum) {
+  const int32_t scaled = requantize(sum, linear.multiplier, linear.shift);
+  const int32_t shifted = wrapping_add(scaled, linear.output_offset);
+  return static_cast<int8_t>(clamp(shifted, linear.activation_min, linear.activation_max));
+}
+
+void compute(const Linear& linear) {
+  const int8_t* input = linear.input.as<int8_t>();
+  int8_t* out = linear.out.as<int8_t>();
+  int8_t* const end = out + linear.out.numel;
+  for (; out != end; input += linear.in_features()) {
+    const int8_t* weights = linear.weights.as<int8_t>();
+    for (uint32_t feature = 0; feature < linear.out_features(); ++feature) {
+      *out++ = finish(linear, accumulate(linear, input, weights, feature));
+      weights += linear.in_features();
+    }
+  }
+}
+
+// Quantisation is per tensor: CMSIS-NN takes the first item, and there must be no other.
+int32_t only_item(KernelContext& ctx, const IntList& list, const char* name, int32_t low,
+                  int32_t high) {
+  if (!ctx.require(list.size() == 1, name, " has ", list.size(), " items, one needed")) return low;
+  const int64_t item = list[0];
+  const bool inside = ctx.require(item >= low && item <= high, name, " is ", item,
+                                  ", the operator takes ", low, " to ", high);
+  return inside ? static_cast<int32_t>(item) : low;
+}
+
+}  // namespace
+
+// cortex_m::quantized_linear.out(Tensor input, Tensor weights, Tensor? bias, Tensor? kernel_sum,
+//     int input_offset, int filter_offset, int output_offset, int[] requantize_multipliers,
+//     int[] requantize_shifts, int activation_max, int activation_min, *, Tensor(a!) out)
+void quantized_linear(KernelContext& ctx) {
+  const IntList multipliers = ctx.int_list(7, "requantize_multipliers");
+  const IntList shifts = ctx.int_list(8, "requantize_shifts");
+  const Linear linear = {
+      ctx.tensor(0, "input", DType::kInt8),
+      ctx.tensor(1, "weights", DType::kInt8),
+      ctx.optional_tensor(2, "bias", DType::kInt32),
+      ctx.optional_tensor(3, "kernel_sum", DType::kInt32),
+      ctx.out(11, DType::kInt8),
+      ctx.integer(4, "input_offset", -128, 128),
+      ctx.integer(5, "filter_offset", -128, 128),
+      ctx.integer(6, "output_offset", -128, 127),
+      only_item(ctx, multipliers, "requantize_multipliers", INT32_MIN, INT32_MAX),
+      only_item(ctx, shifts, "requantize_shifts", -kMaxRightShift, kMaxLeftShift),
+      ctx.integer(10, "activation_min", INT8_MIN, INT8_MAX),
+      ctx.integer(9, "activation_max", INT8_MIN, INT8_MAX),
+  };
+  if (ctx.ok() && check(ctx, linear)) compute(linear);
+}
+
+}  // namespace hil::builtin

@@ -1,0 +1,107 @@
+// Operators that misbehave, so that the harness can be tested against what it is there to catch.
+#include "runtime/builtin/kernels/kernels.h"
+
+#if !defined(__arm__)
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#endif
+
+namespace hil::builtin {
+namespace {
+
+// Out of the optimiser's sight.
+volatile uint32_t sink;
+
+#if defined(__arm__)
+
+void read_unmapped() {
+  // In the vendor's part of the system region, where no board has anything (an nRF51 has at its
+  // end).
+  sink = *reinterpret_cast<volatile uint32_t*>(uintptr_t{0xE8000000u});
+}
+
+void undefined_instruction() { __asm volatile("udf #0"); }
+
+// Not even cores that forgive an unaligned LDR forgive an unaligned LDM.
+void unaligned_access() {
+  alignas(8) static uint8_t bytes[16];
+  const uint8_t* address = bytes + 1;
+  uint32_t first;
+  uint32_t second;
+  __asm volatile("ldmia %[address]!, {%[first], %[second]}"
+                 : [address] "+l"(address), [first] "=&l"(first), [second] "=&l"(second)
+                 :
+                 : "memory");
+  sink = first + second;
+}
+
+void wait_for_interrupt() { __asm volatile("wfi"); }
+
+// Semihosting's SYS_EXIT_EXTENDED with ADP_Stopped_ApplicationExit.
+[[noreturn]] void leave(int32_t status) {
+  const uint32_t block[2] = {0x20026, static_cast<uint32_t>(status)};
+  register uint32_t operation __asm("r0") = 0x20;
+  register const uint32_t* argument __asm("r1") = block;
+  __asm volatile("bkpt 0xAB" : "+r"(operation) : "r"(argument) : "memory");
+  for (;;) {
+  }
+}
+
+#else
+
+void read_unmapped() { std::raise(SIGSEGV); }
+void undefined_instruction() { std::raise(SIGILL); }
+void unaligned_access() { std::raise(SIGBUS); }
+void wait_for_interrupt() { pause(); }
+[[noreturn]] void leave(int32_t status) { _exit(status); }
+
+#endif
+
+// Compilers refuse a recursion without an end; this one has it far below any stack.
+uint32_t recurse(uint32_t levels) {
+  volatile uint32_t frame[16] = {levels};
+  return levels == 0 ? 0 : recurse(levels - 1) + frame[levels % 16];
+}
+
+void overflow_stack() { sink = recurse(UINT32_MAX); }
+
+void (*const kFaults[])() = {
+    read_unmapped,
+    undefined_instruction,
+    overflow_stack,
+    unaligned_access,
+};
+constexpr int32_t kFaultCount = sizeof(kFaults) / sizeof(kFaults[0]);
+
+}  // namespace
+
+// hil_test::fault.out(Tensor x, int kind, *, Tensor(a!) out): `kind` indexes kFaults
+void test_fault(KernelContext& ctx) {
+  const int32_t kind = ctx.integer(1, "kind", 0, kFaultCount - 1);
+  if (!ctx.ok()) return;
+  kFaults[kind]();
+  ctx.fail("fault ", kind, " did not stop this target");
+}
+
+// hil_test::hang.out(Tensor x, int kind, *, Tensor(a!) out): 0 busy, 1 asleep
+void test_hang(KernelContext& ctx) {
+  const int32_t kind = ctx.integer(1, "kind", 0, 1);
+  if (!ctx.ok()) return;
+  for (;;) {
+    if (kind == 0) {
+      sink = sink + 1;
+    } else {
+      wait_for_interrupt();
+    }
+  }
+}
+
+// hil_test::exit.out(Tensor x, int status, *, Tensor(a!) out): out of the runner's control
+void test_exit(KernelContext& ctx) {
+  const int32_t status = ctx.integer(1, "status", 0, UINT8_MAX);
+  if (ctx.ok()) leave(status);
+}
+
+}  // namespace hil::builtin

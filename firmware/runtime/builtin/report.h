@@ -1,0 +1,27 @@
+// Filling in a Failure.
+#pragma once
+
+#include "runtime/builtin/text.h"
+#include "runtime/runtime.h"
+
+namespace hil::builtin {
+
+void clear(Failure* failure);
+
+// Returns false, so that a check can end with `return report(...)`.
+template <typename... Parts>
+bool report(Failure* failure, Code code, const Parts&... parts) {
+  clear(failure);
+  failure->code = code;
+  Text(failure->message).add(parts...);
+  return false;
+}
+
+template <typename... Parts>
+bool reject(Failure* failure, const Parts&... parts) {
+  return report(failure, Code::kProgramRejected, parts...);
+}
+
+bool out_of_memory(Failure* failure, const char* pool, uint64_t asked, uint64_t had);
+
+}  // namespace hil::builtin

@@ -1,0 +1,50 @@
+"""A tiny program per ISA class with its right answer: what tells a bad program from a bad board. Without torch.
+
+Made by `harness/lowering/canary.py`: a quantised linear layer whose bias dominates.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+import numpy as np
+
+from harness.program import HostTensor
+from harness.targets import Isa
+
+INPUTS: Final = 16
+OUTPUTS: Final = 8
+DATA: Final = "canary.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A `.pte`, its inputs, and the outputs every sound runtime gives, bit for bit."""
+
+    program: bytes
+    inputs: tuple[HostTensor, ...]
+    expected: tuple[HostTensor, ...]
+
+
+def file_name(isa: Isa) -> str:
+    return f"{isa.value.lower()}.pte"
+
+
+@functools.cache
+def canary(isa: Isa) -> Canary:
+    """The canary of an ISA class: float32[1, 16] in, float32[1, 8] out."""
+    folder = files(__package__)
+    data = json.loads((folder / DATA).read_text())[isa.value]
+    return Canary(
+        program=(folder / file_name(isa)).read_bytes(),
+        inputs=(_tensor(data["inputs"]),),
+        expected=(_tensor(data["expected"]),),
+    )
+
+
+def _tensor(values: list[float]) -> HostTensor:
+    return HostTensor.from_array(np.array([values], dtype=np.float32))

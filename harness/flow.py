@@ -1,0 +1,252 @@
+"""The way of a test: lower → lint → run → compare. Nothing else owns this sequence."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness import launchers
+from harness.build import Elf, build_runner
+from harness.canary import canary
+from harness.compare import Comparison, Tolerance, compare
+from harness.errors import HarnessError, LaunchError, TargetHang, ToolchainError
+from harness.lint import lint, lint_inputs, raise_findings
+from harness.program import HostTensor, Program, References, ScratchNeed
+from harness.resolve import Resolved
+from harness.results import Ran, RunResult
+from harness.session import NoAnswer, Session, Space
+from harness.targets import Isa, Target
+
+POISON, COUNTER_POISON = 0xA5, 0x5A
+EXECUTE = 60.0  # seconds of the engine's CPU time for one program, times the multiplier
+
+
+class Dut:
+    """A device under test: boots when first used, stays up between programs, boots anew when broken."""
+
+    def __init__(self, resolved: Resolved, elf: Elf, *, multiplier: float = 1.0) -> None:
+        self.resolved = resolved
+        self.elf = elf
+        self.seconds = EXECUTE * multiplier
+        self._session: Session | None = None
+        self._directory: Path | None = None
+
+    @property
+    def target(self) -> Target:
+        return self.resolved.target
+
+    def session(self) -> Session:
+        """The live session. Raises infra errors, with the name that the user asked for."""
+        if self._session is not None and self._session.broken:
+            self.close()
+        if self._session is None:
+            self._session = self._boot()
+        return self._session
+
+    def ran(self) -> Ran:
+        identity = self.session().identity
+        engine = launchers.engine(self.target)
+        return Ran(self.resolved.name, self.target.name, engine, identity.runtime, identity.runtime_version)
+
+    def close(self) -> None:
+        """Ends the simulator. The next use boots anew."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def __enter__(self) -> Dut:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _boot(self) -> Session:
+        try:
+            self._directory = Path(tempfile.mkdtemp(prefix="hil-"))
+            process = launchers.start(self.target, self.elf, self._directory)
+        except OSError as error:
+            raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
+        try:
+            return Session(self.target, self.elf, process)
+        except NoAnswer:
+            log = process.log.decode(errors="replace")
+            process.close()
+            raise LaunchError(
+                "the runner does not answer its handshake",
+                target=self.target.name,
+                log=log,
+                hint=f"hil doctor; hil selftest --target {self.target.name}",
+            ) from None
+        except BaseException:
+            process.close()
+            raise
+
+
+def open_dut(resolved: Resolved, *, multiplier: float = 1.0, options: Mapping[str, str] | None = None) -> Dut:
+    """A Dut with its runner built."""
+    return Dut(resolved, build_runner(resolved.target, resolved.runtime, options), multiplier=multiplier)
+
+
+def lower(module: Any, inputs: tuple[Any, ...], *, isa: Isa, **options: Any) -> Program:
+    """`lowering.lower`; torch is imported here and not before."""
+    from harness import lowering
+
+    return lowering.lower(module, inputs, isa=isa, **options)
+
+
+def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
+    """Scratch sizes by the wheel's CMSIS-NN; none where the program is for no wheel on this machine."""
+    from harness.lowering.scratch import required_scratch
+
+    with contextlib.suppress(ToolchainError):
+        return required_scratch(program.file, isa)
+    return ()
+
+
+def check_fit(program: Program, target: Target, operators: Sequence[str] | None) -> None:
+    """Raises LintError, UnsupportedOperator or OutOfTargetMemory where the program does not fit."""
+    findings = lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa))
+    raise_findings(findings, target.name)
+
+
+def run(dut: Dut, program: Program, inputs: tuple[HostTensor, ...] | None = None, *, linted: bool = True) -> RunResult:
+    """One program, once (twice where an output looks unwritten).
+
+    `inputs` default to the program's own. `linted=False` skips the rules of fit, never those of the inputs.
+    Raises infra or verdict errors; a program that does not end is TargetHang only if the target
+    passes its canary afterwards.
+    """
+    given = program.inputs if inputs is None else inputs
+    session = dut.session()
+    if linted:
+        check_fit(program, dut.target, session.identity.operators)
+    raise_findings(lint_inputs(program, given), dut.target.name)
+    try:
+        return _execute(dut, session, program, given)
+    except NoAnswer as stuck:
+        raise _explain_hang(dut, stuck, session.log) from None
+
+
+def _execute(dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor]) -> RunResult:
+    session.load(program.pte, lambda at: _operator(program, at))
+    outputs, ticks = _pass(dut, session, program, inputs, POISON)
+    unwritten = [_equals(output, POISON) for output in outputs]
+    if any(mask.any() for mask in unwritten):
+        again, _ = _pass(dut, session, program, inputs, COUNTER_POISON)
+        unwritten = [
+            mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)
+        ]
+    return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, dut.ran(), session.log)
+
+
+def _pass(
+    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], poison: int
+) -> tuple[list[HostTensor], int]:
+    session.fill(Space.PLANNED, 0, poison)
+    for number, value in enumerate(inputs):
+        session.set_input(number, value)
+    ticks = session.execute(dut.seconds)
+    return [session.get_output(number) for number in range(len(program.file.outputs))], ticks
+
+
+def _operator(program: Program, instruction: int) -> str:
+    """`cortex_m::quantized_linear.out`, with the graph node where it is known."""
+    if not 0 <= instruction < len(program.file.instructions):
+        return ""
+    name = program.file.instructions[instruction].operator
+    node = program.nodes[instruction]
+    return f"{name} ({node})" if node else name
+
+
+def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:
+    """Elements all of whose bytes are the poison."""
+    spec = output.spec
+    itemsize = np.dtype(spec.dtype).itemsize
+    stored = np.frombuffer(output.data, np.uint8).reshape([*(spec.shape[d] for d in spec.dim_order), itemsize])
+    mask: npt.NDArray[np.bool_] = (stored == poison).all(axis=-1)
+    return mask.transpose([spec.dim_order.index(d) for d in range(len(spec.shape))])
+
+
+def _explain_hang(dut: Dut, stuck: NoAnswer, log: str) -> HarnessError:
+    """The program hangs, or the target does: the canary tells."""
+    name = dut.target.name
+    dut.close()
+    try:
+        selftest(dut)
+    except HarnessError as error:
+        problem = LaunchError("the target stopped answering, and does not pass its canary now", target=name, log=log)
+        problem.__cause__ = error
+        return problem
+    return TargetHang(
+        f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its canary",
+        target=name,
+        operator=stuck.operator,
+        log=log,
+        hint="--timeout-multiplier, if the program is only slow",
+    )
+
+
+def selftest(dut: Dut) -> RunResult:
+    """The canary: a known program with known outputs, bit for bit. LaunchError if the target fails it."""
+    known = canary(dut.target.isa)
+    program = Program.from_bytes(known.program, "canary.pte")
+    try:
+        result = _execute(dut, dut.session(), program, known.inputs)
+    except NoAnswer:
+        dut.close()
+        raise LaunchError("the canary does not end", target=dut.target.name) from None
+    for got, wanted in zip(result.outputs, known.expected, strict=True):
+        if got.data != wanted.data:
+            raise LaunchError(
+                f"the canary's output is {got.array().tolist()}, expected {wanted.array().tolist()}",
+                target=dut.target.name,
+                hint="the simulator, the build or the board is broken, not your program",
+            )
+    return result
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `check` found on the way."""
+
+    program: Program
+    result: RunResult
+    comparison: Comparison
+
+
+def check(
+    dut: Dut,
+    module: Any,
+    inputs: tuple[Any, ...],
+    *,
+    tolerance: Tolerance,
+    isa: Isa | None = None,
+    linted: bool = True,
+    observe: Callable[[Checked], None] = lambda _: None,
+    calibration: Iterable[tuple[Any, ...]] | None = None,
+    quantize: bool = True,
+    layout: str = "channels_last",
+) -> Checked:
+    """Lowers, lints, runs, compares; raises on a bad verdict, after telling `observe` what was measured."""
+    options = {"calibration": calibration, "quantize": quantize, "layout": layout}
+    program = lower(module, inputs, isa=isa or dut.target.isa, **options)
+    result = run(dut, program, linted=linted)
+    references = program.reference(program.inputs) if program.reference else References()
+    comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
+    checked = Checked(program, result, comparison)
+    observe(checked)
+    comparison.raise_for_verdict(dut.resolved.arrow)
+    return checked
+

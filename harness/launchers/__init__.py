@@ -1,0 +1,62 @@
+"""Bring a target to life, and say afterwards why it ended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.build import Elf
+from harness.errors import HarnessError, LaunchError, TargetFault
+from harness.launchers import fvp, native, qemu
+from harness.launchers.process import Process
+from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target
+
+EXIT_FAULT = 70  # the runner's status after a FAULT event
+EXIT_ASSERT = 71  # after a failed assertion in the runner
+
+
+def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
+    """A process that runs `elf` on `target`, its files in `directory`.
+
+    Without `arguments` the runner serves on its standard input and output; with them (argv[0]
+    included) it runs once.
+    """
+    match target.launcher:
+        case QemuLauncher() as launcher:
+            return Process(qemu.command(launcher, elf.path, arguments), cwd=directory)
+        case FvpLauncher() as launcher:
+            return Process(fvp.command(launcher, elf.path, directory, arguments), cwd=directory)
+        case NativeLauncher():
+            return Process([str(elf.path), *arguments[1:]], cwd=directory, env=native.environment())
+
+
+def engine(target: Target) -> str:
+    """What executes the target's instructions, with its version: `QEMU 7.2.22`."""
+    match target.launcher:
+        case QemuLauncher():
+            return qemu.engine()
+        case FvpLauncher() as launcher:
+            return fvp.engine(launcher)
+        case NativeLauncher():
+            return native.engine()
+
+
+def explain_end(target: Target, process: Process, status: int | None) -> HarnessError:
+    """Why a runner that should still be there is gone. `status` as `Process.wait` gives it."""
+    log = process.log.decode(errors="replace")
+    where = {"target": target.name, "log": log}
+    if status is None:
+        return LaunchError("closed its output but did not end", **where)
+    if "Lockup" in log:
+        return TargetFault("the core locked up: a fault inside the fault handler", **where)
+    if isinstance(target.launcher, NativeLauncher) and (report := native.sanitizer_report(log)):
+        return TargetFault(report, **where)
+    if status < 0:
+        name = signal.Signals(-status).name
+        return LaunchError(f"{process.name} was killed from outside ({name})", hint="run it again", **where)
+    if status in (EXIT_FAULT, EXIT_ASSERT):
+        what = "a fault" if status == EXIT_FAULT else "a failed assertion in the runner"
+        return TargetFault(f"the runner ended after {what}", **where)
+    last = log.strip().splitlines()[-1] if log.strip() else "it printed nothing"
+    return LaunchError(f"{process.name} ended with status {status}: {last}", **where)

@@ -1,0 +1,146 @@
+"""Arm's Fixed Virtual Platforms, over semihosting.
+
+Everything here comes from public sources (CMSIS_6 CoreValidation's model_config.txt, Zephyr's
+boards/arm/mps2 and mps3, the AVH fvp_config files, ExecuTorch's backends/arm) and has not been
+executed on Arm's binaries; so every parameter is checked against what the model itself lists.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import ConfigError, LaunchError, ToolchainError
+from harness.targets import FvpLauncher, did_you_mean
+
+COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
+LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
+TIME_LIMIT = 3600  # seconds of host time; the outer bound, should this process be unable to end the model
+# Without this file in the semihosting folder a model reports no extensions, so a C library falls
+# back from SYS_EXIT_EXTENDED to SYS_EXIT and the exit status is lost.
+FEATURES_FILE = ":semihosting-features"
+FEATURES = b"SHFB\x01"
+
+_OLD_CORES = {"M0": "m0", "M0plus": "m0plus", "M3": "m3", "M4": "m4", "M7": "m7"}
+
+
+@dataclass(frozen=True)
+class Manners:
+    """What differs between families of models: names of instances, and what must be turned off."""
+
+    cpu: str
+    quiet: tuple[tuple[str, str], ...]
+
+
+def manners(model: str) -> Manners:
+    """By the executable's name. ConfigError for a family nobody has described yet."""
+    if mps2 := re.fullmatch(r"(?:FVP|VHT)_MPS2_Cortex-(M\w+)", model):
+        core = _OLD_CORES.get(mps2[1])
+        cpu = f"armcortex{core}ct" if core else "cpu0"
+        off = [(f"fvp_mps2.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2)]
+        return Manners(cpu, (*off, ("fvp_mps2.mps2_visualisation.disable-visualisation", "1")))
+    if re.fullmatch(r"(?:FVP|VHT)_Corstone_SSE-3[01]0(?:_Ethos-U\d+)?", model):
+        off = [(f"mps3_board.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2, 5)]
+        return Manners("cpu0", (*off, ("mps3_board.visualisation.disable-visualisation", "1")))
+    if re.fullmatch(r"(?:FVP|VHT)_Corstone_SSE-3(?:15|20)", model):
+        off = [(f"mps4_board.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2, 5)]
+        quiet = ("mps4_board.visualisation.disable-visualisation", "1")
+        return Manners("mps4_board.subsystem.cpu0", (*off, quiet, ("vis_hdlcd.disable_visualisation", "1")))
+    raise ConfigError(f"no description of the FVP {model!r}", hint="add its family to harness/launchers/fvp.py")
+
+
+def executable(model: str) -> Path:
+    path = shutil.which(model)
+    if path is None:
+        raise ToolchainError(f"{model} is not on PATH", hint="install Arm's FVP")
+    return Path(path)
+
+
+def engine(launcher: FvpLauncher) -> str:
+    return f"{launcher.model} {_version(str(executable(launcher.model)))}"
+
+
+def command(launcher: FvpLauncher, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
+    """The model's command line; puts the features file into `directory`."""
+    path = executable(launcher.model)
+    parameters = _parameters(launcher, directory, arguments)
+    _check(str(path), launcher.model, [name for name, _ in parameters])
+    (directory / FEATURES_FILE).write_bytes(FEATURES)
+    line = [str(path), "-a", str(elf), "--timelimit", str(TIME_LIMIT)]
+    for name, value in parameters:
+        line += ["-C", f"{name}={value}"]
+    return line
+
+
+def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str]) -> list[tuple[str, str]]:
+    model = manners(launcher.model)
+    cpu = model.cpu
+    chosen = [
+        (f"{cpu}.semihosting-enable", "1"),  # off by default on Corstone
+        (f"{cpu}.semihosting-cwd", str(directory)),
+        (f"{cpu}.semihosting-stack_base", "0"),
+        (f"{cpu}.semihosting-heap_limit", "0"),
+        *model.quiet,
+    ]
+    if "SSE-300" in launcher.model or "SSE-310" in launcher.model:
+        chosen += [("cpu0.FPU", "1"), ("cpu0.MVE", "2")]
+    if launcher.model.endswith("MPS2_Cortex-M4") or launcher.model.endswith("MPS2_Cortex-M7"):
+        chosen.append((f"{cpu}.vfp-present", "1"))
+    if arguments:
+        text = " ".join(arguments)
+        if len(text) > COMMAND_LINE_LIMIT:
+            raise ConfigError(
+                f"the command line has {len(text)} characters; an FVP cuts it at {COMMAND_LINE_LIMIT}",
+                hint="use shorter file names, or serve mode, which needs no command line",
+            )
+        chosen.append((f"{cpu}.semihosting-cmd_line", text))
+    return chosen + list(launcher.parameters)
+
+
+def _ask(path: str, option: str) -> str:
+    try:
+        done = subprocess.run(
+            [path, option],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIST_TIMEOUT,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"{path} {option}: {error}") from error
+    text = done.stdout + done.stderr
+    if "license" in text.lower() and done.returncode != 0:
+        raise LaunchError(
+            f"{Path(path).name} has no licence for this user: {text.strip().splitlines()[-1]}",
+            hint="set ARMLM_CACHED_LICENSES_LOCATION or ARMLMD_LICENSE_FILE",
+        )
+    return text
+
+
+@functools.cache
+def _version(path: str) -> str:
+    found = re.search(r"\d+\.\d+\.\d+", _ask(path, "--version"))
+    return found[0] if found else "unknown version"
+
+
+@functools.cache
+def _listed(path: str) -> frozenset[str]:
+    """Parameter names that the model lists with `-l`: one `name=value` a line, comments after `#`."""
+    lines = (line.split("#")[0].strip() for line in _ask(path, "-l").splitlines())
+    return frozenset(line.split("=")[0].strip() for line in lines if "=" in line)
+
+
+def _check(path: str, model: str, names: Sequence[str]) -> None:
+    known = _listed(path)
+    if not known:
+        raise LaunchError(f"{model} -l lists no parameters", hint=f"run '{model} -l' by hand")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{model} has no parameter {name!r}", hint=did_you_mean(name, known))

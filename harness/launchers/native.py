@@ -1,0 +1,27 @@
+"""The runner as a process of the host, under AddressSanitizer and UndefinedBehaviorSanitizer."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+
+_REPORT = re.compile(r"(?:ERROR: AddressSanitizer|runtime error|ERROR: LeakSanitizer): .*")
+
+
+def engine() -> str:
+    return f"host {platform.machine()}"
+
+
+def environment() -> dict[str, str]:
+    """Ours, with the sanitizers told to stop at the first report."""
+    return {**os.environ, "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
+def sanitizer_report(log: str) -> str | None:
+    """The report's headline, with the first frame in the project's sources where there is one."""
+    found = _REPORT.search(log)
+    if found is None:
+        return None
+    frame = re.search(r"#\d+ .* in (.+?) (\S*firmware\S*|\S+\.(?:cpp|h):\d+\S*)", log[found.start() :])
+    return found[0] + (f", in {frame[1]} at {frame[2]}" if frame else "")

@@ -1,0 +1,207 @@
+"""Does this `.pte` fit this target? Asked before anything is run, from the file alone. Works without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from harness.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
+from harness.program import HostTensor, Instruction, InstructionKind, Program, ScratchNeed, TensorSpec, ValueKind
+from harness.targets import Isa, Target
+
+
+class Rule(str, Enum):
+    """What a finding is about."""
+
+    LAYOUT = "layout"
+    ISA = "isa"
+    SCRATCH = "scratch"
+    SCRATCH_NOTE = "scratch-note"
+    OPERATOR = "operator"
+    DELEGATE = "delegate"
+    PLANNED_POOL = "planned-pool"
+    PROGRAM_POOL = "program-pool"
+    INPUT = "input"
+
+
+NOTES: Final = frozenset({Rule.SCRATCH_NOTE})
+"""Rules whose findings are worth telling and stop nothing."""
+_UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
+_MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    """One thing that does not fit; ``instruction`` and ``value`` are -1 and ``operator`` "" where they do not apply."""
+
+    rule: Rule
+    message: str
+    operator: str = ""
+    instruction: int = -1
+    value: int = -1
+
+    @property
+    def is_note(self) -> bool:
+        return self.rule in NOTES
+
+
+def lint(
+    program: Program, target: Target, *, operators: Collection[str] | None, scratch: Sequence[ScratchNeed] = ()
+) -> tuple[LintFinding, ...]:
+    """Findings in the order layout, scratch, operators, memory.
+
+    ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
+    target's ISA class, empty where ExecuTorch is not installed.
+    """
+    return (
+        *_isa_class(program, target),
+        *_linear_layout(program, target),
+        *_scratch(program, target, scratch),
+        *_operators(program, operators),
+        *_memory(program, target),
+    )
+
+
+def _isa_class(program: Program, target: Target) -> Iterator[LintFinding]:
+    if program.isa is not None and program.isa is not target.isa:
+        yield LintFinding(
+            Rule.ISA,
+            f"the program was lowered for {program.isa.value}, and {target.name} ({target.cpu}) is {target.isa.value}: "
+            f"lower it with isa={target.isa.value}",
+        )
+
+
+def _linear_layout(program: Program, target: Target) -> Iterator[LintFinding]:
+    """quantized_linear is the one operator whose arguments tell the ISA class: kernel_sum for MVE, bias for the rest."""
+    for instruction in program.file.instructions:
+        if instruction.operator != "cortex_m::quantized_linear.out" or len(instruction.args) < 4:
+            continue
+        value = program.file.values[instruction.args[3]]
+        has_kernel_sum = value.kind is not ValueKind.NULL
+        if has_kernel_sum == (target.isa is Isa.MVE):
+            continue
+        if has_kernel_sum:
+            problem = (
+                f"MVE layout on a {target.isa.value} target: the bias is folded into kernel_sum, which a "
+                f"{target.isa.value} runtime ignores: outputs collapse to the zero point"
+            )
+        else:
+            problem = f"no kernel_sum, which an MVE runtime needs: this is the DSP/SCALAR layout; {target.name} is MVE"
+        yield _finding(Rule.LAYOUT, f"{problem}; lower it with isa={target.isa.value}", program, instruction, value.index)
+
+
+def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed]) -> Iterator[LintFinding]:
+    for need in needs:
+        if need.planned == need.required:
+            continue
+        fits = [isa.value for isa, size in need.elsewhere if size == need.planned]
+        whose = f", which is what {' or '.join(fits)} needs" if fits else ""
+        sizes = f"{need.planned} bytes of scratch are planned{whose}; {target.isa.value} needs {need.required}"
+        instruction = program.file.instructions[need.instruction]
+        if need.planned < need.required:
+            text = f"{sizes}: the kernel would write past its buffer"
+            yield _finding(Rule.SCRATCH, text, program, instruction, need.value)
+        else:
+            text = f"{sizes}: lowered for another ISA class?" if fits else f"{sizes}: harmless"
+            yield _finding(Rule.SCRATCH_NOTE, text, program, instruction, need.value)
+
+
+def _operators(program: Program, operators: Collection[str] | None) -> Iterator[LintFinding]:
+    for delegate in dict.fromkeys(program.file.delegates):
+        yield LintFinding(
+            Rule.DELEGATE, f"the program needs delegate {delegate}, and the runner has none: lower it without", delegate
+        )
+    if operators is None:
+        return
+    seen: set[str] = set()
+    for instruction in program.file.instructions:
+        name = instruction.operator
+        if instruction.kind is InstructionKind.KERNEL and name not in operators and name not in seen:
+            seen.add(name)
+            yield _finding(Rule.OPERATOR, f"the runner has no {name}", program, instruction)
+
+
+def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
+    pools = target.board.pools
+    for rule, what, asked, had in (
+        (Rule.PLANNED_POOL, "tensors", program.file.planned_bytes, pools.planned),
+        (Rule.PROGRAM_POOL, "program", program.file.size, pools.program),
+    ):
+        if asked > had:
+            yield LintFinding(
+                rule, f"the {what} needs {asked} bytes and {target.name} has {had}: {asked - had} too many"
+            )
+
+
+def lint_inputs(program: Program, inputs: Sequence[HostTensor]) -> tuple[LintFinding, ...]:
+    """Do the inputs fit the program: number, kind, dtype, shape, dim order?"""
+    specs = program.file.input_specs()
+    if len(specs) != len(inputs):
+        return (LintFinding(Rule.INPUT, f"the program takes {len(specs)} inputs, {len(inputs)} were given"),)
+    findings = []
+    for number, (spec, given) in enumerate(zip(specs, inputs, strict=True)):
+        problem = _input_problem(spec, given.spec)
+        if problem:
+            findings.append(LintFinding(Rule.INPUT, f"input {number}: {problem}", value=program.file.inputs[number]))
+    return tuple(findings)
+
+
+def _input_problem(spec: TensorSpec, given: TensorSpec) -> str:
+    """What is wrong with an input, and the way to right it; "" if nothing."""
+    if spec.same_memory(given):
+        return ""
+    if spec.kind is not given.kind:
+        return f"the program takes a {spec.kind.value}, a {given.kind.value} was given"
+    if spec.dtype != given.dtype:
+        return f"the program takes {spec.dtype}, {given.dtype} was given: use .to(torch.{spec.dtype})"
+    if spec.shape != given.shape:
+        return f"the program takes shape {list(spec.shape)}, {list(given.shape)} was given"
+    return (
+        f"the program takes dim order {list(spec.dim_order)}, {list(given.dim_order)} was given; the bytes would mean "
+        f"another tensor: use {_layout_fix(spec)}"
+    )
+
+
+def _layout_fix(spec: TensorSpec) -> str:
+    """The torch expression that gives a tensor the spec's dim order."""
+    order = spec.dim_order
+    if order == tuple(range(len(order))):
+        return ".contiguous()"
+    if order == (0, 2, 3, 1):
+        return ".to(memory_format=torch.channels_last)"
+    if order == (0, 2, 3, 4, 1):
+        return ".to(memory_format=torch.channels_last_3d)"
+    back = tuple(order.index(dim) for dim in range(len(order)))
+    return f".permute({order}).contiguous().permute({back})"
+
+
+def _finding(rule: Rule, text: str, program: Program, instruction: Instruction, value: int = -1) -> LintFinding:
+    """A finding about an instruction, whose message begins with where it is."""
+    node = program.nodes[instruction.index] if instruction.index < len(program.nodes) else ""
+    where = f"instruction {instruction.index}" + (f", {node}" if node else "")
+    return LintFinding(rule, f"{where}: {text}", instruction.operator, instruction.index, value)
+
+
+def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
+    """Raise what the gravest findings call for; notes alone raise nothing.
+
+    LintError for layout, scratch and inputs, else UnsupportedOperator, else OutOfTargetMemory. The message is the
+    first such finding; the others follow in the log.
+    """
+    grave = [finding for finding in findings if not finding.is_note]
+    chosen: tuple[tuple[type[VerdictError], Callable[[Rule], bool], str], ...] = (
+        (LintError, lambda rule: rule not in _UNSUPPORTED | _MEMORY, "lint=False runs it all the same"),
+        (UnsupportedOperator, lambda rule: rule in _UNSUPPORTED, "build the runner with it, or change the program"),
+        (OutOfTargetMemory, lambda rule: rule in _MEMORY, "use a larger target, or a smaller model"),
+    )
+    for error, concerns, hint in chosen:
+        mine = [finding for finding in grave if concerns(finding.rule)]
+        if mine:
+            more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+            log = "\n".join(f"{finding.rule.value}: {finding.message}" for finding in findings)
+            message = mine[0].message
+            if error is UnsupportedOperator:
+                message = "; ".join(finding.message for finding in mine)
+            raise error(message + more, target=target_name, operator=mine[0].operator, hint=hint, log=log)

@@ -1,0 +1,62 @@
+"""Makes the canaries: `python -m harness.lowering.canary` rewrites the files of `harness/canary/`.
+
+Weights, bias and input follow explicit formulas, so that the same numbers come out with any torch. The bias is
+large against the products: a runtime that drops it cannot pass.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.canary import DATA, INPUTS, OUTPUTS, file_name
+from harness.lowering.capability import tools
+from harness.lowering.pipeline import lower
+from harness.program import Program
+from harness.targets import Isa
+
+
+def module() -> Any:
+    """Linear 16 → 8 with weight[o, i] = ((7o + 3i) mod 17 - 8) / 32 and bias[o] = (o - 3) / 2."""
+    torch = tools().torch
+    linear = torch.nn.Linear(INPUTS, OUTPUTS)
+    rows, columns = np.indices((OUTPUTS, INPUTS))
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(((7 * rows + 3 * columns) % 17 - 8) / 32))
+        linear.bias.copy_(torch.from_numpy((np.arange(OUTPUTS) - 3) / 2))
+    return linear
+
+
+def inputs() -> tuple[Any, ...]:
+    """x[i] = (5i mod 11 - 5) / 8, shape [1, 16]."""
+    values = ((5 * np.arange(INPUTS)) % 11 - 5) / 8
+    return (tools().torch.from_numpy(values.astype(np.float32)[None]),)
+
+
+def build(isa: Isa) -> Program:
+    """The canary of an ISA class, with its reference."""
+    return lower(module(), inputs(), isa=isa, name=f"canary-{isa.value.lower()}")
+
+
+def write(folder: Path) -> None:
+    """Write a `.pte` per class, and one JSON with input and expected output (dialect), which all classes share."""
+    data: dict[str, dict[str, list[float]]] = {}
+    for isa in Isa:
+        program = build(isa)
+        assert program.reference is not None
+        expected = program.reference(program.inputs).dialect
+        assert expected is not None
+        (folder / file_name(isa)).write_bytes(program.pte)
+        data[isa.value] = {
+            # A float32 survives the way through a decimal double unchanged.
+            "inputs": [float(item) for item in program.inputs[0].array().flat],
+            "expected": [float(item) for item in expected[0].flat],
+        }
+    (folder / DATA).write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write(Path(__file__).parent.parent / "canary")

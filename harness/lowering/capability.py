@@ -1,0 +1,129 @@
+"""The installed ExecuTorch, probed by feature rather than by version number.
+
+`tools()` is the one place that imports torch, executorch and torchao; what it returns is all the pipeline uses
+of them. Known to suffice: executorch 1.4.1 (without explicit layout) and 1.5.1, each with extra ``ethos-u``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from harness.errors import ToolchainError
+
+INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
+# By full name where a level set on the parent would not reach: these have, or are given, a level of their own.
+_NOISY_LOGGERS: Final = (
+    "executorch",
+    "executorch.exir.pass_manager",
+    "torch",
+    "torch.utils._pytree",
+    "torchao",
+)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Entry points of the lowering; torch objects are untyped here, as executorch ships no types."""
+
+    torch: Any
+    prepare_pt2e: Callable[..., Any]
+    convert_pt2e: Callable[..., Any]
+    to_edge: Callable[..., Any]
+    backend_config: Callable[..., Any]
+    quantizer: Callable[..., Any]
+    pass_manager: Callable[..., Any]
+    target_config: Any
+    edge_compile_config: Callable[[], Any]
+    explicit_layout: bool
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Mute warnings and warning-level log lines of torch, torchao and executorch, within the block only."""
+    levels = [(logger, logger.level) for logger in map(logging.getLogger, _NOISY_LOGGERS)]
+    for logger, _ in levels:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in levels:
+            logger.setLevel(level)
+
+
+@functools.cache
+def tools() -> Tools:
+    """Import and check everything lowering needs. Raises ToolchainError naming what is missing."""
+    with quiet():
+        torch = feature("torch")
+        # Upstream's pass manager imports TOSA's serializer even for Cortex-M: the extra is not optional.
+        feature("tosa_serializer")
+        cmsis_nn = feature("executorch.backends.cortex_m.library.cmsis_nn")
+        require_sizes(cmsis_nn)
+        exir = feature("executorch.exir")
+        pt2e = feature("torchao.quantization.pt2e.quantize_pt2e")
+        cortex_m = "executorch.backends.cortex_m"
+        quantizer = feature(f"{cortex_m}.quantizer.quantizer", "CortexMQuantizer")
+        pass_manager = feature(f"{cortex_m}.passes.cortex_m_pass_manager", "CortexMPassManager")
+        return Tools(
+            torch=torch,
+            prepare_pt2e=pt2e.prepare_pt2e,
+            convert_pt2e=pt2e.convert_pt2e,
+            to_edge=exir.to_edge,
+            backend_config=exir.ExecutorchBackendConfig,
+            quantizer=quantizer,
+            pass_manager=pass_manager,
+            target_config=feature(f"{cortex_m}.target_config", "CortexMTargetConfig"),
+            edge_compile_config=_edge_compile_config(torch, exir),
+            explicit_layout=all(
+                "use_explicit_layout" in inspect.signature(item).parameters for item in (quantizer, pass_manager)
+            ),
+        )
+
+
+def feature(module: str, attribute: str = "") -> Any:
+    """A module or one of its names; ToolchainError with the command that installs it."""
+    try:
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
+    except (ImportError, AttributeError, OSError) as error:
+        lacking = error.name if isinstance(error, ImportError) and error.name else module
+        wanted = f"{module}.{attribute}" if attribute else module
+        raise ToolchainError(
+            f"lowering needs {wanted}, and {lacking} is missing or too old: {str(error).splitlines()[0]}",
+            hint=INSTALL,
+        ) from error
+
+
+def require_sizes(cmsis_nn: Any) -> None:
+    """ToolchainError unless CMSIS-NN's compiled size functions are there; the module alone imports without them."""
+    try:
+        cmsis_nn.resolve_backend(cmsis_nn.CortexM.M4)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ToolchainError(
+            "this executorch was built without cmsis_nn's Python binding, which sizes scratch buffers",
+            hint=f"{INSTALL}, or rebuild ExecuTorch with its install_executorch.sh",
+        ) from error
+
+
+def _edge_compile_config(torch: Any, exir: Any) -> Callable[[], Any]:
+    """Upstream's own configuration, or for wheels that lack it (1.4.1) the one their test harness uses."""
+    try:
+        module = import_module("executorch.backends.cortex_m.edge_compile_config")
+    except ImportError:
+        aten = torch.ops.aten
+        kept = [aten.linear, aten.hardsigmoid, aten.hardsigmoid_, aten.hardswish, aten.hardswish_, aten.silu]
+        return lambda: exir.EdgeCompileConfig(
+            preserve_ops=[operator.default for operator in kept], _check_ir_validity=False
+        )
+    factory: Callable[[], Any] = module.cortex_m_edge_compile_config
+    return factory

@@ -1,0 +1,165 @@
+"""How much scratch CMSIS-NN wants for each instruction of a `.pte`, asked of the wheel's own binding.
+
+The dimensions each size function looks at are those of upstream's
+`backends/cortex_m/passes/scratch_buffer_sizes.py`; here they are read back from the file's arguments, whose order is
+the schema's (`backends/cortex_m/ops/operators.yaml`). Needs executorch, not torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from harness.errors import ProgramRejected
+from harness.lowering.capability import feature, require_sizes
+from harness.program import Instruction, PteFile, ScratchNeed
+from harness.targets import Isa
+
+__all__ = ["ScratchNeed", "required_scratch"]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One instruction's arguments, read by their number in the schema."""
+
+    file: PteFile
+    instruction: Instruction
+
+    def arg(self, number: int) -> int:
+        """Value index of an argument; ProgramRejected if the call is too short."""
+        args = self.instruction.args
+        if number >= len(args):
+            raise ProgramRejected(
+                f"instruction {self.instruction.index} has {len(args)} arguments, its schema more",
+                operator=self.instruction.operator,
+            )
+        return args[number]
+
+    def shape(self, number: int, rank: int) -> tuple[int, ...]:
+        spec = self.file.values[self.arg(number)].spec
+        if spec is None or len(spec.shape) != rank:
+            raise ProgramRejected(
+                f"instruction {self.instruction.index}: argument {number} is {spec}, not a tensor of rank {rank}",
+                operator=self.instruction.operator,
+            )
+        return spec.shape
+
+    def nhwc(self, number: int) -> list[int]:
+        """A 4-D shape as CMSIS-NN sees it; the plain operators have NCHW shapes over NHWC memory."""
+        shape = self.shape(number, 4)
+        if self.instruction.operator.endswith("_nhwc.out"):
+            return list(shape)
+        return [shape[0], shape[2], shape[3], shape[1]]
+
+    def number(self, number: int) -> int:
+        return int(self.file.values[self.arg(number)].scalar or 0)
+
+    def pair(self, number: int) -> list[int]:
+        return list(self.file.ints(self.arg(number)))
+
+
+Sizes = Callable[[Any, Any, _Call], list[int]]
+
+
+def _convolution(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
+    weight = call.shape(1, 4)  # OHWI
+    return [cmsis_nn.convolve_wrapper_buffer_size(
+        backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), **_geometry(call, 3, 4, 5), **_range(call, 6, 10)
+    )]  # fmt: skip
+
+
+def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
+    _, height, width, channels = call.shape(1, 4)  # IHWO
+    return [cmsis_nn.depthwise_conv_wrapper_buffer_size(
+        backend, cmsis_nn.DataType.A8W8, filter_nhwc=[channels, height, width, 1], ch_mult=call.number(6),
+        **_geometry(call, 3, 4, 5), **_range(call, 7, 11),
+    )]  # fmt: skip
+
+
+def _transposed(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
+    """Two buffers: of the transposed convolution, and of the convolution it may be turned into."""
+    geometry = _geometry(call, 3, 4, 6) | _range(call, 7, 11)
+    geometry |= {"filter_nhwc": list(call.shape(1, 4)), "padding_offsets_hw": call.pair(5)}
+    without_output = {name: value for name, value in geometry.items() if name != "output_nhwc"}
+    return [
+        cmsis_nn.transpose_conv_buffer_size(backend, cmsis_nn.DataType.A8W8, **geometry),
+        cmsis_nn.transpose_conv_reverse_conv_buffer_size(backend, cmsis_nn.DataType.A8W8, **without_output),
+    ]
+
+
+def _matmul(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
+    _, columns, inner = call.shape(2, 3)
+    # Height and width take no part in the size; upstream passes -1 too.
+    shape = [inner, -1, -1, columns]
+    return [cmsis_nn.fully_connected_buffer_size(backend, cmsis_nn.DataType.A8W8, filter_nhwc=shape)]
+
+
+def _average_pool(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
+    width, channels = call.nhwc(-1)[2], call.nhwc(0)[3]
+    return [
+        cmsis_nn.avgpool_buffer_size(backend, cmsis_nn.DataType.A8W8, dim_dst_width=width, ch_src=channels)
+    ]
+
+
+def _geometry(call: _Call, stride: int, padding: int, dilation: int) -> dict[str, list[int]]:
+    return {
+        "input_nhwc": call.nhwc(0),
+        "output_nhwc": call.nhwc(-1),
+        "stride_hw": call.pair(stride),
+        "padding_hw": call.pair(padding),
+        "dilation_hw": call.pair(dilation),
+    }
+
+
+def _range(call: _Call, offsets: int, activation: int) -> dict[str, int]:
+    return {
+        "input_offset": call.number(offsets),
+        "output_offset": call.number(offsets + 1),
+        "activation_min": call.number(activation),
+        "activation_max": call.number(activation + 1),
+    }
+
+
+# Per operator: the size function, and the numbers of its scratch arguments.
+_SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
+    "cortex_m::quantized_conv2d.out": (_convolution, (12,)),
+    "cortex_m::quantized_conv2d_nhwc.out": (_convolution, (12,)),
+    "cortex_m::quantized_depthwise_conv2d.out": (_depthwise, (13,)),
+    "cortex_m::quantized_depthwise_conv2d_nhwc.out": (_depthwise, (13,)),
+    "cortex_m::quantized_transpose_conv2d.out": (_transposed, (13, 14)),
+    "cortex_m::quantized_transpose_conv2d_nhwc.out": (_transposed, (13, 14)),
+    "cortex_m::quantized_batch_matmul.out": (_matmul, (7,)),
+    "cortex_m::quantized_avg_pool2d.out": (_average_pool, (8,)),
+    "cortex_m::quantized_avg_pool2d_nhwc.out": (_average_pool, (8,)),
+}
+
+
+def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
+    """Scratch wanted on ``isa`` and planned in the file, in instruction order.
+
+    Raises ToolchainError without the cmsis_nn binding, ProgramRejected where arguments do not fit the schema.
+    """
+    cmsis_nn = feature("executorch.backends.cortex_m.library.cmsis_nn")
+    require_sizes(cmsis_nn)
+    needs: list[ScratchNeed] = []
+    for instruction in file.instructions:
+        if instruction.operator in _SCRATCH:
+            needs.extend(_needs(cmsis_nn, _Call(file, instruction), isa))
+    return tuple(needs)
+
+
+def _needs(cmsis_nn: Any, call: _Call, isa: Isa) -> list[ScratchNeed]:
+    sizes, places = _SCRATCH[call.instruction.operator]
+    wanted = {each: sizes(cmsis_nn, getattr(cmsis_nn.Backend, each.value), call) for each in Isa}
+    needs = []
+    for number, place in enumerate(places):
+        value = call.file.values[call.arg(place)]
+        elsewhere = tuple((each, int(wanted[each][number])) for each in Isa if each is not isa)
+        planned = value.spec.nbytes if value.spec is not None else 0
+        needs.append(
+            ScratchNeed(
+                call.instruction.index, call.instruction.operator, value.index, int(wanted[isa][number]), planned, elsewhere
+            )
+        )
+    return needs

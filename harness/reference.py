@@ -1,0 +1,86 @@
+"""Host references of a program, and tensors to and from torch.
+
+The three references and what each is the authority for: DESIGN, "Truth and tolerance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from harness.errors import ConfigError
+from harness.program import Array, HostTensor, References, TensorSpec, ValueKind
+
+
+def to_host(value: Any) -> HostTensor:
+    """A torch tensor, in the dim order of its strides, or a Python number. ConfigError for anything else."""
+    if isinstance(value, (bool, int, float)):
+        return HostTensor.from_scalar(value)
+    if not isinstance(value, torch.Tensor):
+        raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported")
+    tensor = value.detach().cpu()
+    try:
+        order = tuple(tensor.dim_order())
+        return HostTensor.from_array(tensor.numpy(), order)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"a tensor of {tensor.dtype} with strides {tensor.stride()} cannot be sent") from error
+
+
+def to_torch(value: HostTensor) -> Any:
+    """A torch tensor with the strides of the spec's dim order, or a Python number."""
+    if value.spec.kind is not ValueKind.TENSOR:
+        return value.item()
+    order = value.spec.dim_order
+    stored = np.frombuffer(bytearray(value.data), dtype=value.spec.dtype)
+    tensor = torch.from_numpy(stored.reshape([value.spec.shape[dim] for dim in order]))
+    return tensor.permute([order.index(dim) for dim in range(len(order))])
+
+
+def conform(values: Sequence[HostTensor], specs: Sequence[TensorSpec]) -> tuple[HostTensor, ...]:
+    """The values under the program's own specs wherever these mean the same bytes (dimensions of size 1)."""
+    if len(values) != len(specs):
+        return tuple(values)
+    return tuple(
+        HostTensor(spec, value.data) if value.spec.same_memory(spec) else value
+        for value, spec in zip(values, specs, strict=True)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class HostModels:
+    """What computes the references of one program; each callable takes the module's own arguments.
+
+    ``structure`` is the pytree of those arguments. ``quantized`` is None for a float program.
+    """
+
+    eager: Any
+    quantized: Any | None
+    dialect: Any
+    structure: Any
+
+    def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
+        """References for the inputs. ConfigError if their number is not the module's."""
+        leaves = [to_torch(item) for item in inputs]
+        if len(leaves) != self.structure.num_leaves:
+            raise ConfigError(f"the module takes {self.structure.num_leaves} inputs, {len(leaves)} were given")
+        return References(
+            dialect=self._run(self.dialect, leaves),
+            quantized=self._run(self.quantized, leaves) if self.quantized is not None else None,
+            eager=self._run(self.eager, leaves),
+        )
+
+    def _run(self, model: Any, leaves: list[Any]) -> tuple[Array, ...]:
+        # Modules may write to their inputs, so every run has its own copy, strides kept.
+        fresh = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        with torch.no_grad():
+            outputs = model(*pytree.tree_unflatten(fresh, self.structure))
+        found = pytree.tree_flatten(outputs)[0]
+        return tuple(
+            np.array(item.detach().cpu().numpy()) if isinstance(item, torch.Tensor) else np.array(item)
+            for item in found
+        )

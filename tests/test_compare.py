@@ -1,0 +1,237 @@
+"""The comparison on the canary's own program: right answers pass, each kind of wrong answer has its finding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import compare as c
+from harness import errors
+from harness.canary import canary
+from harness.program import Array, HostTensor, PteFile, References, TensorSpec, output_quantization, parse_pte
+from harness.targets import Isa
+
+EXPECTED = canary(Isa.MVE).expected[0].array()
+DEFAULT = c.Tolerance()
+
+
+def reshaped(file: PteFile, shape: tuple[int, ...], dtype: str = "float32") -> PteFile:
+    """The same program with another output spec, so that outputs of any size can be tried."""
+    values = list(file.values)
+    index = file.outputs[0]
+    values[index] = replace(values[index], spec=TensorSpec.contiguous(dtype, shape))
+    return replace(file, values=tuple(values))
+
+
+def unquantised(file: PteFile) -> PteFile:
+    return replace(file, instructions=file.instructions[:-1])
+
+
+FILE = parse_pte(canary(Isa.MVE).program)
+DSP_FILE = parse_pte(canary(Isa.DSP).program)
+QUANTIZATION = output_quantization(FILE, 0)
+assert QUANTIZATION is not None
+SCALE, ZERO = np.float32(QUANTIZATION.scale), QUANTIZATION.zero_point
+
+
+def dequantised(quanta: Array) -> Array:
+    return (quanta.astype(np.float32) - np.float32(ZERO)) * SCALE
+
+
+def check(
+    output: Array,
+    reference: Array | None = EXPECTED,
+    tolerance: c.Tolerance = DEFAULT,
+    *,
+    file: PteFile = FILE,
+    eager: Array | None = None,
+    unwritten: Array | None = None,
+) -> c.Comparison:
+    both = None if reference is None else (reference,)
+    references = References(both, both, both if eager is None else (eager,))
+    masks = None if unwritten is None else (unwritten,)
+    return c.compare(file, (HostTensor.from_array(output),), references, tolerance, masks)
+
+
+def kinds(comparison: c.Comparison) -> set[str]:
+    return {finding.kind.value for finding in comparison.findings}
+
+
+def test_the_right_answer_passes() -> None:
+    found = check(EXPECTED)
+    assert found.ok and not found.findings
+    assert found.outputs == (c.Figures(0, 0.0, math.inf),)
+    found.raise_for_verdict("x")
+
+
+@pytest.mark.parametrize(("step", "qtol", "ok"), [(1, 0, False), (1, 1, True), (2, 1, False), (-3, 3, True)])
+def test_quanta(step: int, qtol: int, ok: bool) -> None:
+    output = EXPECTED.copy()
+    output[0, 5] += step * SCALE
+    found = check(output, tolerance=c.Tolerance(qtol=qtol))
+    assert found.ok is ok
+    assert found.outputs[0].max_quanta == abs(step)
+    if not ok:
+        assert {"quanta", "quantized"} <= kinds(found)
+        with pytest.raises(errors.Mismatch) as caught:
+            found.raise_for_verdict("m4-qemu")
+        first = str(caught.value).splitlines()[0]
+        for part in ("m4-qemu", "output 0", "quanta", "[0, 5]", "expected 1.2451", "quantized_linear"):
+            assert part in first
+
+
+def test_quanta_follow_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = c.DialectDifference("cortex_m::quantized_linear.out", 1, "a test", "here")
+    monkeypatch.setattr(c, "DIALECT_DIFFERENCES", (entry,))
+    output = EXPECTED.copy()
+    output[0, 0] += SCALE
+    assert "quanta" not in kinds(check(output))
+
+
+def test_a_dropped_bias_collapses() -> None:
+    """What a DSP runtime makes of the MVE layout: values within a few quanta of each other."""
+    output = dequantised(np.array([[ZERO, ZERO + 1, ZERO, ZERO, ZERO + 1, ZERO, ZERO, ZERO]]))
+    found = check(output)
+    assert {"collapse", "quanta", "quantized", "eager"} <= kinds(found)
+    with pytest.raises(errors.Mismatch) as caught:
+        found.raise_for_verdict("m4-fvp")
+    first = str(caught.value).splitlines()[0]
+    for part in ("collapse", "2 distinct values of 8; the reference has 8", "[0, 0]", "kernel_sum", "m4-fvp"):
+        assert part in first
+
+
+def test_collapse_is_told_even_within_the_tolerance() -> None:
+    """A tolerance wide enough to make a check vacuous must not hide a constant output."""
+    loose = c.Tolerance(atol=1e-6, rtol=1.0, eager_sqnr=-math.inf)
+    found = check(np.zeros_like(EXPECTED), tolerance=loose, file=unquantised(FILE))
+    assert kinds(found) == {"collapse"} and not found.ok
+    assert "nearly constant" in found.errors[0].message
+
+
+def test_likely_cause_knows_both_layouts() -> None:
+    flat = dequantised(np.full((1, 8), ZERO))
+    assert "drops the bias" in check(flat, file=DSP_FILE).likely[0]
+    assert "folds the bias into kernel_sum" in check(flat).likely[0]
+
+
+def test_off_grid() -> None:
+    output = EXPECTED.copy()
+    output[0, 2] += SCALE / 4
+    found = check(output)
+    assert "off_grid" in kinds(found) and "quanta" not in kinds(found)
+    beyond = EXPECTED.copy()
+    beyond[0, 2] = dequantised(np.array(200))
+    assert "off_grid" in kinds(check(beyond))
+
+
+@given(st.integers(-128, 127))
+def test_every_point_of_the_grid_is_on_it(quantum: int) -> None:
+    reference = dequantised(np.linspace(-128, 127, 8).round()[None])
+    output = reference.copy()
+    output[0, 3] = dequantised(np.array(quantum))
+    assert "off_grid" not in kinds(check(output, reference))
+
+
+def test_not_a_number() -> None:
+    output = EXPECTED.copy()
+    output[0, 3] = np.nan
+    output[0, 6] = np.inf
+    found = check(output)
+    assert "nan" in kinds(found)
+    assert "2 of 8 elements not finite, first nan at [0, 3]" in found.errors[0].message
+
+
+def test_unwritten() -> None:
+    mask = np.zeros((1, 8), bool)
+    mask[0, 6:] = True
+    found = check(EXPECTED, unwritten=mask)
+    assert kinds(found) == {"unwritten"} and not found.ok
+    assert "2 of 8 elements never written, first at [0, 6]" in found.findings[0].message
+
+
+def test_shape_and_count() -> None:
+    assert kinds(check(EXPECTED[0])) == {"shape"}
+    assert kinds(check(EXPECTED.astype(np.float64))) == {"shape"}
+    none = c.compare(FILE, (), References(), DEFAULT)
+    with pytest.raises(errors.Mismatch, match="1 outputs, 0 arrived"):
+        none.raise_for_verdict("x")
+
+
+def test_saturation() -> None:
+    reference = dequantised(np.linspace(-100, 100, 64).round().reshape(1, 64))
+    output = reference.copy()
+    output[0, :8] = dequantised(np.array(127))
+    assert "saturation" in kinds(check(output, reference))
+    assert "saturation" not in kinds(check(reference, reference))
+
+
+def test_saturation_of_the_reference_is_a_warning() -> None:
+    """Pinned channels (ExecuTorch #21825) look right to whoever compares with the same lowering."""
+    reference = dequantised(np.concatenate([np.full(16, 127), np.linspace(-100, 100, 48).round()])[None])
+    found = check(reference, reference)
+    assert found.ok and [w.kind for w in found.warnings] == [c.Kind.REFERENCE_SATURATION]
+
+
+def test_vacuous_reference_is_a_warning() -> None:
+    flat = dequantised(ZERO + np.array([[0, 1, 2, 3, 0, 1, 2, 3]]))
+    found = check(flat, flat)
+    assert found.ok and kinds(found) == {"vacuous"} and "proves nothing" in found.warnings[0].message
+    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(atol=5.0))) == {"vacuous"}
+    assert kinds(check(EXPECTED, None)) == {"vacuous"}
+
+
+def test_eager() -> None:
+    """Fake-quant and dialect agree with the output, the float module does not: a wrong lowering."""
+    found = check(EXPECTED, eager=EXPECTED[:, ::-1].copy())
+    assert kinds(found) == {"eager"} and "dB" in found.errors[0].message
+    assert check(EXPECTED, eager=EXPECTED * np.float32(1.05)).ok
+
+
+def test_a_vacuous_dialect_does_not_excuse_a_wrong_one() -> None:
+    flat = dequantised(ZERO + np.array([[0, 1, 0, 1, 0, 1, 0, 1]]))
+    assert {"eager", "vacuous"} <= kinds(check(flat, flat, eager=EXPECTED))
+
+
+def test_floats_that_were_not_quantised() -> None:
+    file = unquantised(FILE)
+    assert check(EXPECTED, file=file).ok
+    near = EXPECTED + np.float32(5e-4)
+    assert check(near, file=file).ok
+    found = check(EXPECTED + np.float32(0.01), file=file)
+    assert "quantized" in kinds(found) and found.outputs[0].max_quanta is None
+    float_only = References(None, None, (EXPECTED,))
+    far = HostTensor.from_array(EXPECTED + np.float32(0.01))
+    assert "differ from eager" in c.compare(file, (far,), float_only, DEFAULT).errors[0].message
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "bool"])
+def test_whole_numbers_are_compared_exactly(dtype: str) -> None:
+    reference = (np.arange(8) % 3).astype(dtype)[None]
+    file = unquantised(reshaped(FILE, (1, 8), dtype))
+    assert check(reference, reference, file=file).ok
+    output = reference.copy()
+    output[0, 4] = 0
+    found = check(output, reference, c.Tolerance(qtol=5), file=file)
+    assert kinds(found) == {"exact"} and found.errors[0].index == (0, 4)
+
+
+def test_gravest_first() -> None:
+    order = list(c.Kind)
+    output = EXPECTED.copy()
+    output[0, 0] = np.nan
+    output[0, 1:] = dequantised(np.array(ZERO))
+    found = [order.index(finding.kind) for finding in check(output).errors]
+    assert found == sorted(found) and len(found) > 3
+
+
+@settings(max_examples=200)
+@given(st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([FILE, unquantised(FILE)]))
+def test_any_floats_are_compared_without_an_exception(values: list[float], file: PteFile) -> None:
+    array = np.array(values, np.float32)
+    with np.errstate(all="raise", under="ignore"):
+        check(array, array[::-1].copy(), file=file).outputs  # noqa: B018

@@ -1,0 +1,156 @@
+"""Lint on real programs: the committed canaries, and edits of what is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import errors
+from harness.canary import canary
+from harness.lint import LintFinding, Rule, lint, lint_inputs, raise_findings
+from harness.program import HostTensor, Program, ScratchNeed, TensorSpec
+from harness.targets import Board, Isa, Pools, QemuLauncher, Target
+
+CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}
+OPERATORS = (
+    "cortex_m::quantize_per_tensor.out",
+    "cortex_m::quantized_linear.out",
+    "cortex_m::dequantize_per_tensor.out",
+)
+
+
+def target(isa: Isa, pools: Pools = Pools(program=1 << 20, planned=1 << 18, method=1 << 16)) -> Target:
+    board = Board("mps2", Path("firmware/boards/mps2"), pools)
+    return Target(f"{isa.value.lower()}-qemu", CPUS[isa], isa, board, QemuLauncher("mps2-an386"), None, "test:1")
+
+
+def program(isa: Isa) -> Program:
+    return replace(Program.from_bytes(canary(isa).program, "canary.pte"), isa=isa)
+
+
+def rules(findings: tuple[LintFinding, ...]) -> list[Rule]:
+    return [finding.rule for finding in findings]
+
+
+@pytest.mark.parametrize("isa", Isa)
+def test_a_fitting_program_has_no_findings(isa: Isa) -> None:
+    found = lint(program(isa), target(isa), operators=OPERATORS)
+    assert found == ()
+    raise_findings(found, "x")
+
+
+@pytest.mark.parametrize("isa", [Isa.DSP, Isa.SCALAR])
+def test_kernel_sum_on_a_target_without_mve(isa: Isa) -> None:
+    """The bug this project began with: runs fine, and is wrong."""
+    unknown = replace(program(Isa.MVE), isa=None)
+    found = lint(unknown, target(isa), operators=OPERATORS)
+    assert rules(found) == [Rule.LAYOUT]
+    assert f"kernel_sum, which a {isa.value} runtime ignores: outputs collapse to the zero point" in found[0].message
+    assert (found[0].operator, found[0].instruction) == ("cortex_m::quantized_linear.out", 1)
+    assert unknown.file.values[found[0].value].spec is not None
+    with pytest.raises(errors.LintError, match=r"collapse to the zero point.*\n.*lint=False"):
+        raise_findings(found, f"{isa.value}-qemu")
+
+
+def test_no_kernel_sum_on_mve() -> None:
+    found = lint(replace(program(Isa.DSP), isa=None), target(Isa.MVE), operators=OPERATORS)
+    assert rules(found) == [Rule.LAYOUT] and "an MVE runtime needs" in found[0].message
+
+
+def test_dsp_and_scalar_share_a_layout_but_the_class_is_recorded() -> None:
+    assert lint(replace(program(Isa.DSP), isa=None), target(Isa.SCALAR), operators=None) == ()
+    found = lint(program(Isa.DSP), target(Isa.SCALAR), operators=None)
+    assert rules(found) == [Rule.ISA] and "isa=SCALAR" in found[0].message
+
+
+def test_scratch_too_small_is_an_error_and_names_whose_it_is() -> None:
+    need = ScratchNeed(1, "cortex_m::quantized_conv2d.out", 4, 128, 112, ((Isa.DSP, 112), (Isa.SCALAR, 112)))
+    found = lint(program(Isa.MVE), target(Isa.MVE), operators=None, scratch=[need])
+    assert rules(found) == [Rule.SCRATCH]
+    assert "112 bytes of scratch are planned, which is what DSP or SCALAR needs; MVE needs 128" in found[0].message
+    with pytest.raises(errors.LintError):
+        raise_findings(found, "x")
+
+
+def test_scratch_too_large_is_a_note() -> None:
+    need = ScratchNeed(1, "cortex_m::quantized_conv2d.out", 4, 0, 4464, ((Isa.MVE, 4464), (Isa.SCALAR, 0)))
+    found = lint(program(Isa.DSP), target(Isa.DSP), operators=None, scratch=[need])
+    assert rules(found) == [Rule.SCRATCH_NOTE] and "which is what MVE needs" in found[0].message
+    raise_findings(found, "x")
+
+
+def test_operators_the_runner_lacks_are_all_named() -> None:
+    found = lint(program(Isa.DSP), target(Isa.DSP), operators=OPERATORS[1:2])
+    assert rules(found) == [Rule.OPERATOR] * 2
+    with pytest.raises(errors.UnsupportedOperator, match=r"quantize_per_tensor.*dequantize_per_tensor"):
+        raise_findings(found, "x")
+
+
+def test_delegates_are_named() -> None:
+    given = program(Isa.DSP)
+    found = lint(replace(given, file=replace(given.file, delegates=("EthosUBackend",))), target(Isa.DSP), operators=None)
+    assert rules(found) == [Rule.DELEGATE]
+    with pytest.raises(errors.UnsupportedOperator, match="EthosUBackend"):
+        raise_findings(found, "x")
+
+
+def test_memory_says_what_was_asked_and_had() -> None:
+    given = program(Isa.DSP)
+    small = Pools(program=given.file.size - 1, planned=given.file.planned_bytes - 16, method=0)
+    found = lint(given, target(Isa.DSP, small), operators=OPERATORS)
+    assert rules(found) == [Rule.PLANNED_POOL, Rule.PROGRAM_POOL]
+    assert f"needs {given.file.size} bytes and dsp-qemu has {given.file.size - 1}: 1 too many" in found[1].message
+    with pytest.raises(errors.OutOfTargetMemory, match=r"\(and 1 more\)"):
+        raise_findings(found, "dsp-qemu")
+    exact = Pools(program=given.file.size, planned=given.file.planned_bytes, method=0)
+    assert lint(given, target(Isa.DSP, exact), operators=OPERATORS) == ()
+
+
+# --- inputs ----------------------------------------------------------------------------------------------
+
+
+def with_input(spec: TensorSpec) -> Program:
+    given = program(Isa.DSP)
+    values = list(given.file.values)
+    index = given.file.inputs[0]
+    values[index] = replace(values[index], spec=spec)
+    return replace(given, file=replace(given.file, values=tuple(values)))
+
+
+def zeros(dtype: str, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> HostTensor:
+    return HostTensor.from_array(np.zeros(shape, dtype), order)
+
+
+NHWC = (0, 2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "message"),
+    [
+        (TensorSpec("float32", (1, 3, 8, 8), NHWC), zeros("float32", (1, 3, 8, 8)), "channels_last"),
+        (TensorSpec.contiguous("float32", (1, 3, 8, 8)), zeros("float32", (1, 3, 8, 8), NHWC), r"\.contiguous\(\)"),
+        (TensorSpec("float32", (2, 3, 4), (2, 0, 1)), zeros("float32", (2, 3, 4)), r"\.permute\(\(2, 0, 1\)\)"),
+        (TensorSpec.contiguous("float32", (1, 4)), zeros("int8", (1, 4)), r"takes float32, int8.*to\(torch\.float32\)"),
+        (TensorSpec.contiguous("float32", (1, 4)), zeros("float32", (4,)), r"shape \[1, 4\], \[4\]"),
+        (TensorSpec.contiguous("float32", (1, 4)), HostTensor.from_scalar(2.0), "takes a Tensor, a Double"),
+    ],
+)
+def test_inputs_that_do_not_fit(spec: TensorSpec, given: HostTensor, message: str) -> None:
+    found = lint_inputs(with_input(spec), (given,))
+    assert rules(found) == [Rule.INPUT]
+    with pytest.raises(errors.LintError, match=message):
+        raise_findings(found, "x")
+
+
+def test_one_channel_is_any_layout() -> None:
+    spec = TensorSpec("float32", (1, 1, 8, 8), NHWC)
+    assert lint_inputs(with_input(spec), (zeros("float32", (1, 1, 8, 8)),)) == ()
+
+
+def test_number_of_inputs() -> None:
+    found = lint_inputs(program(Isa.DSP), ())
+    assert "takes 1 inputs, 0 were given" in found[0].message
+    assert lint_inputs(program(Isa.DSP), canary(Isa.DSP).inputs) == ()

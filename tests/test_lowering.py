@@ -1,0 +1,386 @@
+"""Real lowerings with the installed ExecuTorch. What is lowered once is shared through the cache."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.canary import canary, file_name
+from harness.compare import Tolerance, compare
+from harness.errors import ConfigError, LoweringError, ToolchainError
+from harness.lint import lint_inputs
+from harness.lowering import Layout, clear_cache, lower, quiet, required_scratch, seed
+from harness.lowering import canary as builder
+from harness.lowering.cache import Lru, key_of
+from harness.lowering.capability import feature, require_sizes
+from harness.program import HEADER_AT, HEADER_MAGIC, HostTensor, Program, ValueKind, output_quantization, parse_pte
+from harness.reference import to_host, to_torch
+from harness.targets import Isa
+
+nn = torch.nn
+
+
+def references(program: Program) -> Any:
+    assert program.reference is not None
+    return program.reference(program.inputs)
+
+
+def dialect_outputs(program: Program) -> tuple[HostTensor, ...]:
+    """What a faultless runtime would send back: the dialect's values in the program's own layout."""
+    specs = program.file.output_specs()
+    arrays = references(program).dialect
+    return tuple(HostTensor.from_array(a, spec.dim_order) for a, spec in zip(arrays, specs, strict=True))
+
+
+def autoencoder() -> tuple[Any, tuple[Any, ...]]:
+    from executorch.examples.models.mlperf_tiny.deep_autoencoder import DeepAutoEncoderModel
+
+    seed(0)
+    model = DeepAutoEncoderModel()
+    return model.get_eager_model(), model.get_example_inputs()
+
+
+def conv_net(name: str) -> tuple[Any, tuple[Any, ...]]:
+    from executorch.examples.models.mlperf_tiny.ds_cnn import DSCNNKWSModel
+    from executorch.examples.models.mlperf_tiny.resnet8 import ResNet8Model
+
+    seed(0)
+    model = {"ds_cnn": DSCNNKWSModel, "resnet8": ResNet8Model}[name]()
+    return model.get_eager_model(), model.get_example_inputs()
+
+
+def small_net() -> tuple[Any, tuple[Any, ...]]:
+    """Every operator with scratch but batch_matmul."""
+    seed(1)
+    layers = (
+        nn.Conv2d(3, 16, 3, stride=2, padding=1),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        nn.ConvTranspose2d(16, 8, 2, stride=2),
+        nn.AvgPool2d(2),
+    )
+    return nn.Sequential(*layers), (torch.randn(1, 3, 16, 16),)
+
+
+class Matmul(nn.Module):  # type: ignore[misc, unused-ignore]
+    def forward(self, left: Any, right: Any) -> Any:
+        return torch.bmm(left, right)
+
+
+@pytest.mark.parametrize("isa", Isa)
+def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
+    module, inputs = autoencoder()
+    program = lower(module, inputs, isa=isa, name="autoencoder")
+    assert (program.name, program.isa) == ("autoencoder", isa)
+    linears = [i for i in program.file.instructions if i.operator == "cortex_m::quantized_linear.out"]
+    assert len(linears) == 10
+    has_sums = {program.file.values[i.args[3]].kind is not ValueKind.NULL for i in linears}
+    assert has_sums == {isa is Isa.MVE}
+    assert program.nodes[-2] == "cortex_m_quantized_linear_default_9 (output_layer)"
+    assert len(program.nodes) == len(program.file.instructions) and all(program.nodes)
+    assert lint_inputs(program, program.inputs) == ()
+    found = references(program)
+    comparison = compare(program.file, dialect_outputs(program), found, Tolerance())
+    assert comparison.ok and comparison.outputs[0].max_quanta == 0
+    assert comparison.outputs[0].sqnr_db is not None and comparison.outputs[0].sqnr_db > 20
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "explicit"])
+@pytest.mark.parametrize("name", ["ds_cnn", "resnet8"])
+def test_conv_nets_lower_in_both_layouts(name: str, layout: Layout) -> None:
+    module, inputs = conv_net(name)
+    program = lower(module, inputs, isa=Isa.DSP, layout=layout)
+    suffix = "_nhwc.out" if layout == "explicit" else "conv2d.out"
+    convolutions = [i for i in program.file.instructions if "conv2d" in i.operator]
+    assert len(convolutions) == 9 and all(i.operator.endswith(suffix) for i in convolutions)
+    assert all(program.nodes)
+    expected_order = (0, 1, 2, 3) if layout == "explicit" else (0, 2, 3, 1)
+    spec = program.inputs[0].spec
+    assert spec.same_memory(type(spec)(spec.dtype, spec.shape, expected_order))
+    assert compare(program.file, dialect_outputs(program), references(program), Tolerance(qtol=1)).ok
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "explicit"])
+def test_scratch_is_what_the_class_needs_and_no_other(layout: Layout) -> None:
+    module, inputs = small_net()
+    for isa in Isa:
+        file = lower(module, inputs, isa=isa, layout=layout).file
+        needs = required_scratch(file, isa)
+        assert [need.required for need in needs] == [need.planned for need in needs]
+        assert len(needs) == 5  # one each, and two for the transposed convolution
+        other = Isa.DSP if isa is Isa.MVE else Isa.MVE
+        differing = {n.operator.rpartition("::")[2] for n in required_scratch(file, other) if n.required != n.planned}
+        suffix = "_nhwc.out" if layout == "explicit" else ".out"
+        assert {f"quantized_conv2d{suffix}", f"quantized_depthwise_conv2d{suffix}"} <= differing
+        assert all(dict(n.elsewhere)[other] == m.required
+                   for n, m in zip(needs, required_scratch(file, other), strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize("isa", Isa)
+def test_scratch_of_batch_matmul(isa: Isa) -> None:
+    seed(2)
+    file = lower(Matmul(), (torch.randn(2, 3, 8), torch.randn(2, 8, 5)), isa=isa).file
+    (need,) = required_scratch(file, isa)
+    assert need.required == need.planned and "batch_matmul" in need.operator
+
+
+def test_without_quantisation() -> None:
+    seed(3)
+    program = lower(nn.Conv2d(2, 3, 3), (torch.randn(1, 2, 6, 6),), isa=Isa.SCALAR, quantize=False)
+    found = references(program)
+    assert found.quantized is None and output_quantization(program.file, 0) is None
+    np.testing.assert_allclose(found.dialect[0], found.eager[0], atol=1e-5)
+    assert "aten::convolution.out" in program.file.operators
+
+
+def test_a_program_without_constants_has_no_extended_header() -> None:
+    program = lower(Matmul(), (torch.randn(2, 3, 8), torch.randn(2, 8, 5)), isa=Isa.DSP)
+    assert program.pte[HEADER_AT : HEADER_AT + 4] != HEADER_MAGIC
+    assert parse_pte(program.pte).output_specs()[0].shape == (2, 3, 5)
+
+
+@pytest.mark.parametrize("last", [nn.Flatten(0), nn.Unflatten(1, (2, 4))])
+def test_output_quantisation_through_a_final_view(last: Any) -> None:
+    seed(4)
+    program = lower(nn.Sequential(nn.Linear(16, 8), last), (torch.randn(1, 16),), isa=Isa.DSP)
+    found = output_quantization(program.file, 0)
+    assert found is not None and found.dtype == "int8"
+    comparison = compare(program.file, dialect_outputs(program), references(program), Tolerance())
+    assert comparison.ok and comparison.outputs[0].max_quanta == 0
+
+
+def test_calibration_decides_the_scale() -> None:
+    seed(5)
+    module, inputs = nn.Linear(4, 4), (torch.rand(1, 4),)
+    scales = []
+    for factor in (1.0, 10.0):
+        program = lower(module, inputs, isa=Isa.DSP, calibration=[(factor * torch.ones(1, 4),), inputs])
+        quantize = program.file.instructions[0]
+        scales.append(program.file.values[quantize.args[1]].scalar)
+    assert scales[1] == pytest.approx(10 * float(scales[0] or 0), rel=1e-3)
+
+
+def test_module_and_inputs_are_left_alone() -> None:
+    module, inputs = small_net()
+    module.train()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    lower(module, inputs, isa=Isa.DSP)
+    assert module.training and inputs[0].is_contiguous()
+    assert all(value.is_contiguous() for value in module.state_dict().values())
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+# --- failures --------------------------------------------------------------------------------------------
+
+
+class Branches(nn.Module):  # type: ignore[misc, unused-ignore]
+    def forward(self, x: Any) -> Any:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+def test_what_cannot_be_exported_is_a_lowering_error() -> None:
+    with pytest.raises(LoweringError, match="Branches: quantise failed") as caught:
+        lower(Branches(), (torch.ones(2),), isa=Isa.DSP)
+    assert caught.value.__cause__ is not None and caught.value.log
+
+
+def test_wrong_calls_are_config_errors() -> None:
+    with pytest.raises(ConfigError, match="layout is"):
+        lower(nn.ReLU(), (torch.ones(2),), isa=Isa.DSP, layout="nhwc")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="tuple of tensors"):
+        lower(nn.ReLU(), torch.ones(2), isa=Isa.DSP)  # type: ignore[arg-type, unused-ignore]
+
+
+def test_a_missing_part_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tosa_serializer", None)
+    with pytest.raises(ToolchainError, match=r"tosa_serializer(.|\n)*pip install 'executorch\[ethos-u\]"):
+        feature("tosa_serializer")
+    with pytest.raises(ToolchainError, match="NoSuchName"):
+        feature("executorch.backends.cortex_m.target_config", "NoSuchName")
+    with pytest.raises(ToolchainError, match="Python binding"):
+        require_sizes(object())
+
+
+def test_only_lowering_loads_torch() -> None:
+    code = (
+        "import sys, harness.lowering, harness.lint, harness.compare\n"
+        "from harness.canary import canary\n"
+        "from harness.program import parse_pte\n"
+        "from harness.targets import Isa\n"
+        "harness.lowering.required_scratch(parse_pte(canary(Isa.MVE).program), Isa.MVE)\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'\n"
+    )
+    root = Path(__file__).parent.parent
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+
+
+def test_quiet_is_over_when_it_is_over() -> None:
+    logger = logging.getLogger("executorch")
+    level, filters = logger.level, list(warnings.filters)
+    with quiet():
+        assert logger.level == logging.ERROR
+    assert (logger.level, warnings.filters) == (level, filters)
+
+
+# --- the cache -------------------------------------------------------------------------------------------
+
+
+class Scaled(nn.Module):  # type: ignore[misc, unused-ignore]
+    factor = 2.0
+
+    def __init__(self, offset: float = 0.0) -> None:
+        super().__init__()
+        self.offset = offset
+
+    def forward(self, x: Any) -> Any:
+        return x * self.factor + self.offset + GLOBAL
+
+
+GLOBAL = 1.0
+X = (torch.arange(4.0),)
+
+
+def digest(module: Any, inputs: tuple[Any, ...] = X) -> str | None:
+    key = key_of(module, inputs)
+    return None if key is None else key.digest
+
+
+def test_equal_contents_are_lowered_once() -> None:
+    module, inputs = small_net()
+    first = lower(module, inputs, isa=Isa.DSP)
+    again, same_inputs = small_net()
+    assert again is not module
+    second = lower(again, same_inputs, isa=Isa.DSP, name="renamed")
+    assert second.pte is first.pte and second.name == "renamed"
+    clear_cache()
+    third = lower(again, same_inputs, isa=Isa.DSP)
+    assert third.pte is not first.pte and third.pte == first.pte
+
+
+def test_every_weight_counts() -> None:
+    module, _ = small_net()
+    seen = {digest(module)}
+    for parameter in module.parameters():
+        with torch.no_grad():
+            parameter.view(-1)[-1] += 1e-3
+        seen.add(digest(module))
+    assert len(seen) == 1 + len(list(module.parameters())) and None not in seen
+
+
+def test_layout_sharing_and_inputs_count() -> None:
+    one, other = nn.Linear(4, 4), nn.Linear(4, 4)
+    with torch.no_grad():
+        other.weight.copy_(one.weight)
+    apart, tied = nn.ModuleList([one, other]), nn.ModuleList([one, one])
+    with torch.no_grad():
+        other.bias.copy_(one.bias)
+    assert digest(apart) != digest(tied)
+    image = torch.rand(1, 2, 3, 3)
+    assert digest(None, (image,)) != digest(None, (image.to(memory_format=torch.channels_last),))
+    assert digest(None, (torch.zeros(2),)) != digest(None, (torch.zeros(2, dtype=torch.int32),))
+
+
+def test_attributes_code_and_globals_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = digest(Scaled())
+    assert start is not None and start == digest(Scaled())
+    assert digest(Scaled(1.0)) != start
+    with monkeypatch.context() as patch:
+        patch.setattr(Scaled, "factor", 3.0)
+        assert digest(Scaled()) != start
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__] if __name__ in sys.modules else sys, "unused", 1, raising=False)
+        patch.setitem(Scaled.forward.__globals__, "GLOBAL", 5.0)
+        assert digest(Scaled()) != start
+    with monkeypatch.context() as patch:
+        patch.setattr(Scaled, "forward", lambda self, x: x)
+        assert digest(Scaled()) != start
+    assert digest(Scaled()) == start
+
+
+def local_class(value: float) -> Any:
+    class Local(nn.Module):  # type: ignore[misc, unused-ignore]
+        def forward(self, x: Any) -> Any:
+            return x + value
+
+    return Local()
+
+
+def test_classes_of_one_name_are_told_apart() -> None:
+    first, second = local_class(1.0), local_class(1.0)
+    assert digest(first) == digest(first) != digest(second)
+
+
+def test_what_cannot_be_pickled_is_lowered_all_the_same() -> None:
+    module = nn.ReLU()
+    module.lock = (item for item in ())
+    assert digest(module) is None
+    plain = nn.Sequential(nn.ReLU())
+    plain.generator = torch.Generator()
+    assert digest(plain) is None or digest(plain) == digest(plain)
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache: Lru[int] = Lru(2)
+    keys = [key for key in (key_of(n) for n in range(3)) if key is not None]
+    cache.put(keys[0], 0)
+    cache.put(keys[1], 1)
+    assert cache.get(keys[0]) == 0
+    cache.put(keys[2], 2)
+    assert [cache.get(key) for key in keys] == [0, None, 2] and len(cache) == 2
+
+
+# --- tensors, seeds, canaries ----------------------------------------------------------------------------
+
+
+@given(st.permutations(range(4)), st.sampled_from([torch.float32, torch.int8, torch.int64, torch.bool]))
+def test_tensors_keep_their_layout(order: list[int], dtype: Any) -> None:
+    back = [order.index(dim) for dim in range(4)]
+    tensor = torch.arange(120).reshape(2, 3, 4, 5).permute(order).to(dtype).contiguous().permute(back)
+    host = to_host(tensor)
+    assert host.spec.dim_order == tuple(tensor.dim_order())
+    again = to_torch(host)
+    assert again.stride() == tensor.stride() and torch.equal(again, tensor)
+
+
+def test_numbers_and_what_is_no_input() -> None:
+    assert to_torch(to_host(2.5)) == 2.5 and to_torch(to_host(True)) is True
+    with pytest.raises(ConfigError, match="str"):
+        to_host("x")
+    with pytest.raises(ConfigError, match="bfloat16"):
+        to_host(torch.zeros(2, dtype=torch.bfloat16))
+
+
+def test_a_seed_decides_everything() -> None:
+    import random
+
+    seed(7)
+    first = (torch.rand(1).item(), np.random.rand(), random.random())
+    seed(7)
+    assert first == (torch.rand(1).item(), np.random.rand(), random.random())
+
+
+@pytest.mark.parametrize("isa", Isa)
+def test_canaries_can_be_made_again(isa: Isa) -> None:
+    made, kept = builder.build(isa), canary(isa)
+    file = parse_pte(kept.program, file_name(isa))
+    assert dialect_outputs(made) == kept.expected and made.inputs == kept.inputs
+    assert made.file.instructions == file.instructions
+    for value in file.values:
+        assert made.file.constant(value.index) == file.constant(value.index)
+        assert made.file.values[value.index].scalar == value.scalar
+
+
+def test_canaries_tell_something() -> None:
+    outputs = {canary(isa).expected for isa in Isa}
+    assert len(outputs) == 1
+    values = next(iter(outputs))[0].array()
+    assert len(np.unique(values)) == values.size and np.ptp(values) > 3
