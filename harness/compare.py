@@ -46,7 +46,8 @@ class Tolerance:
 class DialectDifference:
     """Where ExecuTorch's Python operator and CMSIS-NN's arithmetic are known to differ.
 
-    ``bound`` is in quanta, at the output of a program that contains the operator; ``source`` says where it was measured.
+    ``bound`` is in quanta, at the output of a program that contains the operator; ``source`` says where that was
+    measured.
     """
 
     operator: str
@@ -238,7 +239,7 @@ class _Output:
         if array.dtype.kind != "f":
             return findings + list(self._exact(array, references)), Figures()
         # Non-finite elements have their own finding; the other rules look at the rest through a finite stand-in.
-        clean = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        clean = _finite(array)
         return self._float(array, clean, findings)
 
     def _float(self, array: Array, clean: Array, findings: list[Finding]) -> tuple[list[Finding], Figures]:
@@ -252,7 +253,7 @@ class _Output:
             integers = _to_quanta(clean, self.quantization)
             findings += self._off_grid(array, integers)
             if self.dialect is not None:
-                expected = _to_quanta(self.dialect, self.quantization)
+                expected = _to_quanta(_finite(self.dialect), self.quantization)
                 quanta = int(np.abs(integers - expected).max(initial=0))
                 findings += self._quanta(integers, expected)
                 findings += self._saturation(integers, expected)
@@ -286,12 +287,16 @@ class _Output:
     def _not_finite(self, array: Array, references: list[Array]) -> Iterator[Finding]:
         if array.dtype.kind != "f":
             return
-        expected = np.isfinite(references[0]) if references else np.ones(array.shape, bool)
-        wrong = ~np.isfinite(array) & expected
+        expected = references[0] if references else np.zeros_like(array)
+        same = (array == expected) | (np.isnan(array) & np.isnan(expected))
+        wrong = ~same & ~(np.isfinite(array) & np.isfinite(expected))
         if wrong.any():
             index = _first(wrong)
             yield self._find(
-                Kind.NAN, f"{int(wrong.sum())} of {array.size} elements not finite, first {array[index]} at {list(index)}", index
+                Kind.NAN,
+                f"{int(wrong.sum())} of {array.size} elements not finite, or not where the reference is not; "
+                f"first {array[index]} at {list(index)}",
+                index,
             )
 
     def _exact(self, array: Array, references: list[Array]) -> Iterator[Finding]:
@@ -327,9 +332,8 @@ class _Output:
         if self.quantization is None:
             return f"expected {expected:.6g}, got {got:.6g}"
         scale, zero = self.quantization.scale, self.quantization.zero_point
-        return (
-            f"expected {(expected - zero) * scale:.6g} (q {int(expected)}), got {(got - zero) * scale:.6g} (q {int(got)})"
-        )
+        wanted, given = (expected - zero) * scale, (got - zero) * scale
+        return f"expected {wanted:.6g} (q {int(expected)}), got {given:.6g} (q {int(got)})"
 
     def _off_grid(self, array: Array, integers: Array) -> Iterator[Finding]:
         """The dequantize kernel is one float32 multiplication: anything but its result did not come from it."""
@@ -344,7 +348,7 @@ class _Output:
             index = _first(wrong)
             yield self._find(
                 Kind.OFF_GRID,
-                f"{int(wrong.sum())} of {wrong.size} elements are no value of the quantised range (scale {q.scale:.6g}, "
+                f"{int(wrong.sum())} of {wrong.size} elements are off the quantised range (scale {q.scale:.6g}, "
                 f"zero point {q.zero_point}, {q.qmin} to {q.qmax}), first {array[index]:.9g} at {list(index)}",
                 index,
             )
@@ -359,7 +363,8 @@ class _Output:
             wrong = (integers == bound) & (np.abs(expected - bound) > limit)
             if wrong.mean() >= SATURATION_OUTPUT:
                 yield self._find(
-                    Kind.SATURATION, f"{int(wrong.sum())} of {wrong.size} elements sit at {bound}, the reference's do not"
+                    Kind.SATURATION,
+                    f"{int(wrong.sum())} of {wrong.size} elements sit at {bound}, the reference's do not",
                 )
             pinned = int((expected == bound).sum())
             if pinned > max(2, SATURATION_REFERENCE * expected.size):
@@ -440,7 +445,15 @@ class _Output:
         if sqnr >= self.tolerance.eager_sqnr or flat:
             return sqnr, []
         bound = self.tolerance.eager_sqnr
-        return sqnr, [self._find(Kind.EAGER, f"SQNR against the float module is {sqnr:.1f} dB, the bound {bound:.1f} dB")]
+        return sqnr, [
+            self._find(Kind.EAGER, f"SQNR against the float module is {sqnr:.1f} dB, the bound {bound:.1f} dB")
+        ]
+
+
+def _finite(values: Array) -> Array:
+    """As float64, zero where there is no finite value."""
+    clean: Array = np.where(np.isfinite(values), values, 0).astype(np.float64)
+    return clean
 
 
 def _to_quanta(values: Array, quantization: OutputQuantization) -> Array:

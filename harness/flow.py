@@ -250,3 +250,19 @@ def check(
     comparison.raise_for_verdict(dut.resolved.arrow)
     return checked
 
+
+
+def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
+    """Arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants."""
+    specs = program.file.input_specs
+    tensors = []
+    for number, value in enumerate(arrays):
+        if isinstance(value, HostTensor):
+            tensors.append(value)
+        elif isinstance(value, (bool, int, float)):
+            tensors.append(HostTensor.from_scalar(value))
+        else:
+            array = np.asarray(value)
+            order = specs[number].dim_order if number < len(specs) else ()
+            tensors.append(HostTensor.from_array(array, order if len(order) == array.ndim else None))
+    return tuple(tensors)

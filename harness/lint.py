@@ -50,14 +50,14 @@ class LintFinding:
 def lint(
     program: Program, target: Target, *, operators: Collection[str] | None, scratch: Sequence[ScratchNeed] = ()
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, scratch, operators, memory.
+    """Findings in the order layout, ISA class, scratch, operators, memory.
 
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
     target's ISA class, empty where ExecuTorch is not installed.
     """
     return (
-        *_isa_class(program, target),
         *_linear_layout(program, target),
+        *_isa_class(program, target),
         *_scratch(program, target, scratch),
         *_operators(program, operators),
         *_memory(program, target),
@@ -74,7 +74,7 @@ def _isa_class(program: Program, target: Target) -> Iterator[LintFinding]:
 
 
 def _linear_layout(program: Program, target: Target) -> Iterator[LintFinding]:
-    """quantized_linear is the one operator whose arguments tell the ISA class: kernel_sum for MVE, bias for the rest."""
+    """quantized_linear alone has arguments that tell the ISA class: kernel_sum for MVE, bias for the rest."""
     for instruction in program.file.instructions:
         if instruction.operator != "cortex_m::quantized_linear.out" or len(instruction.args) < 4:
             continue
@@ -89,7 +89,9 @@ def _linear_layout(program: Program, target: Target) -> Iterator[LintFinding]:
             )
         else:
             problem = f"no kernel_sum, which an MVE runtime needs: this is the DSP/SCALAR layout; {target.name} is MVE"
-        yield _finding(Rule.LAYOUT, f"{problem}; lower it with isa={target.isa.value}", program, instruction, value.index)
+        yield _finding(
+            Rule.LAYOUT, f"{problem}; lower it with isa={target.isa.value}", program, instruction, value.index
+        )
 
 
 def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed]) -> Iterator[LintFinding]:

@@ -205,7 +205,7 @@ class TensorSpec:
 
     def __str__(self) -> str:
         if self.kind is not ValueKind.TENSOR:
-            return self.kind.value
+            return str(self.kind.value)
         order = "" if self.dim_order == tuple(range(len(self.shape))) else f" dim order {list(self.dim_order)}"
         return f"{self.dtype}{list(self.shape)}{order}"
 
@@ -740,8 +740,7 @@ def _read_instructions(
         raise plan.reader.fail(f"the method has {len(chains)} chains; one is supported")
     tables = list(chains[0].children("instructions", "Instruction"))
     return tuple(
-        _read_instruction(table, index, operators, delegates, values, len(tables))
-        for index, table in enumerate(tables)
+        _read_instruction(table, index, operators, delegates, values, len(tables)) for index, table in enumerate(tables)
     )
 
 
@@ -845,11 +844,13 @@ def output_quantization(file: PteFile, output_index: int) -> OutputQuantization 
     if made_by is None or made_by.operator not in DEQUANTIZE or len(made_by.args) < 7:
         return None
     scale, zero_point, qmin, qmax, number = (file.values[arg].scalar for arg in made_by.args[1:6])
-    if not isinstance(scale, float) or not 0.0 < scale < math.inf or number not in DTYPES:
+    if not isinstance(scale, float) or not 0.0 < scale < math.inf:
         return None
     if not (isinstance(zero_point, int) and isinstance(qmin, int) and isinstance(qmax, int)):
         return None
-    return OutputQuantization(scale, zero_point, qmin, qmax, DTYPES[int(number)])
+    if not isinstance(number, int) or number not in DTYPES:
+        return None
+    return OutputQuantization(scale, zero_point, qmin, qmax, DTYPES[number])
 
 
 def computing_operator(file: PteFile, output_index: int) -> Instruction | None:

@@ -143,7 +143,14 @@ def test_not_a_number() -> None:
     output[0, 6] = np.inf
     found = check(output)
     assert "nan" in kinds(found)
-    assert "2 of 8 elements not finite, first nan at [0, 3]" in found.errors[0].message
+    assert "2 of 8 elements not finite" in found.errors[0].message
+
+
+def test_a_number_where_the_reference_has_none() -> None:
+    reference = EXPECTED.copy()
+    reference[0, 1] = np.inf
+    assert "nan" in kinds(check(EXPECTED, reference, file=unquantised(FILE)))
+    assert "nan" not in kinds(check(reference, reference, file=unquantised(FILE)))
 
 
 def test_unwritten() -> None:

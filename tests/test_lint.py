@@ -22,7 +22,10 @@ OPERATORS = (
 )
 
 
-def target(isa: Isa, pools: Pools = Pools(program=1 << 20, planned=1 << 18, method=1 << 16)) -> Target:
+ROOMY = Pools(program=1 << 20, planned=1 << 18, method=1 << 16)
+
+
+def target(isa: Isa, pools: Pools = ROOMY) -> Target:
     board = Board("mps2", Path("firmware/boards/mps2"), pools)
     return Target(f"{isa.value.lower()}-qemu", CPUS[isa], isa, board, QemuLauncher("mps2-an386"), None, "test:1")
 
@@ -91,7 +94,9 @@ def test_operators_the_runner_lacks_are_all_named() -> None:
 
 def test_delegates_are_named() -> None:
     given = program(Isa.DSP)
-    found = lint(replace(given, file=replace(given.file, delegates=("EthosUBackend",))), target(Isa.DSP), operators=None)
+    found = lint(
+        replace(given, file=replace(given.file, delegates=("EthosUBackend",))), target(Isa.DSP), operators=None
+    )
     assert rules(found) == [Rule.DELEGATE]
     with pytest.raises(errors.UnsupportedOperator, match="EthosUBackend"):
         raise_findings(found, "x")

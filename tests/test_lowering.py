@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -94,8 +96,10 @@ def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
     assert comparison.outputs[0].sqnr_db is not None and comparison.outputs[0].sqnr_db > 20
 
 
-@pytest.mark.parametrize("layout", ["channels_last", "explicit"])
-@pytest.mark.parametrize("name", ["ds_cnn", "resnet8"])
+# ResNet8 in one layout only: it is here for its residual adds, and every net costs seconds.
+@pytest.mark.parametrize(
+    ("name", "layout"), [("ds_cnn", "channels_last"), ("ds_cnn", "explicit"), ("resnet8", "explicit")]
+)
 def test_conv_nets_lower_in_both_layouts(name: str, layout: Layout) -> None:
     module, inputs = conv_net(name)
     program = lower(module, inputs, isa=Isa.DSP, layout=layout)
@@ -160,10 +164,10 @@ def test_output_quantisation_through_a_final_view(last: Any) -> None:
 
 def test_calibration_decides_the_scale() -> None:
     seed(5)
-    module, inputs = nn.Linear(4, 4), (torch.rand(1, 4),)
+    module, inputs, samples = nn.Linear(4, 4), (torch.rand(1, 4),), torch.rand(3, 1, 4)
     scales = []
     for factor in (1.0, 10.0):
-        program = lower(module, inputs, isa=Isa.DSP, calibration=[(factor * torch.ones(1, 4),), inputs])
+        program = lower(module, inputs, isa=Isa.DSP, calibration=[(factor * sample,) for sample in samples])
         quantize = program.file.instructions[0]
         scales.append(program.file.values[quantize.args[1]].scalar)
     assert scales[1] == pytest.approx(10 * float(scales[0] or 0), rel=1e-3)
@@ -297,7 +301,6 @@ def test_attributes_code_and_globals_count(monkeypatch: pytest.MonkeyPatch) -> N
         patch.setattr(Scaled, "factor", 3.0)
         assert digest(Scaled()) != start
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules[__name__] if __name__ in sys.modules else sys, "unused", 1, raising=False)
         patch.setitem(Scaled.forward.__globals__, "GLOBAL", 5.0)
         assert digest(Scaled()) != start
     with monkeypatch.context() as patch:
@@ -320,12 +323,12 @@ def test_classes_of_one_name_are_told_apart() -> None:
 
 
 def test_what_cannot_be_pickled_is_lowered_all_the_same() -> None:
-    module = nn.ReLU()
-    module.lock = (item for item in ())
+    module = Scaled()
+    vars(module)["lock"] = threading.Lock()
     assert digest(module) is None
-    plain = nn.Sequential(nn.ReLU())
-    plain.generator = torch.Generator()
-    assert digest(plain) is None or digest(plain) == digest(plain)
+    relu = nn.ReLU()
+    relu.register_forward_hook(functools.partial(print, file=sys.stdout))
+    assert digest(relu) is None
 
 
 def test_the_least_recently_used_goes_first() -> None:

@@ -62,7 +62,7 @@ def test_enums_are_the_schemas() -> None:
     assert int(enums["TensorDataLocation"]["EXTERNAL"]) == p.EXTERNAL_DATA
     numbers = {n: int(v) for n, v in re.findall(r"(\w+)\s*=\s*(\d+)", schema_text("scalar_type.fbs"))}
     assert p.SCALAR_TYPES.items() <= numbers.items()
-    assert p.FILE_IDENTIFIER == re.findall(r'file_identifier "(....)"', schema_text("program.fbs"))[0].encode()
+    assert re.findall(r'file_identifier "(....)"', schema_text("program.fbs"))[0].encode() == p.FILE_IDENTIFIER
 
 
 def test_scalar_types_are_the_schemas_vector_element_types() -> None:
@@ -211,8 +211,8 @@ def mutations() -> st.SearchStrategy[bytes]:
 def mutate(data: bytes, edits: list[tuple[int, int, int]], cut: int | None) -> bytes:
     changed = bytearray(data)
     for at, word, width in edits:
-        at %= len(changed) - 4
-        changed[at : at + width] = word.to_bytes(4, "little")[:width]
+        start = at % (len(changed) - 4)
+        changed[start : start + width] = word.to_bytes(4, "little")[:width]
     return bytes(changed[:cut])
 
 

@@ -89,15 +89,21 @@ class Decoder:
                 continue
             frame = _decode_body(encoded)
             if frame is None:
-                self.stray += encoded
+                self._keep(encoded)
             else:
                 yield frame
         if len(self._pending) > MAX_ENCODED:
-            self.stray += self._pending
+            self._keep(self._pending)
             self._pending.clear()
 
     def flush(self) -> bytes:
-        """Everything that was no frame so far, once; for the log."""
-        text = bytes(self.stray + self._pending)
+        """Everything that was no frame so far, the newest, once; for the log. A frame half arrived is given up."""
+        self._keep(self._pending)
+        text = bytes(self.stray)
         self.stray.clear()
+        self._pending.clear()
         return text
+
+    def _keep(self, text: bytes | bytearray) -> None:
+        self.stray += text
+        del self.stray[:-MAX_ENCODED]

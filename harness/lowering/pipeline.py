@@ -18,7 +18,7 @@ import numpy as np
 from harness.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from harness.lowering.cache import Lru, key_of
 from harness.lowering.capability import INSTALL, quiet, tools
-from harness.program import PteFile, Program, parse_pte
+from harness.program import Program, PteFile, parse_pte
 from harness.targets import Isa
 
 Layout = Literal["channels_last", "explicit"]

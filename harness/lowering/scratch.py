@@ -97,9 +97,7 @@ def _matmul(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
 def _average_pool(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
     width, channels = call.nhwc(-1)[2], call.nhwc(0)[3]
-    return [
-        cmsis_nn.avgpool_buffer_size(backend, cmsis_nn.DataType.A8W8, dim_dst_width=width, ch_src=channels)
-    ]
+    return [cmsis_nn.avgpool_buffer_size(backend, cmsis_nn.DataType.A8W8, dim_dst_width=width, ch_src=channels)]
 
 
 def _geometry(call: _Call, stride: int, padding: int, dilation: int) -> dict[str, list[int]]:
@@ -159,7 +157,12 @@ def _needs(cmsis_nn: Any, call: _Call, isa: Isa) -> list[ScratchNeed]:
         planned = value.spec.nbytes if value.spec is not None else 0
         needs.append(
             ScratchNeed(
-                call.instruction.index, call.instruction.operator, value.index, int(wanted[isa][number]), planned, elsewhere
+                call.instruction.index,
+                call.instruction.operator,
+                value.index,
+                int(wanted[isa][number]),
+                planned,
+                elsewhere,
             )
         )
     return needs

@@ -7,7 +7,8 @@ namespace {
 
 constexpr uint32_t kBufferAlignment = 16;
 constexpr uint64_t kMaxTensorBytes = INT32_MAX;  // so that 32-bit arithmetic on sizes cannot wrap
-constexpr size_t kMaxEnds = UINT16_MAX;          // the protocol counts inputs in 16 bits
+constexpr uint64_t kFarTooMuch = uint64_t{1} << 40;
+constexpr size_t kMaxEnds = UINT16_MAX;  // the protocol counts inputs in 16 bits
 
 // Where data points if there are no bytes to point to.
 alignas(kBufferAlignment) uint8_t nothing[kBufferAlignment];
@@ -96,9 +97,10 @@ bool Loader::plan_memory() {
     const int64_t size = item_of(sizes, i);
     if (size < 0) return reject(failure_, "planned buffer ", i, " has ", size, " bytes");
     buffer_starts_.data[i] = static_cast<uint32_t>(end);
-    end += align_up(static_cast<uint64_t>(size));
-    if (end > planned_.size) return out_of_memory(failure_, "planned", end, planned_.size);
+    // Sizes near 2^63 must not wrap the sum.
+    if (end < kFarTooMuch) end += align_up(static_cast<uint64_t>(size));
   }
+  if (end > planned_.size) return out_of_memory(failure_, "planned", end, planned_.size);
   method_->planned = {planned_.data, static_cast<size_t>(end)};
   return true;
 }

@@ -12,8 +12,9 @@ void clear(Failure* failure) {
 }
 
 bool out_of_memory(Failure* failure, const char* pool, uint64_t asked, uint64_t had) {
-  report(failure, Code::kOutOfMemory, "the ", pool, " pool is too small: the program needs ", asked,
-         " bytes of it, the target has ", had);
+  report(failure, Code::kOutOfMemory, "the ", pool,
+         " pool is too small: the program needs at least ", asked, " bytes of it, the target has ",
+         had);
   failure->asked = asked;
   failure->had = had;
   return false;

@@ -1,0 +1,215 @@
+"""Fixtures: `hil`, which most tests use, and below it `target_spec`, `runner_elf`, `hil_dut`, `run_pte`.
+
+No logic of their own: they bring `flow` the right Dut, and pytest what `flow` found.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import flow
+from harness.build import Elf, build_runner
+from harness.compare import Comparison, Tolerance
+from harness.errors import HarnessError
+from harness.program import HostTensor, Program
+from harness.resolve import Resolved
+from harness.results import RunResult
+from harness.targets import Isa
+
+MULTIPLIER: pytest.StashKey[float] = pytest.StashKey()
+POOL: pytest.StashKey[Pool] = pytest.StashKey()
+TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
+LOG: pytest.StashKey[str] = pytest.StashKey()
+LOG_TAIL = 40  # lines of the target's log in a failure's report
+
+
+class HilWarning(UserWarning):
+    """A test that proves less than it seems to."""
+
+
+class Pool:
+    """Live targets, kept for the whole run. One process's own: nobody waits for another's."""
+
+    def __init__(self) -> None:
+        self._duts: dict[tuple[str, str], flow.Dut] = {}
+
+    def get(self, resolved: Resolved, elf: Elf) -> flow.Dut:
+        key = (resolved.name, elf.build_id)
+        if key not in self._duts:
+            self._duts[key] = flow.Dut(resolved, elf)
+        return self._duts[key]
+
+    def close(self) -> None:
+        for dut in self._duts.values():
+            dut.close()
+        self._duts.clear()
+
+
+@contextmanager
+def _reporting(node: pytest.Item, error_log: bool = True) -> Iterator[None]:
+    """Keeps an error's log for the report, and cuts the frames below the test off its traceback."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except HarnessError as error:
+        if error_log and error.log:
+            node.stash[LOG] = "\n".join(error.log.splitlines()[-LOG_TAIL:])
+        raise error.with_traceback(None) from error.__cause__
+
+
+class Hil:
+    """One test's hand on one target."""
+
+    def __init__(self, dut: flow.Dut, node: pytest.Item) -> None:
+        self.dut = dut
+        self._node = node
+
+    @property
+    def isa(self) -> Isa:
+        """The target's ISA class."""
+        return self.dut.target.isa
+
+    def lower(
+        self,
+        module: Any,
+        inputs: tuple[Any, ...],
+        *,
+        isa: Isa | None = None,
+        calibration: Iterable[tuple[Any, ...]] | None = None,
+        quantize: bool = True,
+        layout: str = "channels_last",
+    ) -> Program:
+        """The module lowered for the target's ISA class, or for `isa`."""
+        __tracebackhide__ = True
+        with _reporting(self._node):
+            return flow.lower(
+                module, inputs, isa=isa or self.isa, calibration=calibration, quantize=quantize, layout=layout
+            )
+
+    def run(self, program: Program, inputs: tuple[Any, ...] | None = None, *, lint: bool = True) -> RunResult:
+        """The program's outputs on the target. `inputs`: torch tensors or HostTensors; default: its example inputs."""
+        __tracebackhide__ = True
+        with _reporting(self._node):
+            result = flow.run(self.dut, program, _host(inputs), linted=lint)
+        self._record_run(result)
+        return result
+
+    def check(
+        self,
+        module: Any,
+        inputs: tuple[Any, ...],
+        *,
+        qtol: int = 0,
+        atol: float = 1e-3,
+        rtol: float = 1e-3,
+        eager_sqnr: float = 15.0,
+        isa: Isa | None = None,
+        lint: bool = True,
+        calibration: Iterable[tuple[Any, ...]] | None = None,
+        quantize: bool = True,
+        layout: str = "channels_last",
+    ) -> Comparison:
+        """Lowers, lints, runs and compares. Raises on a bad verdict.
+
+        `qtol` in quanta against the dialect; `atol + qtol·scale` and `rtol` against fake-quant;
+        `eager_sqnr` in dB against the float module.
+        """
+        __tracebackhide__ = True
+        with _reporting(self._node):
+            checked = flow.check(
+                self.dut, module, inputs,
+                tolerance=Tolerance(qtol, atol, rtol, eager_sqnr), isa=isa, linted=lint, observe=self._observe,
+                calibration=calibration, quantize=quantize, layout=layout,
+            )  # fmt: skip
+        return checked.comparison
+
+    def _observe(self, checked: flow.Checked) -> None:
+        self._record_run(checked.result)
+        figures = checked.comparison.outputs
+        quanta = [figure.max_quanta for figure in figures if figure.max_quanta is not None]
+        if quanta:
+            self._property("hil_max_quanta", max(quanta))
+        for finding in checked.comparison.warnings:
+            warnings.warn(
+                HilWarning(f"{self.dut.resolved.arrow}: output {finding.output}: {finding.kind.value}: {finding.message}"),
+                stacklevel=4,
+            )
+
+    def _record_run(self, result: RunResult) -> None:
+        self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])
+        self._property("hil_engine", result.ran.engine)
+        self._property("hil_runtime", f"{result.ran.runtime} {result.ran.runtime_version}")
+        self._property("hil_ticks", result.ticks)
+        self._property("hil_planned_bytes", result.stats.planned.used)
+        self._property("hil_method_bytes", result.stats.method.used)
+        self._property("hil_stack_bytes", result.stats.stack.used)
+
+    def _property(self, name: str, value: object) -> None:
+        self._node.user_properties.append((name, value))
+
+
+def _host(inputs: tuple[Any, ...] | None) -> tuple[HostTensor, ...] | None:
+    if inputs is None or all(isinstance(value, HostTensor) for value in inputs):
+        return inputs
+    from harness.reference import to_host
+
+    return tuple(value if isinstance(value, HostTensor) else to_host(value) for value in inputs)
+
+
+@pytest.fixture
+def target_spec(request: pytest.FixtureRequest) -> Resolved:
+    """What was asked for and what really runs; parametrised by `--target`."""
+    if getattr(request, "param", None) is None:
+        raise pytest.UsageError("no target given: --target=m4-fvp, or hil_targets in the ini file")
+    resolved: Resolved = request.param
+    return resolved
+
+
+@pytest.fixture
+def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
+    """The runner built for the target, from the cache if it is there."""
+    __tracebackhide__ = True
+    with _reporting(request.node):
+        return build_runner(target_spec.target, target_spec.runtime)
+
+
+@pytest.fixture
+def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
+    """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
+    dut = request.config.stash[POOL].get(target_spec, runner_elf)
+    marker = request.node.get_closest_marker("target_timeout")
+    seconds = float(marker.args[0]) if marker else flow.EXECUTE
+    dut.seconds = seconds * request.config.stash[MULTIPLIER]
+    yield dut
+    if request.config.getoption("dut_scope") == "function":
+        dut.close()
+
+
+@pytest.fixture
+def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
+    """Lower, run and check on the target. Seeds torch by the test's name, so all targets see the same weights."""
+    from harness import lowering
+
+    lowering.seed(zlib.crc32(request.node.stash[TEST_ID].encode()))
+    return Hil(hil_dut, request.node)
+
+
+@pytest.fixture
+def run_pte(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Callable[..., RunResult]:
+    """`run_pte(path_or_bytes, inputs=())` runs a `.pte` that exists already; arrays take the program's dim order."""
+
+    def run(pte: Path | str | bytes, inputs: tuple[Any, ...] = (), *, lint: bool = True) -> RunResult:
+        __tracebackhide__ = True
+        data = pte if isinstance(pte, bytes) else Path(pte).read_bytes()
+        with _reporting(request.node):
+            program = Program.from_bytes(data, "program.pte" if isinstance(pte, bytes) else str(pte))
+            return flow.run(hil_dut, program, flow.arrange(program, inputs), linted=lint)
+
+    return run

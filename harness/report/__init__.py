@@ -1,0 +1,1 @@
+"""What users read after a run."""

@@ -1,0 +1,316 @@
+"""targets.yaml and board.yaml: what they mean, and what is said where they are wrong."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import ConfigError
+from harness.targets import (
+    CPU_ISAS,
+    FvpLauncher,
+    Isa,
+    NativeLauncher,
+    Pools,
+    QemuLauncher,
+    Target,
+    did_you_mean,
+    load_targets,
+    package_data,
+    parse_size,
+)
+
+GOOD_BOARD = "pools: {program: 1M, planned: 512K, method: 65536}\n"
+
+
+def write(folder: Path, text: str, name: str = "targets.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def entry(**changes: str) -> str:
+    """One target `mine`, each key on its own line: cpu on 3, board 4, launcher 5, then the added ones."""
+    keys = {"cpu": "cortex-m4", "board": "mps2", "launcher": "{qemu: mps2-an386}"} | changes
+    return "targets:\n  mine:\n" + "".join(f"    {key}: {value}\n" for key, value in keys.items() if value)
+
+
+def load(folder: Path, text: str) -> Target:
+    return load_targets(write(folder, text))["mine"]
+
+
+def refused(folder: Path, text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load_targets(write(folder, text))
+    return caught.value
+
+
+# --- what is right -------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_load_and_every_fallback_runs_the_same_isa() -> None:
+    targets = load_targets()
+    assert {"m55-fvp", "m4-fvp", "m0plus-fvp", "m55-qemu", "m4-qemu", "m0-qemu", "native"} <= set(targets)
+    for target in targets.values():
+        assert target.isa in CPU_ISAS[target.cpu]
+        assert (target.board.directory / "board.cpp").is_file()
+        if target.fallback is not None:
+            assert targets[target.fallback].isa is target.isa
+
+
+def test_a_users_file_extends_the_defaults(tmp_path: Path) -> None:
+    path = write(tmp_path, entry(fallback="m4-qemu", isa="scalar"))
+    targets = load_targets(path)
+    assert set(targets) == {*load_targets(), "mine"}
+    mine = targets["mine"]
+    assert (mine.cpu, mine.isa, mine.fallback) == ("cortex-m4", Isa.SCALAR, "m4-qemu")
+    assert mine.config == "cortex-m4/scalar/mps2"
+    assert mine.origin == "targets.yaml:2"
+
+
+def test_naming_the_default_file_itself_changes_nothing() -> None:
+    assert load_targets(package_data("targets.yaml")) == load_targets()
+
+
+@pytest.mark.parametrize(
+    ("text", "launcher"),
+    [
+        ("native", NativeLauncher()),
+        ("{qemu: mps2-an386}", QemuLauncher("mps2-an386")),
+        ("{qemu: {machine: microbit, args: [-icount, '1']}}", QemuLauncher("microbit", ("-icount", "1"))),
+        ("{fvp: FVP_MPS2_Cortex-M4}", FvpLauncher("FVP_MPS2_Cortex-M4")),
+        ("{fvp: {model: FVP_X, parameters: {a.b: 1, c: x}}}", FvpLauncher("FVP_X", (("a.b", "1"), ("c", "x")))),
+    ],
+)
+def test_launchers(tmp_path: Path, text: str, launcher: object) -> None:
+    assert load(tmp_path, entry(launcher=text)).launcher == launcher
+
+
+@pytest.mark.parametrize(("cpu", "isas"), CPU_ISAS.items())
+def test_the_isa_is_derived_and_every_legal_override_is_taken(tmp_path: Path, cpu: str, isas: tuple[Isa, ...]) -> None:
+    assert load(tmp_path, entry(cpu=cpu)).isa is isas[0]
+    for isa in isas:
+        assert load(tmp_path, entry(cpu=cpu, isa=isa.value.lower())).isa is isa
+        assert load(tmp_path, entry(cpu=cpu, isa=isa.value)).isa is isa
+
+
+def test_a_board_may_lie_beside_the_users_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = tmp_path / "boards" / "mine"
+    board.mkdir(parents=True)
+    write(board, GOOD_BOARD, "board.yaml")
+    monkeypatch.chdir("/")  # relative to the file, not to where one stands
+    for name in ("./boards/mine", "boards/mine", str(board)):
+        found = load(tmp_path, entry(board=name)).board
+        assert (found.name, found.directory) == ("mine", board)
+        assert found.pools == Pools(1 << 20, 512 << 10, 65536)
+
+
+def test_anchors_and_merge_keys_are_yaml_like_any_other(tmp_path: Path) -> None:
+    text = entry().replace("mine:", "mine: &base") + "  other:\n    <<: *base\n    isa: scalar\n"
+    targets = load_targets(write(tmp_path, text))
+    assert (targets["mine"].isa, targets["other"].isa) == (Isa.DSP, Isa.SCALAR)
+    merged = "targets:\n  <<: {mine: {cpu: cortex-m4, board: mps2, launcher: native}}\n"
+    assert load(tmp_path, merged).launcher == NativeLauncher()
+
+
+# --- what is wrong: (text, line, part of the message, part of the hint) --------------------------------------
+
+UNKNOWN_KEYS = [
+    (entry(bord="x"), 6, "unknown key 'bord'", "did you mean 'board'?"),
+    (entry(launcher="{qemu: {machine: a, arg: []}}"), 5, "unknown key 'arg'", "did you mean 'args'?"),
+    (entry(launcher="\n      qemuu: mps2-an386"), 6, "unknown key 'qemuu'", "did you mean 'qemu'?"),
+    (entry(launcher="{fvp: {model: FVP_X, parameter: {}}}"), 5, "unknown key 'parameter'", "'parameters'"),
+    (entry() + "target: {}\n", 6, "unknown key 'target'", "did you mean 'targets'?"),
+]
+WRONG_VALUES = [
+    (entry(cpu="cortex-m5"), 2, "unknown cpu 'cortex-m5'", "'cortex-m55'"),
+    (entry(board="mps3"), 2, "unknown board 'mps3'", "mps2"),
+    (entry(board="./nowhere"), 2, "nowhere/board.yaml", ""),
+    (entry(board="''"), 2, "unknown board ''", "known: "),
+    (entry(isa="mve"), 2, "isa 'mve' is not possible on cortex-m4", "possible: dsp, scalar"),
+    (entry(isa="''"), 2, "isa '' is not possible", "possible: dsp, scalar"),
+    (entry(launcher="qemu"), 2, "launcher 'qemu'", "{qemu: MACHINE}"),
+    (entry(launcher="{}"), 2, "exactly one of qemu, fvp", "qemu"),
+    (entry(launcher="{qemu: a, fvp: b}"), 2, "exactly one of qemu, fvp", ""),
+    (entry(fallback="m4-qemo"), 2, "fallback 'm4-qemo' of 'mine' is not a target", "did you mean 'm4-qemu'"),
+]
+WRONG_TYPES = [
+    (entry(cpu="4"), 3, "mine.cpu", "string"),
+    (entry(cpu="[cortex-m4]"), 3, "mine.cpu", "string"),
+    (entry(board="{a: b}"), 4, "mine.board", "string"),
+    (entry(launcher="5"), 5, "mine.launcher", ""),
+    (entry(launcher="[qemu, x]"), 5, "mine.launcher", ""),
+    (entry(launcher="{qemu: 7}"), 5, "mine.launcher.qemu", ""),
+    (entry(launcher="{qemu: {args: []}}"), 5, "mine.launcher.qemu.machine", "required"),
+    (entry(launcher="{qemu: {machine: a, args: -icount}}"), 5, "mine.launcher.qemu.args", "list"),
+    (entry(launcher="{qemu: {machine: a, args: [1]}}"), 5, "mine.launcher.qemu.args.0", "string"),
+    (entry(launcher="{fvp: {model: a, parameters: {x: [1]}}}"), 5, "mine.launcher.fvp.parameters.x", ""),
+    (entry(isa="true"), 6, "mine.isa", "string"),
+    (entry(board=""), 2, "mine.board", "required"),
+    ("targets:\n  mine: 5\n", 2, "targets.mine", ""),
+    ("targets:\n  mine:\n", 2, "targets.mine", ""),
+    ("targets: null\n", 1, "targets", "dictionary"),
+    ("targets: [a, b]\n", 1, "targets", "dictionary"),
+    ("targets:\n  5: {}\n", 1, "targets", "string"),
+    ("# nothing\n\nother: 1\n", 1, "targets", "required"),
+    ("{}", 1, "targets", "required"),
+    ("5: {}\n", 1, "", ""),
+]
+BAD_YAML = [
+    ("", 1, "expected a mapping", ""),
+    ("# only a comment\n", 1, "expected a mapping", ""),
+    ("null\n", 1, "expected a mapping", ""),
+    ("- a\n- b\n", 1, "expected a mapping", ""),
+    ("just text\n", 1, "expected a mapping", ""),
+    (entry() + "  mine: {}\n", 6, "duplicate key", ""),
+    (entry(cpu="cortex-m4\n    cpu: cortex-m7"), 4, "duplicate key", ""),
+    ("targets:\n  a: [\n", 3, "", "YAML"),
+    ("targets:\n\tmine: 1\n", 2, "", "YAML"),
+    ("targets: *nobody\n", 1, "undefined alias", ""),
+    ("targets: {}\n---\ntargets: {}\n", 2, "", "YAML"),
+    ("targets:\n  mine: 2001-13-45\n", 0, "", ""),
+    ("targets: !!int x\n", 0, "", ""),
+    ("targets: &a {mine: *a}\n", 0, "", ""),
+    ("targets: " + "[" * 3000, 0, "", ""),
+    ("targets: \0\n", 0, "", ""),
+    (entry(board='"a/\\0"'), 2, "a/", ""),
+    (entry(board="a/" + "b" * 5000), 2, "a/", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message", "hint"), UNKNOWN_KEYS + WRONG_VALUES + WRONG_TYPES + BAD_YAML)
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str, line: int, message: str, hint: str) -> None:
+    error = refused(tmp_path, text)
+    assert "targets.yaml" in error.message
+    if line:
+        assert f"targets.yaml:{line}:" in error.message
+    assert message in error.message
+    assert hint in error.message + error.hint
+    assert "_Raw" not in str(error)  # names of this program's insides
+    assert len(str(error)) < 9000
+
+
+def test_a_name_of_the_defaults_is_taken(tmp_path: Path) -> None:
+    error = refused(tmp_path, entry().replace("mine", "m4-qemu"))
+    assert re.search(r"targets\.yaml:2: target 'm4-qemu' is already defined at targets\.yaml:\d+", error.message)
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.yaml", tmp_path, Path("/dev/null/x.yaml")):
+        with pytest.raises(ConfigError, match=re.escape(str(path))):
+            load_targets(path)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "targets.yaml"
+    path.write_bytes(b"targets: \xff\xfe\n")
+    with pytest.raises(ConfigError, match=r"targets\.yaml: not UTF-8"):
+        load_targets(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("pools: {program: 1M, planned: 1Q, method: 1}\n", 1, "'1Q' is not a size", "64K"),
+        ("clock_hz: 1\npools:\n  program: 1M\n  planned: -1\n  method: 1\n", 4, "'-1' is not a size", ""),
+        ("pools:\n  program: 1M\n  planned: true\n  method: 1\n", 3, "not a size", ""),
+        ("pools:\n  program: 1M\n  planned: 1.5\n  method: 1\n", 3, "not a size", ""),
+        ("pools:\n  program: 0\n  planned: 1\n  method: 1\n", 2, "size", ""),
+        ("pools:\n  program: 4G\n  planned: 1\n  method: 1\n", 2, "size", ""),
+        ("pools:\n  program: 1M\n  planed: 1M\n  method: 1\n", 3, "unknown key 'planed'", "'planned'"),
+        ("pools: {program: 1M, planned: 1M}\n", 1, "pools.method", "required"),
+        (GOOD_BOARD + "clok_hz: 1\n", 2, "unknown key 'clok_hz'", "'clock_hz'"),
+        (GOOD_BOARD + "clock_hz: fast\n", 2, "clock_hz", "integer"),
+        (GOOD_BOARD + "console: telepathy\n", 2, "console", "semihosting"),
+        (GOOD_BOARD + GOOD_BOARD, 2, "duplicate key", ""),
+        ("", 1, "expected a mapping", ""),
+    ],
+)
+def test_board_files_are_as_strict(tmp_path: Path, text: str, line: int, message: str, hint: str) -> None:
+    board = tmp_path / "board"
+    board.mkdir()
+    write(board, text, "board.yaml")
+    error = refused(tmp_path, entry(board="./board"))
+    assert f"board.yaml:{line}:" in error.message
+    assert message in error.message
+    assert hint in error.message + error.hint
+
+
+# --- arbitrary input -----------------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    ["targets", "mine", "cpu", "cortex-m4", "board", "mps2", "launcher", "qemu", "native", ":", ": ", "- ", "\n", "  "]
+    + ["{", "}", "[", "]", ",", "&a ", "*a", "<<", "!!set", "!!int ", "!x ", "? ", "| ", "> ", "---", "...", "%", "'"]
+    + ['"', "#", "~", "2001-01-99", "0x", "0b", "1_0", ".inf", "1:60", "@", "`", "\t", "%YAML 1.1\n", "%TAG ! x\n"]
+)
+
+
+@given(st.one_of(st.text(), st.lists(WORDS).map("".join)))
+@settings(max_examples=600)
+def test_any_text_is_refused_with_a_config_error(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "targets.yaml"
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        try:
+            load_targets(path)
+        except ConfigError as error:
+            assert "targets.yaml" in error.message
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner))
+
+
+@given(st.sampled_from(["cpu", "board", "launcher", "isa", "fallback", "extra"]), TREES)
+def test_any_value_of_any_key_is_refused_or_taken(key: str, value: object) -> None:
+    import json
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), entry(**{key: json.dumps(value)}))
+        try:
+            targets = load_targets(path)
+        except ConfigError as error:
+            assert "targets.yaml:" in error.message
+        else:
+            assert isinstance(targets["mine"], Target)
+
+
+# --- sizes ---------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1 << 40), st.sampled_from([("", 0), ("K", 10), ("M", 20), ("G", 30)]))
+def test_sizes(number: int, unit: tuple[str, int]) -> None:
+    letter, shift = unit
+    assert parse_size(f"{number}{letter}") == number << shift
+    assert parse_size(f"  {number}{letter}\n") == number << shift
+    assert parse_size(number) == number
+
+
+@given(st.one_of(st.text(), st.floats(), st.booleans(), st.none(), st.integers(max_value=-1)))
+def test_what_is_no_size(text: object) -> None:
+    if re.fullmatch(r"\s*[0-9]+[KMG]?\s*", str(text)):
+        return
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["٣", "²", "1e3", "1k", "0x10", "1 K", "K", "", "+1", "1_0"])
+def test_only_plain_digits_make_a_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_size(text)
+
+
+def test_did_you_mean_lists_what_is_known_where_nothing_is_near() -> None:
+    assert did_you_mean("m4-quem", ["m4-qemu", "native"]) == "did you mean 'm4-qemu'?"
+    assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
+
+
+def test_a_copied_board_is_found_by_its_own_name(tmp_path: Path) -> None:
+    shutil.copytree(package_data("firmware") / "boards" / "mps2", tmp_path / "copy")
+    assert load(tmp_path, entry(board="./copy")).config == "cortex-m4/dsp/copy"
