@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -19,12 +20,13 @@ import filelock
 import platformdirs
 
 from harness import toolchain
-from harness.errors import BuildError, ConfigError
-from harness.targets import Target, did_you_mean, package_data
+from harness.errors import BuildError
+from harness.resolve import check_runtime
+from harness.targets import Target, package_data
 
-RUNTIMES = ("builtin",)
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
 LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
+_CAUSE = re.compile(r"error:|undefined reference|overflowed by|CMake Error")
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,7 @@ def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str,
     `options` are further CMake definitions, part of the key. Raises ToolchainError where a tool
     is missing and BuildError, with the end of the log, where the build fails.
     """
-    if runtime not in RUNTIMES:
-        raise ConfigError(f"unknown runtime {runtime!r}", hint=did_you_mean(runtime, RUNTIMES))
+    check_runtime(runtime)
     definitions = _definitions(target, runtime) | dict(options or {})
     build_id = _key(target, runtime, definitions)
     folder = cache_directory() / "runners" / build_id
@@ -85,11 +86,10 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
 
 
 def _key(target: Target, runtime: str, definitions: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"{target.config}\n".encode())
     for name, value in sorted(definitions.items()):
         digest.update(f"{name}={value}\n".encode())
-    compiler = _compiler(target)
-    digest.update(f"{compiler.path} {compiler.version} {toolchain.flatbuffers().flatc.version}\n".encode())
+    digest.update(f"{_compiler(target).banner}\n{toolchain.flatbuffers().flatc.banner}\n".encode())
     schema = toolchain.schema_directory()
     for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
         digest.update(path.read_bytes())
@@ -115,7 +115,8 @@ def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None
     try:
         for command in _commands(work, target, definitions):
             _run(command, log, target)
-        finished = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+        finished = work / "finished"
+        finished.mkdir()
         shutil.copy2(work / "build" / "runner.elf", finished / "runner.elf")
         shutil.copy2(log, finished / "build.log")
         shutil.rmtree(folder, ignore_errors=True)
@@ -148,12 +149,16 @@ def _run(command: list[str], log: Path, target: Target) -> None:
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=BUILD_TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name) from error
+            raise BuildError(
+                f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name
+            ) from error
     if done.returncode != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+        lines = log.read_text(errors="replace").splitlines()
+        cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
+        tail = "\n".join(lines[-40:])
         raise BuildError(
-            f"the runner does not build for {target.config} (exit status {done.returncode})\n{tail}",
+            f"the runner does not build for {target.config} (exit status {done.returncode}): {cause}\n{tail}",
             target=target.name,
             log=tail,
-            hint="the first 'error:' or 'FAILED' line above is the cause",
+            hint="correct the firmware's or the board's sources; what is above is the end of the log",
         )

@@ -30,18 +30,17 @@ class HarnessError(Exception):
         self.log = log
 
     def __str__(self) -> str:
-        where = ", ".join(
-            part
-            for part in (
-                f"target {self.target}" if self.target else "",
-                f"operator {self.operator}" if self.operator else "",
-            )
-            if part
-        )
-        lines = [f"{type(self).__name__}: {self.message}" + (f" [{where}]" if where else "")]
-        if self.hint:
-            lines.append(f"  → {self.hint}")
-        return "\n".join(lines)
+        """The message with its place and what to do next."""
+        places = [
+            f"target {self.target}" if self.target else "",
+            f"operator {self.operator}" if self.operator else "",
+        ]
+        where = ", ".join(place for place in places if place)
+        return self.message + (f" [{where}]" if where else "") + (f"\n  → {self.hint}" if self.hint else "")
+
+    def describe(self) -> str:
+        """The same with the class's name in front, for where no traceback says it."""
+        return f"{type(self).__name__}: {self}"
 
 
 class InfraError(HarnessError):

@@ -55,11 +55,11 @@ class Fault:
     def parse(cls, payload: bytes) -> Fault:
         """Raises struct.error on a short payload."""
         instruction, exception, has_status, *numbers = _FRAME.unpack_from(payload)
-        status: list[int | None] = list(numbers[:4]) if has_status else [None] * 4
+        cfsr, hfsr, mmfar, bfar = numbers[:4] if has_status else (None,) * 4
         registers = dict(zip((*_REGISTERS, "sp"), numbers[4:], strict=True))
         (length,) = struct.unpack_from("<H", payload, _FRAME.size)
         operator = payload[_FRAME.size + 2 : _FRAME.size + 2 + length].decode(errors="replace")
-        return cls(instruction, exception, *status, registers, operator)
+        return cls(instruction, exception, cfsr, hfsr, mmfar, bfar, registers, operator)
 
     @property
     def causes(self) -> list[str]:
@@ -80,7 +80,9 @@ class Fault:
     def describe(self, elf: Path | None) -> str:
         """One line: exception, cause, address, program counter with function and file:line."""
         name = _EXCEPTIONS.get(self.exception, f"exception {self.exception}")
-        why = "; ".join(self.causes) or ("no status registers on this core" if self.cfsr is None else "no cause recorded")
+        why = "; ".join(self.causes) or (
+            "no status registers on this core" if self.cfsr is None else "no cause recorded"
+        )
         at = f" at address 0x{self.address:08x}" if self.address is not None else ""
         pc = self.registers["pc"]
         return f"{name} ({why}){at}, pc 0x{pc:08x}{symbol(elf, pc)}, lr 0x{self.registers['lr']:08x}{symbol(elf, self.registers['lr'])}"

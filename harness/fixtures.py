@@ -5,6 +5,7 @@ No logic of their own: they bring `flow` the right Dut, and pytest what `flow` f
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,16 @@ POOL: pytest.StashKey[Pool] = pytest.StashKey()
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()
 LOG_TAIL = 40  # lines of the target's log in a failure's report
+
+
+def embedded() -> bool:
+    """pytest-embedded registers `--target` unconditionally, so where it is installed the name is its own."""
+    return importlib.util.find_spec("pytest_embedded") is not None
+
+
+def no_target() -> str:
+    option = "--hil-target" if embedded() else "--target"
+    return f"no target given: {option}=m4-fvp (names, comma lists, globs, all), or hil_targets in the ini file"
 
 
 class HilWarning(UserWarning):
@@ -138,7 +149,9 @@ class Hil:
             self._property("hil_max_quanta", max(quanta))
         for finding in checked.comparison.warnings:
             warnings.warn(
-                HilWarning(f"{self.dut.resolved.arrow}: output {finding.output}: {finding.kind.value}: {finding.message}"),
+                HilWarning(
+                    f"{self.dut.resolved.arrow}: output {finding.output}: {finding.kind.value}: {finding.message}"
+                ),
                 stacklevel=4,
             )
 
@@ -167,7 +180,7 @@ def _host(inputs: tuple[Any, ...] | None) -> tuple[HostTensor, ...] | None:
 def target_spec(request: pytest.FixtureRequest) -> Resolved:
     """What was asked for and what really runs; parametrised by `--target`."""
     if getattr(request, "param", None) is None:
-        raise pytest.UsageError("no target given: --target=m4-fvp, or hil_targets in the ini file")
+        raise pytest.UsageError(no_target())
     resolved: Resolved = request.param
     return resolved
 

@@ -19,7 +19,7 @@ from harness.build import Elf, build_runner
 from harness.canary import canary
 from harness.compare import Comparison, Tolerance, compare
 from harness.errors import HarnessError, LaunchError, TargetHang, ToolchainError
-from harness.lint import lint, lint_inputs, raise_findings
+from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.resolve import Resolved
 from harness.results import Ran, RunResult
@@ -69,7 +69,9 @@ class Dut:
     def __enter__(self) -> Dut:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _boot(self) -> Session:
@@ -115,10 +117,9 @@ def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     return ()
 
 
-def check_fit(program: Program, target: Target, operators: Sequence[str] | None) -> None:
-    """Raises LintError, UnsupportedOperator or OutOfTargetMemory where the program does not fit."""
-    findings = lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa))
-    raise_findings(findings, target.name)
+def findings(program: Program, target: Target, operators: Sequence[str] | None) -> tuple[LintFinding, ...]:
+    """Everything that lint has to say; `operators` is the runner's list, None if unknown."""
+    return lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa))
 
 
 def run(dut: Dut, program: Program, inputs: tuple[HostTensor, ...] | None = None, *, linted: bool = True) -> RunResult:
@@ -131,7 +132,7 @@ def run(dut: Dut, program: Program, inputs: tuple[HostTensor, ...] | None = None
     given = program.inputs if inputs is None else inputs
     session = dut.session()
     if linted:
-        check_fit(program, dut.target, session.identity.operators)
+        raise_findings(findings(program, dut.target, session.identity.operators), dut.target.name)
     raise_findings(lint_inputs(program, given), dut.target.name)
     try:
         return _execute(dut, session, program, given)
@@ -145,9 +146,7 @@ def _execute(dut: Dut, session: Session, program: Program, inputs: Sequence[Host
     unwritten = [_equals(output, POISON) for output in outputs]
     if any(mask.any() for mask in unwritten):
         again, _ = _pass(dut, session, program, inputs, COUNTER_POISON)
-        unwritten = [
-            mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)
-        ]
+        unwritten = [mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)]
     return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, dut.ran(), session.log)
 
 
@@ -251,10 +250,9 @@ def check(
     return checked
 
 
-
 def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
     """Arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants."""
-    specs = program.file.input_specs
+    specs = program.file.input_specs()
     tensors = []
     for number, value in enumerate(arrays):
         if isinstance(value, HostTensor):

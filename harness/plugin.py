@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib.util
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from harness.fixtures import (
     TEST_ID,
     HilWarning,
     Pool,
+    embedded,
     hil,
     hil_dut,
+    no_target,
     run_pte,
     runner_elf,
     target_spec,
@@ -33,18 +34,12 @@ __all__ = ["HilWarning", "hil", "hil_dut", "run_pte", "runner_elf", "target_spec
 
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 OUTCOMES: pytest.StashKey[dict[str, Outcome]] = pytest.StashKey()
-NO_TARGET = "no target given: --target=m4-fvp (names, comma lists, globs, all), or hil_targets in the ini file"
 _PROPERTIES = ("hil_test", "hil_requested", "hil_ran", "hil_verdict", "hil_error")
-
-
-def _embedded() -> bool:
-    """pytest-embedded registers `--target` unconditionally, so where it is installed the name is its own."""
-    return importlib.util.find_spec("pytest_embedded") is not None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hil", "hardware-in-the-loop tests on Cortex-M")
-    names = ("--hil-target",) if _embedded() else ("--target", "--hil-target")
+    names = ("--hil-target",) if embedded() else ("--target", "--hil-target")
     group.addoption(
         *names,
         dest="hil_target",
@@ -83,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         config.stash[RESOLVED] = _resolve(config)
     except HarnessError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(error.describe()) from None
 
 
 def _resolve(config: pytest.Config) -> list[Resolved]:
@@ -114,7 +109,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     lines = []
-    if _embedded():
+    if embedded():
         lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
     for resolved in config.stash[RESOLVED]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.why}" if resolved.why else ""))
@@ -123,7 +118,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target_spec" in metafunc.fixturenames:
-        resolved: Sequence[Resolved | None] = metafunc.config.stash[RESOLVED] or [None]
+        resolved: list[Resolved | None] = [*metafunc.config.stash[RESOLVED]] or [None]
         ids = [one.name if one else "no-target" for one in resolved]
         metafunc.parametrize("target_spec", resolved, ids=ids, indirect=True, scope="function")
 
@@ -143,7 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if resolved is None:
             if hasattr(config, "workerinput"):
                 continue  # the fixture says so; an error here would look like a crashed worker
-            raise pytest.UsageError(f"{item.nodeid}: {NO_TARGET}")
+            raise pytest.UsageError(f"{item.nodeid}: {no_target()}")
         _name(item, resolved)
         _mark(item, resolved)
 
@@ -263,21 +258,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.section("test × target")
     for line in table(outcomes):
         terminalreporter.write_line(line)
-    for line in _legend(config.stash[RESOLVED]):
-        terminalreporter.write_line(line)
+    for resolved in config.stash[RESOLVED]:
+        terminalreporter.write_line(resolved.label)
     bad = [o for o in outcomes if o.verdict in (Verdict.FAIL, Verdict.INFRA, Verdict.XPASS)]
     if bad:
         terminalreporter.write_line("")
         terminalreporter.write_line(f"rerun: {_rerun(config, bad)}")
 
 
-def _legend(resolved: Sequence[Resolved]) -> Iterator[str]:
-    for one in resolved:
-        yield f"{one.label}"
-
-
 def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
-    option = "--hil-target" if _embedded() else "--target"
+    option = "--hil-target" if embedded() else "--target"
     targets = dict.fromkeys(outcome.requested for outcome in bad)
     nodes = [f"'{outcome.node_id.split('@')[0]}'" for outcome in bad]
     extra = [f"--targets-file={config.getoption('targets_file')}"] if config.getoption("targets_file") else []

@@ -226,7 +226,8 @@ class HostTensor:
         """From an array of logical shape, laid out in ``dim_order`` (default: row-major)."""
         order = tuple(range(array.ndim)) if dim_order is None else dim_order
         spec = TensorSpec(array.dtype.name, tuple(array.shape), order)
-        return cls(spec, np.ascontiguousarray(array.transpose(order)).tobytes())
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        return cls(spec, np.ascontiguousarray(little.transpose(order)).tobytes())
 
     @classmethod
     def from_scalar(cls, value: int | float | bool) -> HostTensor:

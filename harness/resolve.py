@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from harness.errors import ConfigError, ToolchainError
 from harness.targets import FvpLauncher, Target, did_you_mean
 
-RUNTIME_NOTES = {"builtin": "no ExecuTorch or CMSIS-NN code executed"}
+# What a runtime executes, for headers: a result must never look like more than it is.
+RUNTIMES = {"builtin": "no ExecuTorch or CMSIS-NN code executed"}
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,13 @@ class Resolved:
     @property
     def label(self) -> str:
         """What really runs, for headers, tables and reports."""
-        note = RUNTIME_NOTES.get(self.runtime)
-        return f"{self.arrow} · {self.runtime}" + (f" ({note})" if note else "")
+        return f"{self.arrow} · {self.runtime} ({RUNTIMES[self.runtime]})"
+
+
+def check_runtime(name: str) -> None:
+    """ConfigError where there is no such runtime."""
+    if name not in RUNTIMES:
+        raise ConfigError(f"unknown runtime {name!r}", hint=did_you_mean(name, RUNTIMES))
 
 
 def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
@@ -53,17 +59,21 @@ def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
     return list(chosen)
 
 
-def resolve(name: str, targets: Mapping[str, Target], *, runtime: str = "builtin", require_fvp: bool = False) -> Resolved:
-    """The target, or its fallback where its simulator is not installed."""
+def resolve(
+    name: str, targets: Mapping[str, Target], *, runtime: str = "builtin", require_fvp: bool = False
+) -> Resolved:
+    """The target, or the first of its fallbacks that does not need a simulator which is not installed."""
     if name not in targets:
         raise ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
-    requested = targets[name]
-    launcher = requested.launcher
-    if not isinstance(launcher, FvpLauncher) or shutil.which(launcher.model):
-        return Resolved(requested, requested, runtime)
-    missing = f"{launcher.model} is not on PATH"
-    if require_fvp:
-        raise ToolchainError(missing, target=name, hint="install Arm's FVP, or drop --require-fvp")
-    if requested.fallback is None:
-        raise ToolchainError(missing, target=name, hint="install Arm's FVP, or give the target a fallback")
-    return Resolved(requested, targets[requested.fallback], runtime, missing)
+    requested = target = targets[name]
+    missing: dict[str, str] = {}
+    why = ""
+    while isinstance(target.launcher, FvpLauncher) and not shutil.which(target.launcher.model):
+        missing[target.name] = f"{target.launcher.model} is not on PATH"
+        why = "; ".join(dict.fromkeys(missing.values()))
+        if require_fvp:
+            raise ToolchainError(why, target=name, hint="install Arm's FVP, or drop --require-fvp")
+        if target.fallback is None or target.fallback in missing:  # the latter: they lead in a circle
+            raise ToolchainError(why, target=name, hint="install Arm's FVP, or give the target a fallback")
+        target = targets[target.fallback]
+    return Resolved(requested, target, runtime, why)

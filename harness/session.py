@@ -247,9 +247,13 @@ class Session:
 
     def _hello(self) -> Identity:
         reader = self._ask(Request.HELLO, seconds=HANDSHAKE)
+        build_id, config, (cpuid,) = reader.text(), reader.text(), reader.take("I")
+        isa, runtime, version = reader.text(), reader.text(), reader.text()
+        max_payload, program, planned, method = reader.take("IIII")
+        tick_source, (tick_hz,), operators = reader.text(), reader.take("I"), reader.texts()
         identity = Identity(
-            reader.text(), reader.text(), reader.take("I")[0], reader.text(), reader.text(), reader.text(),
-            *reader.take("IIII"), reader.text(), reader.take("I")[0], reader.texts(),
+            build_id, config, cpuid, isa, runtime, version, max_payload, program, planned, method,
+            tick_source, tick_hz, operators,
         )  # fmt: skip
         expected = {"build id": (self._elf.build_id, identity.build_id), "config": (self._elf.config, identity.config)}
         for what, (wanted, got) in expected.items():
@@ -364,4 +368,3 @@ class Session:
         except BaseException:
             self.broken = True
             raise
-

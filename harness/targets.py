@@ -7,6 +7,7 @@ names file and line.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from harness.errors import ConfigError
@@ -104,7 +105,7 @@ class Target:
         return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
 
 
-_SIZE = re.compile(r"(\d+)([KMG]?)")
+_SIZE = re.compile(r"([0-9]+)([KMG]?)")
 
 
 def parse_size(text: object) -> int:
@@ -115,7 +116,7 @@ def parse_size(text: object) -> int:
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 32)]
 
 
 class _Strict(BaseModel):
@@ -123,9 +124,9 @@ class _Strict(BaseModel):
 
 
 class _RawPools(_Strict):
-    program: Size
-    planned: Size
-    method: Size
+    program: PoolSize
+    planned: PoolSize
+    method: PoolSize
 
 
 class _RawBoard(_Strict):
@@ -201,9 +202,8 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
 def _load_file(path: Path) -> dict[str, Target]:
     tree = _parse_yaml(path)
     raw = _validate(_RawFile, tree, path)
-    lines = tree["targets"].lc
     return {
-        name: _check_target(name, entry, path, f"{path.name}:{lines.key(name)[0] + 1}")
+        name: _check_target(name, entry, path, f"{path.name}:{_locate(tree, ('targets', name))[1]}")
         for name, entry in raw.targets.items()
     }
 
@@ -222,6 +222,8 @@ def _parse_yaml(path: Path) -> CommentedMap:
         raise ConfigError(f"{path}{line}: {problem}", hint="correct the YAML") from error
     except YAMLError as error:
         raise ConfigError(f"{path}: {error}") from error
+    except Exception as error:  # ruamel.yaml lets ValueError, RecursionError and others of its constructors out
+        raise ConfigError(f"{path}: {error or type(error).__name__}", hint="correct the YAML") from error
     if not isinstance(tree, CommentedMap):
         raise ConfigError(f"{path}:1: expected a mapping at the top")
     return tree
@@ -230,16 +232,20 @@ def _parse_yaml(path: Path) -> CommentedMap:
 def _validate(model: type[Any], tree: CommentedMap, path: Path) -> Any:
     try:
         return model.model_validate(_plain(tree))
+    except RecursionError:
+        raise ConfigError(f"{path}: an alias within its own anchor") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        location = [str(part) for part in first["loc"]]
-        line = _line_of(tree, location)
-        if first["type"] == "extra_forbidden":
+        # The deepest is about the union member that was meant; an unknown key explains a missing one.
+        worst = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == "extra_forbidden"))
+        location, line = _locate(tree, worst["loc"])
+        if worst["type"] == "extra_forbidden":
             known = _fields_at(model, location[:-1])
             message = f"unknown key {location[-1]!r}"
             raise ConfigError(f"{path}:{line}: {message}", hint=did_you_mean(location[-1], known)) from None
-        where = ".".join(location)
-        raise ConfigError(f"{path}:{line}: {where}: {first['msg']}") from None
+        if worst["type"] == "missing":
+            location.append(str(worst["loc"][-1]))
+        problem = "Input should be a mapping" if worst["type"] == "model_type" else worst["msg"]
+        raise ConfigError(f"{path}:{line}: {'.'.join(location)}: {problem}") from None
 
 
 def _plain(node: Any) -> Any:
@@ -252,19 +258,25 @@ def _plain(node: Any) -> Any:
     return int(node) if isinstance(node, int) else str(node) if isinstance(node, str) else node
 
 
-def _line_of(tree: Any, location: list[str]) -> int:
-    """The 1-based line of the deepest part of `location` that the file has."""
+def _locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
+    """The parts of `location` that the file has (pydantic also names union members), and the line, from 1, they end on."""
+    found: list[str] = []
     line = 1
     for part in location:
-        if not (isinstance(tree, CommentedMap) and part in tree):
-            continue  # pydantic also names union members, which the file does not have
-        line = int(tree.lc.key(part)[0]) + 1
-        tree = tree[part]
-    return line
+        if (isinstance(tree, CommentedMap) and part in tree) or (
+            isinstance(tree, CommentedSeq) and isinstance(part, int)
+        ):
+            place = (tree.lc.data or {}).get(part)  # what a merge key brought in has no place of its own
+            line = int(place[0]) + 1 if place else line
+            found.append(str(part))
+            tree = tree[part]
+    return found, line
 
 
 def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
-    inner = {"targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools}
+    inner: dict[str, type[BaseModel]] = {
+        "targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools,
+    }  # fmt: skip
     for part in reversed(location):
         if part in inner:
             return inner[part].model_fields
@@ -313,9 +325,9 @@ def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
 
 def _load_board(name: str, base: Path, where: str) -> Board:
     shipped = package_data("firmware") / "boards"
-    directory = (base / name).resolve() if "/" in name else shipped / name
+    directory = Path(os.path.abspath(base / name)) if "/" in name else shipped / name
     description = directory / "board.yaml"
-    if not description.is_file():
+    if not os.path.isfile(description):  # false also for names that no file system takes
         if "/" in name:
             raise ConfigError(f"{where}: board {name!r}: no {description}")
         known = [entry.name for entry in shipped.iterdir() if entry.is_dir()]

@@ -29,9 +29,17 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Tool:
+    """`banner` is the first line of what it says to --version, `version` the number in it."""
+
     name: str
     path: Path
-    version: str
+    banner: str
+
+    @property
+    def version(self) -> str:
+        # Distributions put versions of their own into parentheses.
+        match = re.search(r"\d+(?:\.\d+)+", re.sub(r"\(.*?\)", "", self.banner))
+        return match[0] if match else "unknown"
 
 
 def install_hint(name: str) -> str:
@@ -41,15 +49,14 @@ def install_hint(name: str) -> str:
 
 
 @functools.cache
-def _version(path: str) -> str:
+def _banner(path: str) -> str:
     try:
         done = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"{path} does not answer --version: {error}") from error
-    match = re.search(r"\d+\.\d+(?:\.\d+)*", done.stdout)
-    return match[0] if match else "unknown"
+    return done.stdout.strip().split("\n")[0]
 
 
 def find(name: str) -> Tool:
@@ -57,7 +64,7 @@ def find(name: str) -> Tool:
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
-    return Tool(name, Path(path), _version(path))
+    return Tool(name, Path(path), _banner(path))
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ def flatbuffers() -> FlatBuffers:
     version differs from the headers that Debian has.
     """
     found = [Path(folder) / "flatc" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
-    tools = [Tool("flatc", path, _version(str(path))) for path in found if os.access(path, os.X_OK)]
+    tools = [Tool("flatc", path, _banner(str(path))) for path in found if os.access(path, os.X_OK)]
     for tool in tools:
         for prefix in (tool.path.parent.parent, Path("/usr"), Path("/usr/local")):
             if _header_version(prefix / "include") == tool.version:

@@ -52,12 +52,11 @@ def autoencoder() -> tuple[Any, tuple[Any, ...]]:
     return model.get_eager_model(), model.get_example_inputs()
 
 
-def conv_net(name: str) -> tuple[Any, tuple[Any, ...]]:
+def ds_cnn() -> tuple[Any, tuple[Any, ...]]:
     from executorch.examples.models.mlperf_tiny.ds_cnn import DSCNNKWSModel
-    from executorch.examples.models.mlperf_tiny.resnet8 import ResNet8Model
 
     seed(0)
-    model = {"ds_cnn": DSCNNKWSModel, "resnet8": ResNet8Model}[name]()
+    model = DSCNNKWSModel()
     return model.get_eager_model(), model.get_example_inputs()
 
 
@@ -96,20 +95,13 @@ def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
     assert comparison.outputs[0].sqnr_db is not None and comparison.outputs[0].sqnr_db > 20
 
 
-# ResNet8 in one layout only: it is here for its residual adds, and every net costs seconds.
-@pytest.mark.parametrize(
-    ("name", "layout"), [("ds_cnn", "channels_last"), ("ds_cnn", "explicit"), ("resnet8", "explicit")]
-)
-def test_conv_nets_lower_in_both_layouts(name: str, layout: Layout) -> None:
-    module, inputs = conv_net(name)
-    program = lower(module, inputs, isa=Isa.DSP, layout=layout)
-    suffix = "_nhwc.out" if layout == "explicit" else "conv2d.out"
+def test_ds_cnn_lowers_in_the_explicit_layout() -> None:
+    """The one large conv net here, at some 6 s of CPU; the scratch tests cover both layouts for every class."""
+    module, inputs = ds_cnn()
+    program = lower(module, inputs, isa=Isa.DSP, layout="explicit")
     convolutions = [i for i in program.file.instructions if "conv2d" in i.operator]
-    assert len(convolutions) == 9 and all(i.operator.endswith(suffix) for i in convolutions)
+    assert len(convolutions) == 9 and all(i.operator.endswith("_nhwc.out") for i in convolutions)
     assert all(program.nodes)
-    expected_order = (0, 1, 2, 3) if layout == "explicit" else (0, 2, 3, 1)
-    spec = program.inputs[0].spec
-    assert spec.same_memory(type(spec)(spec.dtype, spec.shape, expected_order))
     assert compare(program.file, dialect_outputs(program), references(program), Tolerance(qtol=1)).ok
 
 
@@ -117,7 +109,9 @@ def test_conv_nets_lower_in_both_layouts(name: str, layout: Layout) -> None:
 def test_scratch_is_what_the_class_needs_and_no_other(layout: Layout) -> None:
     module, inputs = small_net()
     for isa in Isa:
-        file = lower(module, inputs, isa=isa, layout=layout).file
+        program = lower(module, inputs, isa=isa, layout=layout)
+        file = program.file
+        assert program.inputs[0].spec.dim_order == ((0, 1, 2, 3) if layout == "explicit" else (0, 2, 3, 1))
         needs = required_scratch(file, isa)
         assert [need.required for need in needs] == [need.planned for need in needs]
         assert len(needs) == 5  # one each, and two for the transposed convolution
@@ -152,7 +146,7 @@ def test_a_program_without_constants_has_no_extended_header() -> None:
     assert parse_pte(program.pte).output_specs()[0].shape == (2, 3, 5)
 
 
-@pytest.mark.parametrize("last", [nn.Flatten(0), nn.Unflatten(1, (2, 4))])
+@pytest.mark.parametrize("last", [nn.Unflatten(1, (2, 4))])
 def test_output_quantisation_through_a_final_view(last: Any) -> None:
     seed(4)
     program = lower(nn.Sequential(nn.Linear(16, 8), last), (torch.randn(1, 16),), isa=Isa.DSP)

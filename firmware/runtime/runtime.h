@@ -1,5 +1,5 @@
-// What executes a program inside the runner. The runner knows a runtime through this interface only;
-// runtime/builtin and runtime/executorch implement it.
+// What executes a program inside the runner. The runner knows a runtime through this interface
+// only; runtime/builtin and runtime/executorch implement it.
 #pragma once
 
 #include <cstddef>

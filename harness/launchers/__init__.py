@@ -58,5 +58,10 @@ def explain_end(target: Target, process: Process, status: int | None) -> Harness
     if status in (EXIT_FAULT, EXIT_ASSERT):
         what = "a fault" if status == EXIT_FAULT else "a failed assertion in the runner"
         return TargetFault(f"the runner ended after {what}", **where)
-    last = log.strip().splitlines()[-1] if log.strip() else "it printed nothing"
-    return LaunchError(f"{process.name} ended with status {status}: {last}", **where)
+    return LaunchError(f"{process.name} ended with status {status}: {_complaint(process.name, log)}", **where)
+
+
+def _complaint(program: str, log: str) -> str:
+    """The first line that the program says in its own name, else the last line of its log."""
+    lines = log.strip().splitlines() or ["it printed nothing"]
+    return next((line for line in lines if line.startswith(f"{program}:")), lines[-1])

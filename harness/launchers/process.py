@@ -86,7 +86,9 @@ class CpuDeadline:
 class Process:
     """A running child. Its standard input and output are the link; its standard error is log."""
 
-    def __init__(self, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
         self.command = tuple(command)
         self.log = bytearray()
         owned = [str(toolchain.find("setpriv").path), "--pdeathsig", "KILL", "--", *command]

@@ -20,7 +20,8 @@ from harness.errors import ToolchainError
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
 # By full name where a level set on the parent would not reach: these have, or are given, a level of their own.
-_NOISY_LOGGERS: Final = ("torch.__trace", 
+_NOISY_LOGGERS: Final = (
+    "torch.__trace",
     "executorch",
     "executorch.exir.pass_manager",
     "torch",

@@ -34,7 +34,9 @@ def table(outcomes: Iterable[Outcome]) -> list[str]:
         cells.setdefault(outcome.test, {})[outcome.requested] = outcome.cell
         targets[outcome.requested] = outcome.ran
         counts[outcome.requested] = counts.get(outcome.requested, 0) + 1
-        passed[outcome.requested] = passed.get(outcome.requested, 0) + (outcome.verdict in (Verdict.PASS, Verdict.XFAIL))
+        passed[outcome.requested] = passed.get(outcome.requested, 0) + (
+            outcome.verdict in (Verdict.PASS, Verdict.XFAIL)
+        )
     rows = [["test", *targets.values()]]
     rows += [[test, *(by_target.get(name, "-") for name in targets)] for test, by_target in cells.items()]
     rows.append(["passed", *(f"{passed[name]} of {counts[name]}" for name in targets)])

@@ -1,0 +1,517 @@
+"""`hil`: the harness from the command line.
+
+Exit status: 0 yes; 1 no (a verdict: the program, or for doctor and selftest the installation, is at fault);
+2 could not tell (infra, or a wrong option); 130 interrupted; 141 nobody reads the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+import harness
+from harness import doctor as doctor_probes
+from harness import flow, launchers
+from harness.build import Elf, build_runner
+from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
+from harness.lint import LintFinding
+from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
+from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
+from harness.results import Identity, RunResult
+from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
+
+NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
+SHOWN_VALUES = 8
+SIZE_TIMEOUT = 20.0  # seconds
+_NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
+
+
+# --- errors and exit statuses --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _exit_statuses() -> Iterator[None]:
+    """Turns what a user can cause into a message on standard error and an exit status; a bug keeps its traceback."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here and not at the interpreter's end, where a full disk is only a warning
+    except HarnessError as error:
+        _end(error.describe(), NO if isinstance(error, VerdictError) else CANNOT_TELL)
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        _drop_output()
+        raise SystemExit(NO_READER) from None
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        _drop_output()
+        _end(f"{type(error).__name__}: {error.strerror or error}{where}", CANNOT_TELL)
+
+
+def _end(message: str, status: int) -> NoReturn:
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+    raise SystemExit(status) from None
+
+
+def _drop_output() -> None:
+    """Lets the interpreter's last flush succeed."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Commands(TyperGroup):
+    """Handles errors before typer answers some of them in its own way."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # where --help prints
+        with _exit_statuses():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _exit_statuses():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _log_of_errors(verbose: bool) -> Iterator[None]:
+    try:
+        yield
+    except HarnessError as error:
+        _tell_log(error.log, verbose)
+        if error.log.strip() and not verbose:
+            error.hint = "; ".join(part for part in (error.hint, "--verbose shows the log") if part)
+        raise
+
+
+def _tell_log(log: str, verbose: bool) -> None:
+    if verbose and log.strip():
+        print(log.rstrip(), file=sys.stderr)
+
+
+# --- options -------------------------------------------------------------------------------------------------
+
+app = typer.Typer(
+    cls=_Commands,
+    help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",
+    epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Targets = Annotated[
+    Path | None,
+    typer.Option("--targets-file", help="More targets [default: ./targets.yaml, if there is one]", show_default=False),
+]
+OneTarget = Annotated[str, typer.Option("--target", "-t", help="A target's name; see 'hil targets'")]
+Runtime = Annotated[str, typer.Option("--runtime", help="What executes the program")]
+Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="For machines")]
+RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instead of a fallback")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on standard error")]
+
+
+def _multiplier(value: float) -> float:
+    if not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter("a number above 0")
+    return value
+
+
+Multiplier = Annotated[float, typer.Option("--timeout-multiplier", callback=_multiplier, help="For slow programs")]
+
+
+def _targets(file: Path | None) -> dict[str, Target]:
+    local = Path("targets.yaml")
+    return load_targets(file or (local if local.is_file() else None))
+
+
+def _resolve(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
+    check_runtime(runtime)
+    return resolve(name, _targets(file), runtime=runtime, require_fvp=require_fvp)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"hil {harness.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False) -> None:
+    pass
+
+
+# --- commands ------------------------------------------------------------------------------------------------
+
+
+@app.command("doctor")
+def doctor(as_json: Json = False, targets_file: Targets = None) -> None:
+    """Try every tool, simulator and package. Exit status 1 if the default targets do not all work."""
+    checks = _examine(list(doctor_probes.probes(_targets(targets_file))))
+    fine = all(check.state is not doctor_probes.State.FAILED for check in checks)
+    if as_json:
+        print(json.dumps({"ok": fine, "checks": [asdict(check) for check in checks]}, indent=2))
+    else:
+        _table(
+            ("", "what", "found", "what to do"),
+            [(check.state.value, check.name, check.found, check.action) for check in checks],
+        )
+        print("\nThe default targets work." if fine else "\nThe default targets do not all work: see FAIL.")
+    raise typer.Exit(0 if fine else NO)
+
+
+def _examine(probes: Sequence[doctor_probes.Probe]) -> list[doctor_probes.Check]:
+    checks = []
+    with Console(stderr=True, markup=False).status("") as status:
+        for number, probe in enumerate(probes, 1):
+            status.update(f"{number} of {len(probes)}: {probe.name}")
+            checks.append(probe.examine())
+    return checks
+
+
+@app.command("targets")
+def targets(as_json: Json = False, targets_file: Targets = None) -> None:
+    """List the targets, and what each of them runs as on this machine."""
+    known = _targets(targets_file)
+    rows = [_describe(target, known) for target in known.values()]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        pools = row["pools"]
+        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items())
+        row["runs as"] = row.pop("runs_as") + (f" ({row['why']})" if row["why"] else "")
+    shown = ("name", "cpu", "isa", "board", "launcher", "runs as", "pools")
+    _table(shown, [tuple(str(row[column]) for column in shown) for row in rows])
+
+
+def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
+    """`runs_as` is the target that is used here with its engine; "nothing" if it cannot run, and `why`."""
+    runs_as, why = "nothing", ""
+    try:
+        resolved = resolve(target.name, known)
+        why = resolved.why
+        runs_as = f"{resolved.target.name} on {launchers.engine(resolved.target)}"
+    except HarnessError as error:
+        why = "; ".join(part for part in (why, error.message, error.hint) if part)
+    return {
+        "name": target.name,
+        "cpu": target.cpu,
+        "isa": target.isa.value,
+        "board": target.board.name,
+        "launcher": _launcher(target),
+        "runs_as": runs_as,
+        "why": why,
+        "pools": asdict(target.board.pools),
+        "origin": target.origin,
+    }
+
+
+def _launcher(target: Target) -> str:
+    match target.launcher:
+        case QemuLauncher(machine=machine):
+            return f"qemu {machine}"
+        case FvpLauncher(model=model):
+            return f"fvp {model}"
+        case NativeLauncher():
+            return "native"
+
+
+@app.command("build")
+def build(
+    target: OneTarget, runtime: Runtime = "builtin", targets_file: Targets = None, verbose: Verbose = False
+) -> None:
+    """Build the runner for a target, or find it in the cache."""
+    resolved = _resolve(target, targets_file, runtime)
+    with _log_of_errors(verbose):
+        elf = build_runner(resolved.target, resolved.runtime)
+    if verbose:
+        _tell_log((elf.path.parent / "build.log").read_text(errors="replace"), verbose)
+    print(f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {_label(resolved)}, {elf.config}")
+    print(f"size      {_sizes(elf)}")
+
+
+def _sizes(elf: Elf) -> str:
+    """Bytes by kind of section, as binutils' `size` tells them."""
+    tool = shutil.which("size" if elf.config.startswith("host/") else "arm-none-eabi-size")
+    if tool is None:
+        return "unknown (no arm-none-eabi-size on PATH)"
+    try:
+        done = subprocess.run([tool, str(elf.path)], capture_output=True, text=True, timeout=SIZE_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return f"unknown (no end of {tool} after {SIZE_TIMEOUT:.0f} s)"
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or len(lines) < 2:
+        return f"unknown ({done.stderr.strip()})"
+    return ", ".join(f"{name} {size}" for name, size in zip(("text", "data", "bss"), lines[1].split(), strict=False))
+
+
+@app.command("lint")
+def lint_command(
+    pte: Pte, target: OneTarget, runtime: Runtime = "builtin", targets_file: Targets = None, verbose: Verbose = False
+) -> None:
+    """Does the program fit the target? The runner is booted for its list of operators, the program is not run."""
+    resolved = _resolve(target, targets_file, runtime)
+    program = _read_program(pte)
+    operators, unchecked = _operators(resolved, verbose)
+    findings = flow.findings(program, resolved.target, operators)
+    for finding in findings:
+        print(_finding(finding))
+    if any(not finding.is_note for finding in findings):
+        raise typer.Exit(NO)
+    print(_summary(pte, program, resolved) + unchecked)
+
+
+def _operators(resolved: Resolved, verbose: bool) -> tuple[tuple[str, ...] | None, str]:
+    """What the runner has; where it cannot be built or booted, None and why: the file alone can be linted still."""
+    try:
+        with _log_of_errors(verbose), flow.open_dut(resolved) as dut:
+            return dut.session().identity.operators, ""
+    except ToolchainError as error:
+        return None, f"; NOT checked: whether the runner has these operators ({error.message}; {error.hint})"
+
+
+def _finding(finding: LintFinding) -> str:
+    level = "note" if finding.is_note else "error"
+    operator = f" [{finding.operator}]" if finding.operator else ""
+    return f"{level}: {finding.rule.value}: {finding.message}{operator}"
+
+
+def _summary(path: Path, program: Program, resolved: Resolved) -> str:
+    file, target = program.file, resolved.target
+    pools = target.board.pools
+    layout = "no operator whose layout depends on the ISA class"
+    if any(instruction.operator == "cortex_m::quantized_linear.out" for instruction in file.instructions):
+        layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
+    return (
+        f"{path} fits {resolved.arrow}: {_count(len(file.operators), 'operator')} in "
+        f"{_count(len(file.instructions), 'instruction')}, "
+        f"{file.planned_bytes} of {pools.planned} planned bytes, {file.size} of {pools.program} program bytes, {layout}"
+    )
+
+
+@app.command("run")
+def run(
+    pte: Pte,
+    target: OneTarget,
+    inputs: Annotated[list[Path] | None, typer.Option("--input", "-i", help="One .npy per input, in order")] = None,
+    outputs: Annotated[
+        list[Path] | None, typer.Option("--output", "-o", help="Where to write outputs, in order")
+    ] = None,
+    no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
+    require_fvp: RequireFvp = False,
+    timeout_multiplier: Multiplier = 1.0,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run a program once.
+
+    Inputs are .npy files of the program's logical shape and dtype, however they lie in memory: a channels-last
+    input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Outputs are written the same way.
+    """
+    resolved = _resolve(target, targets_file, runtime, require_fvp=require_fvp)
+    program = _read_program(pte)
+    given = _read_inputs(program, inputs or [])
+    _check_outputs(program, outputs or [])
+    with _log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+        result = flow.run(dut, program, given, linted=not no_lint)
+        identity = dut.session().identity
+    _tell_log(result.log, verbose)
+    _tell_result(result, identity, resolved)
+    for path, output in zip(outputs or [], result.outputs, strict=False):
+        _write(path, output)
+    _refuse_unwritten(result, resolved)
+
+
+def _read_program(path: Path) -> Program:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    return Program.from_bytes(data, str(path))
+
+
+def _read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
+    specs = program.file.input_specs()
+    if len(specs) != len(paths):
+        wanted = " ".join(f"--input {number}.npy ({_wanted(spec)})" for number, spec in enumerate(specs))
+        raise ConfigError(
+            f"{program.name} takes {_count(len(specs), 'input')}, {len(paths)} given",
+            hint=f"give {wanted or 'no --input'}",
+        )
+    return tuple(_read_input(path, number, spec) for number, (path, spec) in enumerate(zip(paths, specs, strict=True)))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _wanted(spec: TensorSpec) -> str:
+    """Dtype and logical shape; the dim order is not the user's business here."""
+    return f"{spec.dtype}{list(spec.shape)}" if spec.kind is ValueKind.TENSOR else f"a single {spec.kind.value}"
+
+
+def _read_input(path: Path, number: int, spec: TensorSpec) -> HostTensor:
+    """The array in the program's dim order and the target's byte order. ConfigError if it is another's."""
+    array = _load_array(path)
+    if spec.kind is not ValueKind.TENSOR:
+        if array.shape == () and array.dtype.kind in _NUMBERS[spec.kind]:
+            return HostTensor.from_scalar(array.item())
+    elif (array.dtype.name, array.shape) == (spec.dtype, spec.shape):
+        # ">f4" is called float32 too.
+        return HostTensor.from_array(array.astype(array.dtype.newbyteorder("<")), spec.dim_order)
+    raise ConfigError(
+        f"{path} is {array.dtype.name}{list(array.shape)}; input {number} of the program is {_wanted(spec)}",
+        hint="shapes are logical; the layout in memory is seen to here",
+    )
+
+
+def _load_array(path: Path) -> Array:
+    """Mapped, not read: a header may claim more elements than there is memory for."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, SyntaxError, OverflowError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{path} is not a .npy file: {reason}", hint="numpy.save writes one") from error
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(f"{path} is an archive of arrays, not a .npy file", hint="numpy.save writes one")
+    return array
+
+
+def _check_outputs(program: Program, paths: Sequence[Path]) -> None:
+    """Before anything is run: what can be known of --output."""
+    has = len(program.file.outputs)
+    if len(paths) > has:
+        raise ConfigError(f"{program.name} has {_count(has, 'output')}, {len(paths)} --output given")
+    for path in paths:
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            what = "it is a folder" if path.is_dir() else "its folder does not exist"
+            raise ConfigError(f"cannot write --output {path}: {what}")
+
+
+def _write(path: Path, output: HostTensor) -> None:
+    """Through memory, as numpy writes to a file past Python, which loses why it failed."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(output.array()).reshape(output.spec.shape))
+    try:
+        path.write_bytes(buffer.getvalue())
+    except OSError as error:
+        raise InfraError(f"cannot write --output {path}: {error.strerror}") from error
+
+
+def _tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> None:
+    print(f"ran       {_ran(result)}" + (f"; {resolved.why}" if resolved.why else ""))
+    for number, output in enumerate(result.outputs):
+        print(f"output {number}  {output.spec}: {_first_values(output)}")
+    peaks = ", ".join(f"{name} {pool['used']} of {pool['size']}" for name, pool in asdict(result.stats).items())
+    print(f"memory    {peaks} bytes")
+    ticks = f"{result.ticks} of {identity.tick_source}, {identity.tick_hz} Hz" if identity.tick_hz else "not counted"
+    print(f"ticks     {ticks}")
+
+
+def _ran(result: RunResult) -> str:
+    return f"{result.ran.label} ({RUNTIMES[result.ran.runtime]})"
+
+
+def _first_values(output: HostTensor) -> str:
+    values = output.array().ravel()
+    shown = " ".join(str(value) for value in values[:SHOWN_VALUES])
+    return shown + (" …" if values.size > SHOWN_VALUES else "")
+
+
+def _refuse_unwritten(result: RunResult, resolved: Resolved) -> None:
+    for number, mask in enumerate(result.unwritten):
+        if mask.any():
+            raise Mismatch(
+                f"{int(mask.sum())} of {mask.size} elements of output {number} were never written",
+                target=resolved.target.name,
+            )
+
+
+@app.command("selftest")
+def selftest(
+    target: Annotated[list[str], typer.Option("--target", "-t", help="Names, globs, comma lists or 'all'; repeatable")],
+    require_fvp: RequireFvp = False,
+    timeout_multiplier: Multiplier = 1.0,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run a known program with known outputs on each target. Exit status 1 if a target fails it."""
+    known = _targets(targets_file)
+    check_runtime(runtime)
+    failed = 0
+    for name in select(target, known):
+        try:
+            with _log_of_errors(verbose):
+                resolved = resolve(name, known, runtime=runtime, require_fvp=require_fvp)
+                with flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+                    result = flow.selftest(dut)
+        except HarnessError as error:
+            failed += 1
+            print(f"FAIL  {name}: {error.describe()}", flush=True)
+            continue
+        _tell_log(result.log, verbose)
+        print(f"PASS  {_ran(result)}", flush=True)
+    raise typer.Exit(NO if failed else 0)
+
+
+# --- output --------------------------------------------------------------------------------------------------
+
+
+def _label(resolved: Resolved) -> str:
+    return resolved.label + (f"; {resolved.why}" if resolved.why else "")
+
+
+def _table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns without a frame. Into a pipe nothing is wrapped, so that lines can be searched."""
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
+    with console.capture() as drawn:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+_STYLES = {"ok": "green", "absent": "yellow", "FAIL": "bold red"}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The console script. `arguments` default to the process's own."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an arrow on a Latin-1 terminal is no reason to fail
+    app(None if arguments is None else list(arguments), prog_name="hil")
+    raise SystemExit(0)  # not reached: typer ends the process itself
+
+
+if __name__ == "__main__":
+    main()

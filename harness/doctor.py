@@ -1,0 +1,218 @@
+"""Is everything here that the default targets need, and does it work? Each row is a probe, not only a look at PATH."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from harness import build, flow, toolchain
+from harness.errors import ConfigError, HarnessError, ToolchainError
+from harness.launchers import fvp
+from harness.resolve import resolve
+from harness.targets import FvpLauncher, Target
+
+ROUND_TRIPS: Final = ("m4-qemu", "m0-qemu", "m55-qemu", "native")  # one per ISA class and compiler
+ONLY_FOR_MESSAGES: Final = frozenset({"arm-none-eabi-addr2line", "arm-none-eabi-objdump"})
+FREE_SPACE: Final = 200 << 20  # bytes; a build takes some 30 MB while it lasts
+PROBE_TIMEOUT: Final = 60.0  # seconds
+
+MVE_SOURCE: Final = """\
+#include <arm_mve.h>
+int8x16_t sum(int8x16_t a, int8x16_t b);
+int8x16_t sum(int8x16_t a, int8x16_t b) { return vaddq_s8(a, b); }
+"""
+
+
+class State(str, Enum):
+    OK = "ok"
+    ABSENT = "absent"  # not here, and nothing necessary depends on it
+    FAILED = "FAIL"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row. `action` says what to do, "" where nothing is."""
+
+    name: str
+    state: State
+    found: str
+    action: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """`look` says what it found, or raises. `necessary`: the default targets do not work without it."""
+
+    name: str
+    look: Callable[[], str]
+    necessary: bool = True
+
+    def examine(self) -> Check:
+        try:
+            return Check(self.name, State.OK, self.look())
+        except HarnessError as error:
+            problem, action = error.message, error.hint
+        except Exception as error:  # a broken installation raises anything, and the rows after it still count
+            problem, action = f"{type(error).__name__}: {error}", "reinstall it"
+        state = State.FAILED if self.necessary else State.ABSENT
+        return Check(self.name, state, problem.strip().splitlines()[0], action or "see the message")
+
+
+def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
+    """In the order in which one depends on another: the first failing row is the cause to look at."""
+    for name in toolchain.PACKAGES:
+        if name != "flatc":
+            yield Probe(name, lambda name=name: _tool(name), name not in ONLY_FOR_MESSAGES)  # type: ignore[misc]
+    yield Probe("flatc and headers", _flatbuffers)
+    yield Probe("setpriv --pdeathsig", _death_signal)
+    yield Probe("MVE compile", _mve)
+    yield Probe("cache", _cache)
+    yield Probe("executorch", _executorch)
+    yield Probe("tosa_serializer", lambda: _importable("tosa_serializer"))
+    yield Probe("cmsis_nn", _cmsis_nn)
+    yield Probe("lowering", _lowering)
+    yield from _models(targets)
+    for name in (*ROUND_TRIPS, *_on_present_models(targets)):
+        if name in targets:
+            yield Probe(f"round trip {name}", lambda name=name: _round_trip(name, targets))  # type: ignore[misc]
+
+
+def _tool(name: str) -> str:
+    tool = toolchain.find(name)
+    return f"{tool.version} ({tool.path})"
+
+
+def _flatbuffers() -> str:
+    pair = toolchain.flatbuffers()
+    return f"{pair.flatc.version} ({pair.flatc.path}, {pair.include})"
+
+
+def _death_signal() -> str:
+    """Without it a killed test leaves its simulator running. BusyBox's setpriv, for one, has no such option."""
+    path = toolchain.find("setpriv").path
+    _succeed([str(path), "--pdeathsig", "KILL", "--", "true"], "setpriv does not take --pdeathsig", "setpriv")
+    return "a simulator dies with the test that started it"
+
+
+def _mve() -> str:
+    compiler = "arm-none-eabi-g++"
+    path = toolchain.find(compiler).path
+    with tempfile.TemporaryDirectory(prefix="hil-") as folder:
+        source = Path(folder) / "mve.cpp"
+        source.write_text(MVE_SOURCE)
+        flags = ["-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "-O2", "-c"]
+        command = [str(path), *flags, str(source), "-o", str(Path(folder) / "mve.o")]
+        _succeed(command, "the compiler does not know MVE's intrinsics", compiler)
+    return "vaddq_s8 compiles for cortex-m55"
+
+
+def _succeed(command: list[str], problem: str, tool: str) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolchainError(f"{problem}: no end after {PROBE_TIMEOUT:.0f} s") from error
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+        cause = next((line for line in lines if "error" in line), lines[0])
+        raise ToolchainError(f"{problem}: {cause}", hint=toolchain.install_hint(tool))
+
+
+def _cache() -> str:
+    folder = build.cache_directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        hint = "set HIL_CACHE_DIR to a folder you may write to"
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}", hint=hint) from error
+    if free < FREE_SPACE:
+        hint = f"free {FREE_SPACE >> 20} MB, or set HIL_CACHE_DIR to another disk"
+        raise ConfigError(f"{folder} has {free >> 20} MB left", hint=hint)
+    return f"{folder}, {free >> 20} MB free"
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown version"
+
+
+def _executorch() -> str:
+    package, schema = toolchain.executorch_package(), toolchain.schema_directory()
+    return f"{_version('executorch')} ({package}, schema in {schema.relative_to(package)})"
+
+
+def _importable(module: str) -> str:
+    from harness.lowering import capability
+
+    with capability.quiet():
+        found = capability.feature(module)
+    return str(getattr(found, "__file__", module))
+
+
+def _cmsis_nn() -> str:
+    from harness.lowering import capability
+
+    with capability.quiet():
+        binding = capability.feature("executorch.backends.cortex_m.library.cmsis_nn")
+        capability.require_sizes(binding)
+    return "sizes of scratch buffers can be asked for"
+
+
+def _lowering() -> str:
+    from harness.lowering import tools
+
+    layout = "channels_last and explicit" if tools().explicit_layout else "channels_last only"
+    return f"torch {_version('torch')}, torchao {_version('torchao')}; layouts: {layout}"
+
+
+def _models(targets: Mapping[str, Target]) -> Iterator[Probe]:
+    """One per model. A missing one is no error; one that is there and does not work is, as it would be chosen."""
+    launchers = [target.launcher for target in targets.values() if isinstance(target.launcher, FvpLauncher)]
+    for launcher in dict.fromkeys(launchers):
+        present = shutil.which(launcher.model) is not None
+        yield Probe(launcher.model, lambda launcher=launcher: _model(launcher, targets), present)  # type: ignore[misc]
+
+
+def _model(launcher: FvpLauncher, targets: Mapping[str, Target]) -> str:
+    if shutil.which(launcher.model) is None:
+        users = [_instead(target.name, targets) for target in targets.values() if target.launcher == launcher]
+        raise ToolchainError("; ".join(["not found", *users]), hint="install Arm's FVP to run on it")
+    with tempfile.TemporaryDirectory(prefix="hil-") as folder:
+        fvp.command(launcher, Path(folder) / "runner.elf", Path(folder), ())  # checks every parameter
+    return f"{fvp.engine(launcher)} ({shutil.which(launcher.model)})"
+
+
+def _instead(name: str, targets: Mapping[str, Target]) -> str:
+    try:
+        return f"{name} → falls back to {resolve(name, targets).target.name}"
+    except ToolchainError:
+        return f"{name} cannot run"
+
+
+def _on_present_models(targets: Mapping[str, Target]) -> Iterator[str]:
+    for target in targets.values():
+        if isinstance(target.launcher, FvpLauncher) and shutil.which(target.launcher.model):
+            yield target.name
+
+
+def _round_trip(name: str, targets: Mapping[str, Target]) -> str:
+    with flow.open_dut(resolve(name, targets)) as dut:
+        return f"canary passes: {flow.selftest(dut).ran.label}"

@@ -1,0 +1,368 @@
+"""Runners are built once, whole, and for the instruction set they claim. Builds by real compilers are cached."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import flow, toolchain
+from harness.build import Elf, build_runner
+from harness.errors import BuildError, ConfigError, ToolchainError
+from harness.resolve import Resolved
+from harness.targets import Board, Target, load_targets
+
+TARGETS = load_targets()
+ROOT = Path(__file__).resolve().parent.parent
+BUILDER = """
+import sys
+from harness.build import build_runner
+from harness.targets import load_targets
+elf = build_runner(load_targets()[sys.argv[1]])
+print(elf.path, elf.path.stat().st_mtime_ns)
+"""
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    """An executable shell script."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def put_first(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def builder(target: str, script: str = BUILDER) -> subprocess.Popen[str]:
+    """A process of its own that builds."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, target],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def leftovers(cache: Path) -> list[str]:
+    """What lies in the cache beside locks."""
+    return sorted(path.name for path in (cache / "runners").glob("*") if path.suffix != ".lock")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, for the tests of the cache."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("HIL_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def user_board(tmp_path: Path) -> Target:
+    """m4-qemu with a copy of its board as a user's own."""
+    folder = tmp_path / "acme"
+    shutil.copytree(TARGETS["m4-qemu"].board.directory, folder)
+    return on_board(TARGETS["m4-qemu"], folder)
+
+
+def on_board(target: Target, folder: Path) -> Target:
+    return dataclasses.replace(target, board=Board(folder.name, folder, target.board.pools))
+
+
+# --- the cache -----------------------------------------------------------------------------------------------
+
+
+def test_a_second_call_builds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build_runner(TARGETS["m4-qemu"])
+    before = first.path.stat()
+    for name in ("cmake", "ninja"):
+        program(tmp_path / "bin", name, f"touch {tmp_path}/called; exit 1")
+    put_first(monkeypatch, tmp_path / "bin")
+    assert build_runner(TARGETS["m4-qemu"]) == first
+    assert first.path.stat().st_mtime_ns == before.st_mtime_ns
+    assert not (tmp_path / "called").exists()
+
+
+def test_targets_of_one_configuration_share_one_runner() -> None:
+    assert build_runner(TARGETS["m4-fvp"]) == build_runner(TARGETS["m4-qemu"])
+
+
+def test_what_goes_into_the_build_is_in_the_key(
+    cache: Path, user_board: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a cmake that only makes a file: keys, not compilers, are the subject."""
+    fake = program(cache.parent / "bin", "cmake", fake_cmake("echo elf"))
+    put_first(monkeypatch, fake.parent)
+    keys = [build_runner(user_board).build_id]
+    keys.append(build_runner(user_board, options={"HIL_TEST_KERNELS": "ON"}).build_id)
+    pools = dataclasses.replace(user_board.board.pools, method=1024)
+    keys.append(
+        build_runner(dataclasses.replace(user_board, board=dataclasses.replace(user_board.board, pools=pools))).build_id
+    )
+    with (user_board.board.directory / "board.cpp").open("a") as source:
+        source.write("// a change\n")
+    keys.append(build_runner(user_board).build_id)
+    assert len(set(keys)) == len(keys)
+    assert leftovers(cache) == sorted(keys)
+    (user_board.board.directory / "README.md").write_text("no part of the build")
+    assert build_runner(user_board).build_id == keys[-1]
+
+
+def test_an_unchanged_copy_of_a_board_is_a_configuration_of_its_own(user_board: Target) -> None:
+    """Its runner says the copy's name in its handshake, so it cannot share the original's."""
+    assert build_runner(user_board).build_id != build_runner(TARGETS["m4-qemu"]).build_id
+
+
+def test_a_users_board_boots(user_board: Target) -> None:
+    with flow.open_dut(Resolved(user_board, user_board, "builtin")) as dut:
+        flow.selftest(dut)
+        assert dut.session().identity.config == "cortex-m4/dsp/acme"
+
+
+def fake_cmake(make_elf: str) -> str:
+    """A cmake whose `--build DIR` puts what `make_elf` prints into DIR/runner.elf."""
+    return f'[ "$1" = --version ] && exec echo cmake version 3.25.1\n[ "$1" = --build ] || exit 0\nmkdir -p "$2"\n{make_elf} > "$2/runner.elf"'
+
+
+def hold_open(gate: Path, process: subprocess.Popen[str]) -> int:
+    """Opens the fifo that the fake cmake of `process` reads, once it does: until it is closed, the build goes on."""
+    while process.poll() is None:
+        try:
+            return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # no reader yet
+            time.sleep(0.01)
+    raise AssertionError(process.communicate())
+
+
+def test_two_processes_build_one_key_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, gate = tmp_path / "calls", tmp_path / "gate"
+    os.mkfifo(gate)
+    program(tmp_path / "bin", "cmake", f'echo "$1" >> {calls}\n' + fake_cmake(f"(echo elf; cat {gate})"))
+    put_first(monkeypatch, tmp_path / "bin")
+    loud = "import logging; logging.basicConfig(level=logging.DEBUG)\n" + BUILDER  # filelock says that it waits
+    first = builder("m0-qemu")
+    opened = hold_open(gate, first)
+    second = builder("m0-qemu", loud)
+    assert second.stderr is not None
+    assert any("not acquired" in line for line in second.stderr)
+    os.close(opened)
+    outputs = [process.communicate(timeout=60) for process in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0] != ""
+    assert [call for call in calls.read_text().split() if call != "--version"] == ["-S", "--build"]
+    assert len(leftovers(cache)) == 1
+
+
+def test_a_killed_build_leaves_nothing_that_looks_finished(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    program(tmp_path / "bin", "cmake", fake_cmake(f"(echo half; cat {gate}; echo whole)"))
+    put_first(monkeypatch, tmp_path / "bin")
+    process = builder("m0-qemu")
+    opened = hold_open(gate, process)
+    process.kill()
+    process.wait()
+    os.close(opened)
+    process.communicate()
+    program(tmp_path / "bin", "cmake", fake_cmake("echo whole"))
+    elf = build_runner(TARGETS["m0-qemu"])
+    assert elf.path.read_text() == "whole\n"
+
+
+# --- builds that fail ----------------------------------------------------------------------------------------
+
+
+def test_a_broken_board_shows_the_compilers_first_error(user_board: Target) -> None:
+    source = user_board.board.directory / "board.cpp"
+    source.write_text('#include "platform/board.h"\n' + "".join(f"int x{n} = nowhere_{n};\n" for n in range(60)))
+    with pytest.raises(BuildError) as caught:
+        build_runner(user_board)
+    error = caught.value
+    assert error.target == "m4-qemu"
+    assert "board.cpp:2:10: error: 'nowhere_0' was not declared in this scope" in error.message
+    assert "cortex-m4/dsp/acme" in error.message
+
+
+def test_an_unknown_runtime() -> None:
+    with pytest.raises(ConfigError, match="unknown runtime 'builtim'") as caught:
+        build_runner(TARGETS["m4-qemu"], "builtim")
+    assert "builtin" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("present", "missing", "package"),
+    [
+        ([], "arm-none-eabi-g++", "gcc-arm-none-eabi"),
+        (["arm-none-eabi-g++"], "flatc", "flatbuffers-compiler"),
+        (["arm-none-eabi-g++", "flatc"], "cmake", "apt-get install cmake"),
+        (["arm-none-eabi-g++", "flatc", "cmake"], "ninja", "ninja-build"),
+    ],
+)
+def test_a_missing_tool_is_named_with_its_package(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: list[str], missing: str, package: str
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in present:
+        path = toolchain.flatbuffers().flatc.path if name == "flatc" else Path(shutil.which(name) or "")
+        (tools / name).symlink_to(path)
+    monkeypatch.setenv("PATH", str(tools))
+    with pytest.raises(ToolchainError, match=re.escape(missing)) as caught:
+        build_runner(TARGETS["m0-qemu"])
+    assert "apt-get install" in caught.value.hint
+    assert package in caught.value.hint
+    assert not (cache / "runners").exists() or leftovers(cache) == []
+
+
+def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.raises(BuildError, match="Not a directory"):
+        build_runner(TARGETS["m0-qemu"])
+
+
+LIMITED = """
+import resource, sys
+from harness.build import build_runner
+from harness.errors import BuildError
+from harness.targets import load_targets
+resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, resource.RLIM_INFINITY))
+try:
+    build_runner(load_targets()[sys.argv[1]])
+except BuildError as error:
+    print(error.describe())
+"""
+
+
+def test_a_disk_too_full_to_compile(cache: Path) -> None:
+    """No file may grow past 64 KiB: what a full disk does, to the compiler and its tools."""
+    out, errors = builder("m0-qemu", LIMITED).communicate(timeout=300)
+    assert out.startswith("BuildError: "), errors
+    assert leftovers(cache) == []
+
+
+def test_a_disk_too_full_for_the_finished_runner(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build succeeds (its soft limit is lifted), putting the runner into the cache does not."""
+    script = "ulimit -S -f unlimited\n" + fake_cmake("head -c 1000000 /dev/zero")
+    put_first(monkeypatch, program(cache.parent / "bin", "cmake", script).parent)
+    out, errors = builder("m0-qemu", LIMITED).communicate(timeout=300)
+    assert out.startswith("BuildError: cannot write the runner to "), errors
+    assert "File too large" in out
+    assert leftovers(cache) == []
+
+
+# --- ARMv6-M -------------------------------------------------------------------------------------------------
+
+# Armv6-M ARM, A6.7: every 16-bit instruction, as GNU objdump spells it.
+NARROW = frozenset(
+    [
+        "adcs",
+        "add",
+        "adds",
+        "add.n",
+        "ands",
+        "asrs",
+        "b",
+        "b.n",
+        "bics",
+        "bkpt",
+        "blx",
+        "bx",
+        "cmn",
+        "cmp",
+        "cpsid",
+        "cpsie",
+        "eors",
+        "ldmia",
+        "ldr",
+        "ldrb",
+        "ldrh",
+        "ldrsb",
+        "ldrsh",
+        "lsls",
+        "lsrs",
+        "mov",
+        "movs",
+        "muls",
+        "mvns",
+        "negs",
+        "nop",
+        "orrs",
+        "pop",
+        "push",
+        "rev",
+        "rev16",
+        "revsh",
+        "rors",
+        "rsbs",
+        "sbcs",
+        "sev",
+        "stmia",
+        "str",
+        "strb",
+        "strh",
+        "sub",
+        "subs",
+        "svc",
+        "sxtb",
+        "sxth",
+        "tst",
+        "udf",
+        "uxtb",
+        "uxth",
+        "wfe",
+        "wfi",
+        "yield",
+    ]
+)
+CONDITIONS = ["eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le"]
+BRANCHES = frozenset(f"b{condition}{suffix}" for condition in CONDITIONS for suffix in ("", ".n"))
+WIDE = frozenset({"bl", "msr", "mrs", "dmb", "dsb", "isb", "udf.w"})
+DATA = frozenset({".word", ".short", ".byte"})
+LINE = re.compile(r"^ *[0-9a-f]+:\t(?P<code>[0-9a-f ]+?)\s*\t(?P<name>\S+)(?P<rest>.*)$")
+
+
+def disassembly(elf: Elf) -> Iterator[tuple[int, str, str]]:
+    """(bytes of code, mnemonic, line) of everything in executable sections."""
+    tool = toolchain.find("arm-none-eabi-objdump").path
+    done = subprocess.run([tool, "-d", elf.path], capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        if found := LINE.match(line):
+            yield len(found["code"].replace(" ", "")) // 2, found["name"], line.strip()
+
+
+def beyond_armv6m(elf: Elf) -> list[str]:
+    """Lines that are no ARMv6-M instruction."""
+    return [
+        line
+        for size, name, line in disassembly(elf)
+        if name not in DATA and name not in (NARROW | BRANCHES if size == 2 else WIDE)
+    ]
+
+
+@pytest.mark.parametrize("name", ["m0-qemu", "m0plus-fvp"])
+@pytest.mark.parametrize("kernels", [{}, {"HIL_TEST_KERNELS": "ON"}], ids=["runner", "test-kernels"])
+def test_the_smallest_cores_get_armv6m_code_only(name: str, kernels: dict[str, str]) -> None:
+    elf = build_runner(TARGETS[name], options=kernels)
+    assert beyond_armv6m(elf) == []
+    assert sum(1 for _ in disassembly(elf)) > 10_000  # the disassembly was understood
+
+
+def test_the_check_for_armv6m_finds_what_a_cortex_m4_adds() -> None:
+    names = {line.split("\t")[2] for line in beyond_armv6m(build_runner(TARGETS["m4-qemu"]))}
+    assert {"cbz", "udiv", "ldr.w", "movw", "vmov"} <= names
+    assert any(name.startswith("it") for name in names)

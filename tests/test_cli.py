@@ -1,0 +1,574 @@
+"""`hil` as a user meets it: real builds, real simulators, and everything one can get wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import harness
+from harness import cli
+from harness.canary import canary
+from harness.errors import ConfigError, Mismatch
+from harness.program import Array, HostTensor, TensorSpec, ValueKind
+from harness.resolve import resolve
+from harness.results import Pool, Ran, RunResult, Stats
+from harness.targets import Isa, load_targets
+
+ROOT = Path(harness.__file__).parents[1]
+OK, NO, CANNOT_TELL = 0, 1, 2
+FIRST_BUILD = 300.0  # seconds; the shared cache may be cold
+# QEMU's -S starts the machine with its CPU stopped: a target that never says a word.
+FROZEN = "targets: {frozen: {cpu: cortex-m4, board: mps2, launcher: {qemu: {machine: mps2-an386, args: [-S]}}}}\n"
+
+
+@dataclass(frozen=True)
+class Done:
+    status: int
+    out: str
+    err: str
+
+
+Hil = Callable[..., Done]
+
+
+@pytest.fixture
+def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hil:
+    """Calls the command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Done:
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, out, err)
+
+    return call
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "harness.cli", *map(str, arguments)]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+
+
+def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
+    """Calls the command in a process of its own."""
+    done = subprocess.run(
+        command(*arguments),
+        cwd=cwd,
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=FIRST_BUILD,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The DSP canary as files, and the answer."""
+
+    pte: Path
+    input: Path
+    expected: Array
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    known = canary(Isa.DSP)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "small.pte").write_bytes(known.program)
+    np.save(folder / "x.npy", known.inputs[0].array())
+    return Files(folder / "small.pte", folder / "x.npy", known.expected[0].array())
+
+
+def links(folder: Path, *, without: str) -> str:
+    """A PATH of this machine's build tools but those that begin with `without`."""
+    folder.mkdir()
+    prefixes = ("arm-none-eabi-", "qemu-system-arm", "cmake", "ninja", "flatc", "setpriv")
+    for tool in Path("/usr/bin").iterdir():
+        if tool.name.startswith(prefixes) and not tool.name.startswith(without):
+            (folder / tool.name).symlink_to(tool)
+    # flatc's headers are looked for beside it.
+    (folder.parent / "include").symlink_to("/usr/include")
+    return str(folder)
+
+
+# --- what it says --------------------------------------------------------------------------------------------
+
+
+def test_help_lists_the_commands(hil: Hil) -> None:
+    done = hil("--help")
+    assert done.status == OK
+    for name in ("doctor", "targets", "build", "lint", "run", "selftest"):
+        assert re.search(rf"^  {name} ", done.out, re.MULTILINE)
+
+
+def test_version(hil: Hil) -> None:
+    assert hil("--version") == Done(OK, f"hil {harness.__version__}\n", "")
+
+
+def test_targets_name_what_really_runs(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    done = hil("targets")
+    row = next(line for line in done.out.splitlines() if line.startswith("m4-fvp "))
+    assert re.search(r"cortex-m4 +DSP +mps2 +fvp FVP_MPS2_Cortex-M4 +m4-qemu on QEMU [\d.]+ \(.* is not on PATH\)", row)
+    assert "\x1b" not in done.out
+
+
+def test_targets_for_machines(hil: Hil) -> None:
+    done = hil("targets", "--json")
+    rows = {row["name"]: row for row in json.loads(done.out)}
+    assert list(rows) == list(load_targets())
+    assert rows["m4-qemu"]["pools"] == {"program": 2 << 20, "planned": 1 << 20, "method": 256 << 10}
+    assert rows["m4-qemu"]["why"] == ""
+
+
+def test_targets_say_when_one_cannot_run(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    row = next(row for row in json.loads(hil("targets", "--json").out) if row["name"] == "m4-fvp")
+    assert row["runs_as"] == "nothing"
+    assert "FVP_MPS2_Cortex-M4 is not on PATH" in row["why"] and "apt-get install qemu-system-arm" in row["why"]
+
+
+def test_targets_of_the_current_folder_are_added(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "targets.yaml").write_text(FROZEN)
+    assert {"frozen", "m4-qemu"} <= {row["name"] for row in json.loads(hil("targets", "--json").out)}
+
+
+def test_targets_of_a_named_file_are_added(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(FROZEN)
+    assert "frozen" in hil("targets", "--targets-file", tmp_path / "mine.yaml").out
+    assert "frozen" not in hil("targets").out
+
+
+def test_the_default_file_adds_nothing_to_itself(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert hil("targets").status == OK
+
+
+# --- build, selftest -----------------------------------------------------------------------------------------
+
+
+def test_build_tells_path_identity_and_sizes(hil: Hil) -> None:
+    done = hil("build", "--target", "m4-fvp")
+    assert done.status == OK
+    path = re.search(r"^runner +(.*)$", done.out, re.MULTILINE)
+    assert path and Path(path[1]).read_bytes()[:4] == b"\x7fELF"
+    assert f"build id  {Path(path[1]).parent.name}" in done.out
+    assert "m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)" in done.out
+    assert re.search(r"^size +text \d{4,}, data \d+, bss \d+$", done.out, re.MULTILINE)
+
+
+def test_build_shows_its_log(hil: Hil) -> None:
+    assert "runner.elf" in hil("build", "-t", "m4-qemu", "--verbose").err
+
+
+def test_selftest_of_globs_and_lists(hil: Hil) -> None:
+    done = hil("selftest", "--target", "m4*,m0-qemu", "--target", "native")
+    assert done.status == OK
+    assert re.findall(r"^(PASS|FAIL)  (\S+(?: → \S+)?)", done.out, re.MULTILINE) == [
+        ("PASS", "m4-fvp → m4-qemu"),
+        ("PASS", "m4-qemu"),
+        ("PASS", "m0-qemu"),
+        ("PASS", "native"),
+    ]
+    assert done.out.count("(no ExecuTorch or CMSIS-NN code executed)") == 4
+
+
+def test_selftest_goes_on_after_a_failure(hil: Hil, tmp_path: Path) -> None:
+    bad = "targets: {bad: {cpu: cortex-m4, board: mps2, launcher: {qemu: no-such-machine}}}"
+    (tmp_path / "targets.yaml").write_text(bad)
+    done = hil("selftest", "--target", "bad,m4-qemu")
+    assert done.status == NO
+    assert re.search(r"^FAIL  bad: LaunchError: .*\n  → --verbose shows the log$", done.out, re.MULTILINE)
+    assert "PASS  m4-qemu" in done.out
+    assert "unsupported machine type" in hil("selftest", "--target", "bad", "--verbose").err
+
+
+# --- lint ----------------------------------------------------------------------------------------------------
+
+
+def test_lint_of_a_clean_program_is_one_line(hil: Hil, files: Files) -> None:
+    done = hil("lint", files.pte, "--target", "m4-qemu")
+    assert (done.status, done.err) == (OK, "")
+    assert re.fullmatch(
+        r".*small.pte fits m4-qemu: 3 operators in 3 instructions, 80 of 1048576 planned bytes, "
+        r"\d+ of 2097152 program bytes, DSP/SCALAR layout\n",
+        done.out,
+    )
+
+
+def test_lint_finds_the_wrong_layout(hil: Hil, files: Files) -> None:
+    files.pte.write_bytes(canary(Isa.MVE).program)
+    done = hil("lint", files.pte, "--target", "m4-qemu")
+    assert done.status == NO
+    assert done.out.startswith("error: layout: instruction 1") and "fits" not in done.out
+
+
+def test_lint_without_a_compiler_says_what_it_did_not_check(files: Files, tmp_path: Path) -> None:
+    path = links(tmp_path / "bin", without="arm-none-eabi")
+    done = spawn("lint", files.pte, "-t", "m4-qemu", cwd=tmp_path, PATH=path, HIL_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.status == OK
+    assert "NOT checked: whether the runner has these operators (arm-none-eabi-g++ is not on PATH" in done.out
+
+
+# --- run -----------------------------------------------------------------------------------------------------
+
+
+def test_run_writes_the_right_answer(hil: Hil, files: Files, tmp_path: Path) -> None:
+    out = tmp_path / "out.npy"
+    done = hil("run", files.pte, "-t", "m4-fvp", "--input", files.input, "--output", out)
+    assert (done.status, done.err) == (OK, "")
+    np.testing.assert_array_equal(np.load(out), files.expected)
+    assert re.search(r"^ran +m4-fvp → m4-qemu · builtin \S+ on QEMU [\d.]+ \(no ExecuTorch", done.out, re.MULTILINE)
+    assert f"output 0  float32[1, 8]: {files.expected[0, 0]!s} " in done.out
+    assert re.search(r"^memory +program \d+ of 2097152, planned 80 of 1048576, method \d+ .* bytes$", done.out, re.M)
+    assert re.search(r"^ticks +\d+ of SysTick, 25000000 Hz$", done.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("change", ["big-endian", "fortran", "version 2"])
+def test_how_an_input_is_stored_does_not_matter(hil: Hil, files: Files, tmp_path: Path, change: str) -> None:
+    array = np.load(files.input)
+    with files.input.open("wb") as file:
+        if change == "version 2":
+            np.lib.format.write_array(file, array, version=(2, 0))  # type: ignore[no-untyped-call]
+        else:
+            np.save(file, array.astype(">f4") if change == "big-endian" else np.asfortranarray(array))
+    assert hil("run", files.pte, "-t", "m4-qemu", "-i", files.input, "-o", tmp_path / "out.npy").status == OK
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), files.expected)
+
+
+def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -> None:
+    array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
+    np.save(tmp_path / "x.npy", array)
+    spec = TensorSpec("int8", (1, 2, 3, 4), (0, 2, 3, 1))
+    tensor = cli._read_input(tmp_path / "x.npy", 0, spec)
+    assert tensor.spec == spec
+    assert tensor.data == array.transpose(0, 2, 3, 1).tobytes()
+    np.testing.assert_array_equal(tensor.array(), array)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
+def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
+    np.save(tmp_path / "x.npy", np.array(value))
+    assert cli._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind)).item() == value
+    np.save(tmp_path / "x.npy", np.array([value]))
+    with pytest.raises(ConfigError, match=f"a single {kind.value}"):
+        cli._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind))
+
+
+def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
+    files.pte.write_bytes(canary(Isa.MVE).program)
+    arguments = ("run", files.pte, "-t", "m4-qemu", "-i", files.input)
+    done = hil(*arguments)
+    assert (done.status, done.out) == (NO, "")
+    assert (
+        done.err.startswith("LintError: ") and "[target m4-qemu, operator cortex_m::quantized_linear.out]" in done.err
+    )
+    assert hil(*arguments, "--no-lint").status == OK
+
+
+def test_run_does_not_import_torch(files: Files, tmp_path: Path) -> None:
+    arguments = command("run", files.pte, "-t", "m4-qemu", "-i", files.input)
+    done = subprocess.run(
+        [arguments[0], "-X", "importtime", *arguments[1:]],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=FIRST_BUILD,
+        check=True,
+    )
+    assert "harness.flow" in done.stderr
+    assert not re.search(r"\|\s+torch", done.stderr)
+
+
+def test_an_output_nobody_wrote_is_a_verdict() -> None:
+    tensor = HostTensor.from_array(np.zeros((1, 2), np.float32))
+    pool = Pool(0, 0)
+    stats, ran = Stats(pool, pool, pool, pool), Ran("m4-qemu", "m4-qemu", "QEMU", "builtin", "1")
+    result = RunResult((tensor,), (np.array([[False, True]]),), stats, 0, ran, "")
+    with pytest.raises(Mismatch, match="1 of 2 elements of output 0 were never written"):
+        cli._refuse_unwritten(result, resolve("m4-qemu", load_targets()))
+
+
+# --- what one can get wrong ----------------------------------------------------------------------------------
+
+
+def expect(done: Done, status: int, *texts: str) -> None:
+    """A message on standard error with every text in it, nothing on standard output, no traceback."""
+    assert (done.status, done.out) == (status, "")
+    for text in texts:
+        assert text in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "text"),
+    [
+        (b"", NO, "not a .pte"),
+        (b"hello, this is text", NO, "not a .pte"),
+        ("half", NO, "truncated"),
+        (None, CANNOT_TELL, "cannot read"),
+    ],
+)
+def test_bad_programs(hil: Hil, files: Files, content: bytes | str | None, status: int, text: str) -> None:
+    whole = files.pte.read_bytes()
+    files.pte.unlink()
+    if content is not None:
+        files.pte.write_bytes(whole[: len(whole) // 2] if isinstance(content, str) else content)
+    expect(hil("run", files.pte, "-t", "m4-qemu"), status, text, str(files.pte))
+    expect(hil("lint", files.pte, "-t", "m4-qemu"), status, text, str(files.pte))
+
+
+def test_a_folder_is_no_program(hil: Hil, tmp_path: Path) -> None:
+    expect(hil("run", tmp_path, "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: cannot read", "Is a directory")
+
+
+def test_missing_inputs_are_described(hil: Hil, files: Files) -> None:
+    done = hil("run", files.pte, "-t", "m4-qemu")
+    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 0 given", "--input 0.npy (float32[1, 16])")
+
+
+def test_too_many_inputs(hil: Hil, files: Files) -> None:
+    done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input, "-i", files.input)
+    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 2 given")
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.zeros((1, 15), np.float32), "float32[1, 15]; input 0 of the program is float32[1, 16]"),
+        (np.zeros(16, np.float32), "float32[16]; input 0"),
+        (np.zeros((1, 16), np.float64), "float64[1, 16]; input 0"),
+        (np.zeros((1, 16), np.complex64), "complex64[1, 16]; input 0"),
+        (np.zeros((1, 16), [("a", "f4")]), "[1, 16]; input 0"),
+        (np.array([None]), "not a .npy file"),
+    ],
+)
+def test_wrong_inputs(hil: Hil, files: Files, array: Array, text: str) -> None:
+    np.save(files.input, array, allow_pickle=True)
+    done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input)
+    expect(done, CANNOT_TELL, "ConfigError", str(files.input), text)
+
+
+NPY_CLAIMS_A_LOT = b"\x93NUMPY\x01\x00v\x00" + (
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 9999999999999), }".ljust(117) + b"\n"
+)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x09\x00v\x00", NPY_CLAIMS_A_LOT])
+def test_inputs_that_are_no_arrays(hil: Hil, files: Files, content: bytes) -> None:
+    files.input.write_bytes(content)
+    done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input)
+    expect(done, CANNOT_TELL, f"ConfigError: {files.input} is not a .npy file")
+
+
+def test_inputs_that_are_archives_or_missing(hil: Hil, files: Files, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=np.zeros(1))
+    arguments = ("run", files.pte, "-t", "m4-qemu", "-i")
+    expect(hil(*arguments, tmp_path / "x.npz"), CANNOT_TELL, "an archive of arrays")
+    expect(hil(*arguments, tmp_path / "none.npy"), CANNOT_TELL, "ConfigError: cannot read", "none.npy")
+
+
+def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:
+    arguments = ("run", files.pte, "-t", "m4-qemu", "-i", files.input)
+    expect(hil(*arguments, "-o", "a.npy", "-o", "b.npy"), CANNOT_TELL, "small has 1 output, 2 --output given")
+    expect(hil(*arguments, "-o", "none/a.npy"), CANNOT_TELL, "--output none/a.npy: its folder does not exist")
+    expect(hil(*arguments, "-o", tmp_path), CANNOT_TELL, "it is a folder")
+    done = hil(*arguments, "-o", "/dev/full")
+    assert done.status == CANNOT_TELL
+    assert done.err == "InfraError: cannot write --output /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize("name", ["build", "lint", "run", "selftest"])
+def test_unknown_targets(hil: Hil, files: Files, name: str) -> None:
+    program = [files.pte] if name in ("lint", "run") else []
+    done = hil(name, *program, "--target", "m4-qmeu")
+    expect(done, CANNOT_TELL, "ConfigError: unknown target 'm4-qmeu'", "did you mean 'm4-qemu'")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--bogus"),
+        ("nothing",),
+        ("build",),
+        ("selftest",),
+        ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "0"),
+        ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "nan"),
+        ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "soon"),
+    ],
+)
+def test_wrong_usage(hil: Hil, arguments: tuple[str, ...]) -> None:
+    expect(hil(*arguments), CANNOT_TELL, "Usage: hil")
+
+
+def test_unknown_runtime(hil: Hil) -> None:
+    done = hil("build", "-t", "m4-qemu", "--runtime", "bultin")
+    expect(done, CANNOT_TELL, "unknown runtime 'bultin'", "did you mean 'builtin'")
+
+
+def test_bad_targets_files(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text("targets:\n  x:\n    cpuu: cortex-m4\n    board: mps2\n    launcher: native\n")
+    expect(hil("targets", "--targets-file", tmp_path / "t.yaml"), CANNOT_TELL, "t.yaml:3: unknown key 'cpuu'", "'cpu'")
+    expect(hil("targets", "--targets-file", tmp_path / "none.yaml"), CANNOT_TELL, "cannot read", "none.yaml")
+
+
+def test_require_fvp(hil: Hil, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    done = hil("run", files.pte, "-t", "m4-fvp", "-i", files.input, "--require-fvp")
+    expect(done, CANNOT_TELL, "ToolchainError: FVP_MPS2_Cortex-M4 is not on PATH")
+
+
+# --- the environment -----------------------------------------------------------------------------------------
+
+
+def test_without_a_compiler(files: Files, tmp_path: Path) -> None:
+    changes = {"PATH": links(tmp_path / "bin", without="arm-none-eabi"), "HIL_CACHE_DIR": str(tmp_path / "cache")}
+    done = spawn("run", files.pte, "-t", "m4-qemu", "-i", files.input, cwd=tmp_path, **changes)
+    expect(done, CANNOT_TELL, "ToolchainError: arm-none-eabi-g++ is not on PATH", "apt-get install gcc-arm-none-eabi")
+    done = spawn("selftest", "-t", "m4-qemu", cwd=tmp_path, **changes)
+    assert done.status == NO and done.out.startswith("FAIL  m4-qemu: ToolchainError: arm-none-eabi-g++")
+
+
+def test_without_qemu(files: Files, tmp_path: Path) -> None:
+    changes = {"PATH": links(tmp_path / "bin", without="qemu"), "HIL_CACHE_DIR": str(tmp_path / "cache")}
+    done = spawn("run", files.pte, "-t", "m4-qemu", "-i", files.input, cwd=tmp_path, **changes)
+    expect(done, CANNOT_TELL, "ToolchainError: qemu-system-arm is not on PATH", "apt-get install qemu-system-arm")
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    done = spawn("build", "-t", "m4-qemu", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
+    expect(done, CANNOT_TELL, "BuildError: cannot write the runner to /dev/null/cache", "Not a directory")
+
+
+@pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("selftest", "-t", "native")])
+def test_a_full_disk_behind_standard_output(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(*arguments),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=FIRST_BUILD,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (CANNOT_TELL, "OSError: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("selftest", "-t", "native,m4-qemu")])
+def test_nobody_reads_standard_output(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            command(*arguments),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=FIRST_BUILD,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_an_output_that_cannot_show_arrows(tmp_path: Path) -> None:
+    done = spawn("build", "-t", "m4-fvp", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert done.status == OK and "m4-fvp ? m4-qemu" in done.out
+
+
+# --- interruption --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running(*arguments: object, cwd: Path, **changes: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, as a shell starts it; ended in any case."""
+    with subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def descendant(process: subprocess.Popen[str], name: str) -> psutil.Process:
+    """The first process below `process` whose program begins with `name`, as soon as there is one."""
+    end = time.monotonic() + FIRST_BUILD
+    while time.monotonic() < end and process.poll() is None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            try:
+                if child.name().startswith(name):
+                    return child
+            except psutil.NoSuchProcess:
+                continue
+        time.sleep(0.02)
+    raise AssertionError(f"no {name} was started: {process.communicate()}")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_an_interrupted_run_leaves_no_simulator(
+    files: Files, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    (tmp_path / "targets.yaml").write_text(FROZEN)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    arguments = ("run", files.pte, "-t", "frozen", "-i", files.input)
+    with running(*arguments, cwd=tmp_path, TMPDIR=str(scratch)) as process:
+        simulator = descendant(process, "qemu-system")
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=30)
+        gone, alive = psutil.wait_procs([simulator], timeout=10)
+    assert (process.returncode, alive, gone) == (status, [], [simulator])
+    assert "Traceback" not in err
+    if number == signal.SIGINT:
+        assert err == "interrupted\n"
+        assert list(scratch.iterdir()) == []
+
+
+def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    if shutil.which("arm-none-eabi-g++") is None:
+        pytest.skip("no compiler")
+    cache = tmp_path / "cache"
+    with running("build", "-t", "m4-qemu", cwd=tmp_path, HIL_CACHE_DIR=str(cache)) as process:
+        compiler = descendant(process, "cc1plus")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+        _, err = process.communicate(timeout=30)
+        _, alive = psutil.wait_procs([compiler], timeout=10)
+    assert (process.returncode, err, alive) == (130, "interrupted\n", [])
+    assert [path.suffix for path in (cache / "runners").iterdir()] == [".lock"]

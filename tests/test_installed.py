@@ -1,0 +1,86 @@
+"""Installed use: the wheel, an empty folder with one test, and a target on a board folder of the user's own."""
+
+from __future__ import annotations
+
+import shutil
+import site
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from harness.targets import package_data
+
+ROOT = Path(__file__).parent.parent
+DEADLINE = 300.0  # seconds
+
+TEST = """
+import torch
+
+def test_mine(hil):
+    hil.check(torch.nn.Linear(8, 4), (torch.rand(2, 8),))
+"""
+TARGETS = """
+targets:
+  mine:
+    cpu: cortex-m4
+    board: ./boards/my-board
+    launcher: {qemu: mps2-an386}
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with the wheel installed; torch and the other dependencies come from this environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=True)
+    interpreter = folder / "venv" / "bin" / "python"
+    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, timeout=DEADLINE)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    # A plain path line: .pth files in there, such as the editable install's, are not followed.
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    return interpreter
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's repository."""
+    (tmp_path / "test_mine.py").write_text(TEST)
+    (tmp_path / "targets.yaml").write_text(TARGETS)
+    board = tmp_path / "boards" / "my-board"
+    shutil.copytree(package_data("firmware") / "boards" / "mps2", board)
+    text = (board / "board.yaml").read_text()
+    (board / "board.yaml").write_text(text.replace("planned: 1M", "planned: 512K"))
+    return tmp_path
+
+
+def run(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(python), "-m", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False)
+
+
+def test_the_wheel_runs_a_users_test_on_a_users_board(python: Path, folder: Path) -> None:
+    done = run(python, folder, "pytest", "--target=mine")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    assert "hil: mine · builtin (no ExecuTorch or CMSIS-NN code executed)" in done.stdout
+    where = subprocess.run(
+        [python, "-c", "import harness; print(harness.__file__)"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(python.parent.parent) in where.stdout, "the checkout was tested, not the wheel"
+
+
+def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_path: Path) -> None:
+    done = run(python, tmp_path, "harness.cli", "selftest", "--target", "native")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS" in done.stdout

@@ -1,0 +1,265 @@
+"""The plugin, through real pytest runs: parametrisation, reports, bad options, and what it leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest_plugins = ["pytester"]
+
+# No torch: what is tested here is the plugin, on the canary.
+SMOKE = """
+from harness import flow
+
+def test_canary(hil_dut):
+    flow.selftest(hil_dut)
+"""
+DEADLINE = 300.0  # seconds, for a run that may have to build runners
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(*arguments, timeout=DEADLINE)
+
+
+def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SMOKE)
+    result = run(pytester, "--target=m4-fvp,m0-qemu", "--target=m4-*")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "hil: m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed); FVP_MPS2_Cortex-M4 is not on PATH",
+            "hil: m0-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)",
+            "*test × target*",
+            "test *m4-fvp → m4-qemu *m0-qemu *m4-qemu*",
+            "*::test_canary *pass *pass *pass*",
+            "passed *1 of 1 *1 of 1 *1 of 1*",
+        ]
+    )
+
+
+def test_workers_give_the_same_table(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SMOKE + "\ndef test_wrong(hil_dut):\n    assert hil_dut.target.name == 'm0-qemu'\n")
+    tables = []
+    for arguments in ([], ["-n2"]):
+        result = run(pytester, "--target=m4-qemu,m0-qemu", *arguments)
+        result.assert_outcomes(passed=3, failed=1)
+        lines = result.stdout.lines
+        start = next(i for i, line in enumerate(lines) if "test × target" in line)
+        tables.append(lines[start + 1 : start + 9])
+    assert tables[0] == tables[1]
+    assert any("rerun: pytest --target=m4-qemu" in line and "test_wrong[m4-qemu]" in line for line in tables[0])
+
+
+def test_the_rerun_line_reruns_the_failure(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_wrong(hil_dut, n):\n    assert n == 2\n"
+    )
+    result = run(pytester, "--target=native")
+    line = next(line for line in result.stdout.lines if line.startswith("rerun: "))
+    command = line.removeprefix("rerun: pytest ").replace("'", "").split()
+    again = run(pytester, *command)
+    again.assert_outcomes(failed=1)
+
+
+def test_tests_without_a_target_run_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_plain():\n    pass\n")
+    run(pytester, "--target=native,m4-qemu").assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_ini_gives_the_default_targets(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nhil_targets = native m4-qemu\n")
+    pytester.makepyfile(SMOKE)
+    run(pytester).assert_outcomes(passed=2)
+    run(pytester, "--target=native").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "*no target given: --target=m4-fvp*"),
+        (["--target=m4-fpv"], "*unknown target 'm4-fpv'*"),
+        (["--target=m4-fvp", "--require-fvp"], "*FVP_MPS2_Cortex-M4 is not on PATH*"),
+        (["--target=native", "--runtime=buildin"], "*unknown runtime 'buildin'*"),
+        (["--target=native", "--targets-file=absent.yaml"], "*no file absent.yaml*"),
+        (["--target=native", "--timeout-multiplier=0"], "*must be positive*"),
+    ],
+)
+def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list[str], expected: str) -> None:
+    pytester.makepyfile(SMOKE)
+    result = run(pytester, *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([expected])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+def test_unselected_hardware_tests_need_no_target(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SMOKE + "\ndef test_plain():\n    pass\n")
+    run(pytester, "-k", "plain").assert_outcomes(passed=1, deselected=1)
+
+
+def test_a_malformed_targets_file_is_named_with_its_line(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SMOKE)
+    text = "targets:\n  mine:\n    cpu: cortex-m4\n    bord: mps2\n    launcher: {qemu: mps2-an386}\n"
+    (pytester.path / "targets.yaml").write_text(text)
+    result = run(pytester, "--target=native")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*targets.yaml:4: unknown key 'bord'*", "*did you mean 'board'?*"])
+
+
+def test_a_missing_simulator_is_infra_with_the_command_that_installs_it(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytester.makepyfile(SMOKE)
+    run(pytester, "--target=m4-qemu").assert_outcomes(passed=1)  # the runner is in the cache from here on
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("arm-none-eabi-g++", "flatc", "setpriv", "git"):
+        found = next((p for p in (Path("/usr/bin") / name, Path("/bin") / name) if p.exists()), None)
+        if found:
+            (tools / name).symlink_to(found)
+    (tmp_path / "include").symlink_to("/usr/include")
+    monkeypatch.setenv("PATH", str(tools))
+    result = run(pytester, "--target=m4-qemu")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*qemu-system-arm is not on PATH*", "*apt-get install qemu-system-arm*"])
+    result.stdout.fnmatch_lines(["*::test_canary *INFRA ToolchainError*"])
+
+
+def test_markers(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from harness.errors import LaunchError, Mismatch
+
+        @pytest.mark.requires("mve")
+        def test_mve(hil_dut): pass
+
+        @pytest.mark.requires(ram="1G")
+        def test_ram(hil_dut): pass
+
+        @pytest.mark.requires("dsp", ram="64K", flash="64K")
+        def test_fits(hil_dut): pass
+
+        @pytest.mark.xfail_on("m4*", reason="known", raises=Mismatch)
+        def test_known(hil_dut): raise Mismatch("as expected")
+
+        @pytest.mark.xfail_on("m4*", reason="known")
+        def test_infra_is_no_xfail(hil_dut): raise LaunchError("no")
+
+        @pytest.mark.xfail_on("m4*", reason="known")
+        def test_fixed_meanwhile(hil_dut): pass
+
+        @pytest.mark.xfail_on("m0*", reason="elsewhere")
+        def test_elsewhere(hil_dut): pass
+        """
+    )
+    result = run(pytester, "--target=m4-qemu", "-rs")
+    result.assert_outcomes(skipped=2, passed=2, xfailed=1, failed=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*::test_mve *skip*",
+            "*::test_known *xfail*",
+            "*::test_infra_is_no_xfail *INFRA LaunchError*",
+            "*::test_fixed_meanwhile *XPASS*",
+            "SKIPPED*m4-qemu is DSP; needs mve*",
+            "SKIPPED*m4-qemu has 1048576 bytes of ram for programs; needs 1G*",
+        ]
+    )
+
+
+def test_errors_show_the_test_and_not_the_harness(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_bad(run_pte):\n    run_pte(b'not a program')\n")
+    result = run(pytester, "--target=native")
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "flow.py" not in text and "session.py" not in text
+    result.stdout.fnmatch_lines([">*run_pte(b'not a program')*", "E*ProgramRejected*"])
+
+
+def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+        from harness.build import build_runner
+
+        @pytest.fixture
+        def runner_elf(target_spec):
+            return build_runner(target_spec.target, options={"HIL_TEST_KERNELS": "ON"})
+        """
+    )
+    pytester.makepyfile(
+        "def test_ops(hil_dut):\n    assert 'hil_test::hang.out' in hil_dut.session().identity.operators\n"
+    )
+    run(pytester, "--target=native").assert_outcomes(passed=1)
+
+
+WAITING = """
+import pathlib, time
+from harness import flow
+
+def test_waits(hil_dut):
+    flow.selftest(hil_dut)
+    pathlib.Path("started").touch()
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
+def test_no_simulator_survives(pytester: pytest.Pytester, how: signal.Signals, workers: list[str]) -> None:
+    pytester.makepyfile(WAITING)
+    command = [sys.executable, "-m", "pytest", "--target=m4-qemu", *workers]
+    process = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        simulators = wait_for_simulators(process, pytester.path / "started")
+        process.send_signal(how)
+        _, alive = psutil.wait_procs(simulators, timeout=30)
+        assert simulators and not alive
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode != 0
+        assert how is signal.SIGKILL or b"KeyboardInterrupt" in output
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_simulators(process: subprocess.Popen[bytes], started: Path) -> list[psutil.Process]:
+    """QEMU processes below `process` once the test has touched `started`."""
+    watched = psutil.Process(process.pid)
+    while not started.exists():
+        assert process.poll() is None, process.stdout.read().decode() if process.stdout else ""
+        psutil.wait_procs([watched], timeout=0.05)
+    return [child for child in watched.children(recursive=True) if child.name().startswith("qemu")]
+
+
+def test_pytest_embedded_keeps_its_option_and_we_say_so(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the real plugin's manner: a module `pytest_embedded` that registers `--target` at start-up."""
+    site = tmp_path / "site"
+    package = site / "pytest_embedded"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "plugin.py").write_text(
+        textwrap.dedent(
+            """
+            def pytest_addoption(parser):
+                parser.getgroup("embedded").addoption("--target", help="their target")
+            """
+        )
+    )
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    pytester.makepyfile(SMOKE)
+    result = run(pytester, "-p", "pytest_embedded.plugin", "--hil-target=native")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["hil: use --hil-target here; pytest-embedded is installed and owns --target"])
+    theirs = run(pytester, "-p", "pytest_embedded.plugin", "--target=esp32")
+    assert theirs.ret == pytest.ExitCode.USAGE_ERROR
+    theirs.stderr.fnmatch_lines(["*no target given*--hil-target*"])
