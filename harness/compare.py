@@ -143,7 +143,7 @@ class Comparison:
             message + (f"; likely cause: {cause}" if cause else ""),
             target=target,
             operator=self.operators[first.output] if self.operators else "",
-            hint="the same test on another target (--target=native) tells the program from the target",
+            hint="another target of the same ISA class tells the program from the target",
             log=log,
         )
 

@@ -84,8 +84,10 @@ class Fault:
             "no status registers on this core" if self.cfsr is None else "no cause recorded"
         )
         at = f" at address 0x{self.address:08x}" if self.address is not None else ""
-        pc = self.registers["pc"]
-        return f"{name} ({why}){at}, pc 0x{pc:08x}{symbol(elf, pc)}, lr 0x{self.registers['lr']:08x}{symbol(elf, self.registers['lr'])}"
+        if not any(self.registers[name] for name in _REGISTERS):
+            return f"{name} ({why}){at}, no registers: the exception frame could not be stacked"
+        pc, lr = (f"{name} 0x{self.registers[name]:08x}{symbol(elf, self.registers[name])}" for name in ("pc", "lr"))
+        return f"{name} ({why}){at}, {pc}, {lr}"
 
     def dump(self) -> str:
         """All registers, for the log."""
@@ -106,5 +108,7 @@ def symbol(elf: Path | None, address: int) -> str:
     lines = done.stdout.splitlines()
     if len(lines) < 2 or lines[0] == "??":
         return ""
-    function = lines[0].split("(")[0]
-    return f" in {function} at {lines[1].split(' ')[0]}"
+    function = lines[0].replace("(anonymous namespace)::", "").split("(")[0]
+    # The build maps its folder to `build` and the sources to `firmware`; addr2line joins the two.
+    place = lines[1].split(" ")[0].removeprefix("build/")
+    return f" in {function} at {place}"

@@ -9,7 +9,6 @@ import importlib.util
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,8 @@ from harness.targets import Isa
 MULTIPLIER: pytest.StashKey[float] = pytest.StashKey()
 POOL: pytest.StashKey[Pool] = pytest.StashKey()
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
-LOG: pytest.StashKey[str] = pytest.StashKey()
+LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
+DETAILS: pytest.StashKey[str] = pytest.StashKey()  # what an error has to say beyond its message
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -63,16 +63,26 @@ class Pool:
         self._duts.clear()
 
 
-@contextmanager
-def _reporting(node: pytest.Item, error_log: bool = True) -> Iterator[None]:
-    """Keeps an error's log for the report, and cuts the frames below the test off its traceback."""
-    __tracebackhide__ = True
-    try:
-        yield
-    except HarnessError as error:
-        if error_log and error.log:
-            node.stash[LOG] = "\n".join(error.log.splitlines()[-LOG_TAIL:])
-        raise error.with_traceback(None) from error.__cause__
+class _Reporting:
+    """Gives an error the name that the user asked for, its details to the report, and a short traceback.
+
+    A class, because contextlib puts the traceback back that is cut here.
+    """
+
+    def __init__(self, node: pytest.Item, resolved: Resolved) -> None:
+        self._node = node
+        self._resolved = resolved
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        __tracebackhide__ = True
+        if isinstance(error, HarnessError):
+            if error.target == self._resolved.target.name:
+                error.target = self._resolved.arrow
+            self._node.stash[DETAILS] = "\n".join(error.log.splitlines()[-LOG_TAIL:])
+            raise error.with_traceback(None) from error.__cause__
 
 
 class Hil:
@@ -99,7 +109,7 @@ class Hil:
     ) -> Program:
         """The module lowered for the target's ISA class, or for `isa`."""
         __tracebackhide__ = True
-        with _reporting(self._node):
+        with _Reporting(self._node, self.dut.resolved):
             return flow.lower(
                 module, inputs, isa=isa or self.isa, calibration=calibration, quantize=quantize, layout=layout
             )
@@ -107,7 +117,7 @@ class Hil:
     def run(self, program: Program, inputs: tuple[Any, ...] | None = None, *, lint: bool = True) -> RunResult:
         """The program's outputs on the target. `inputs`: torch tensors or HostTensors; default: its example inputs."""
         __tracebackhide__ = True
-        with _reporting(self._node):
+        with _Reporting(self._node, self.dut.resolved):
             result = flow.run(self.dut, program, _host(inputs), linted=lint)
         self._record_run(result)
         return result
@@ -133,7 +143,7 @@ class Hil:
         `eager_sqnr` in dB against the float module.
         """
         __tracebackhide__ = True
-        with _reporting(self._node):
+        with _Reporting(self._node, self.dut.resolved):
             checked = flow.check(
                 self.dut, module, inputs,
                 tolerance=Tolerance(qtol, atol, rtol, eager_sqnr), isa=isa, linted=lint, observe=self._observe,
@@ -189,7 +199,7 @@ def target_spec(request: pytest.FixtureRequest) -> Resolved:
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
     """The runner built for the target, from the cache if it is there."""
     __tracebackhide__ = True
-    with _reporting(request.node):
+    with _Reporting(request.node, target_spec):
         return build_runner(target_spec.target, target_spec.runtime)
 
 
@@ -221,7 +231,7 @@ def run_pte(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Callable[..., 
     def run(pte: Path | str | bytes, inputs: tuple[Any, ...] = (), *, lint: bool = True) -> RunResult:
         __tracebackhide__ = True
         data = pte if isinstance(pte, bytes) else Path(pte).read_bytes()
-        with _reporting(request.node):
+        with _Reporting(request.node, hil_dut.resolved):
             program = Program.from_bytes(data, "program.pte" if isinstance(pte, bytes) else str(pte))
             return flow.run(hil_dut, program, flow.arrange(program, inputs), linted=lint)
 

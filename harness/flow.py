@@ -27,7 +27,7 @@ from harness.session import NoAnswer, Session, Space
 from harness.targets import Isa, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
-EXECUTE = 60.0  # seconds of the engine's CPU time for one program, times the multiplier
+EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
 
 
 class Dut:

@@ -11,6 +11,7 @@ import pytest
 
 from harness.errors import ConfigError, HarnessError, InfraError, VerdictError
 from harness.fixtures import (
+    DETAILS,
     LOG,
     MULTIPLIER,
     POOL,
@@ -206,9 +207,10 @@ def pytest_runtest_makereport(
             ("hil_verdict", verdict.name),
             ("hil_error", type(error).__name__ if error and report.failed else ""),
         ]
-    log = item.stash.get(LOG, "")
-    if report.failed and log:
-        report.sections.append(("target log", log))
+    for title, key in (("details", DETAILS), ("target log", LOG)):
+        text = item.stash.get(key, "")
+        if report.failed and text:
+            report.sections.append((title, text))
     return report
 
 

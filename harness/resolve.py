@@ -63,6 +63,7 @@ def resolve(
     name: str, targets: Mapping[str, Target], *, runtime: str = "builtin", require_fvp: bool = False
 ) -> Resolved:
     """The target, or the first of its fallbacks that does not need a simulator which is not installed."""
+    check_runtime(runtime)
     if name not in targets:
         raise ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
     requested = target = targets[name]

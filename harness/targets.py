@@ -259,7 +259,7 @@ def _plain(node: Any) -> Any:
 
 
 def _locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
-    """The parts of `location` that the file has (pydantic also names union members), and the line, from 1, they end on."""
+    """The parts of `location` that the file has (pydantic names union members too), and their line, from 1."""
     found: list[str] = []
     line = 1
     for part in location:

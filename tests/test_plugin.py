@@ -33,7 +33,7 @@ def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> No
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(
         [
-            "hil: m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed); FVP_MPS2_Cortex-M4 is not on PATH",
+            "hil: m4-fvp → m4-qemu · builtin (no ExecuTorch *); FVP_MPS2_Cortex-M4 is not on PATH",
             "hil: m0-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)",
             "*test × target*",
             "test *m4-fvp → m4-qemu *m0-qemu *m4-qemu*",
@@ -181,6 +181,45 @@ def test_errors_show_the_test_and_not_the_harness(pytester: pytest.Pytester) -> 
     text = result.stdout.str()
     assert "flow.py" not in text and "session.py" not in text
     result.stdout.fnmatch_lines([">*run_pte(b'not a program')*", "E*ProgramRejected*"])
+
+
+def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+        from harness.targets import Isa
+
+        def test_bad(hil):
+            inputs = (torch.rand(1, 64) * 0.002,)
+            hil.check(torch.nn.Linear(64, 10), inputs, isa=Isa.MVE, lint=False)
+        """
+    )
+    result = run(pytester, "--target=m0plus-fvp")
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert not any(f"{name}.py:" in text for name in ("flow", "compare", "fixtures"))
+    result.stdout.fnmatch_lines(
+        [
+            ">*hil.check(*",
+            "E*Mismatch: output 0: collapse: *m0plus-fvp → m0-qemu*",
+            "*details*",
+            "output 0: collapse*",
+        ]
+    )
+
+
+def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from harness.canary import canary
+
+        def test_pte(run_pte, hil_dut):
+            known = canary(hil_dut.target.isa)
+            result = run_pte(known.program, [known.inputs[0].array()])
+            assert result.outputs[0].data == known.expected[0].data
+        """
+    )
+    run(pytester, "--target=native,m4-qemu").assert_outcomes(passed=2)
 
 
 def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> None:

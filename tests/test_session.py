@@ -538,17 +538,14 @@ def test_end_of_file_in_the_middle_of_a_frame_is_an_end_too(wire: Wire, half: by
     assert wire.process.wait(SECONDS) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_simulator_is_an_infra_error_and_the_next_session_boots_anew(dut: Dut, number: signal.Signals) -> None:
+def test_a_killed_simulator_is_an_infra_error_and_the_next_session_boots_anew(dut: Dut) -> None:
     session = dut.session()
     pid = session._process.pid
-    os.kill(pid, number)
+    os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(LaunchError, match=r"killed from outside \(SIGKILL\)") as caught:
         session.stats()
-    if number == signal.SIGKILL or dut.target.name == "native":  # QEMU ends orderly on SIGTERM
-        assert "killed from outside" in caught.value.message
-        assert number.name in caught.value.message
+    assert caught.value.target == dut.target.name
     assert session.broken
     flow.selftest(dut)
     assert dut.session()._process.pid != pid

@@ -28,12 +28,12 @@ def cobs_encode(data: bytes) -> bytes:
     """`data` without zero bytes: each code byte says how far the next zero was."""
     out = bytearray()
     for group in data.split(b"\0"):
-        while len(group) >= 254:
+        full = len(group) - len(group) % 254
+        for at in range(0, full, 254):
             out.append(255)
-            out += group[:254]
-            group = group[254:]
-        out.append(len(group) + 1)
-        out += group
+            out += group[at : at + 254]
+        out.append(len(group) - full + 1)
+        out += group[full:]
     return bytes(out)
 
 

@@ -1,0 +1,333 @@
+"""Programs with bad luck: each gets the verdict that says what happened, and the next program runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from executorch.exir import EdgeCompileConfig, to_edge
+from executorch.exir.backend.backend_api import to_backend
+from executorch.exir.backend.test.backend_with_compiler_demo import BackendWithCompilerDemo
+
+from harness import flow
+from harness.canary import canary
+from harness.errors import LintError, OutOfTargetMemory, ProgramRejected, TargetFault, TargetHang, UnsupportedOperator
+from harness.flow import Dut
+from harness.program import HostTensor, Program
+from harness.resolve import resolve
+from harness.session import Session
+from harness.targets import load_targets
+
+NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
+CORES = NAMES[1:]
+# `multiplier` for hangs: 0.6 s of the engine's time, against milliseconds that the canary takes.
+SHORT = 0.01
+UNMAPPED, UNDEFINED, STACK, UNALIGNED = range(4)
+BUSY, ASLEEP = range(2)
+TARGETS = load_targets()
+
+nn = torch.nn
+LIBRARY = torch.library.Library("hil_test", "DEF")
+for operator in ("fault", "hang", "exit"):
+    LIBRARY.define(f"{operator}(Tensor x, int kind) -> Tensor")
+    LIBRARY.define(f"{operator}.out(Tensor x, int kind, *, Tensor(a!) out) -> Tensor(a!)")
+    LIBRARY.impl(operator, lambda x, kind: x.clone(), "CompositeExplicitAutograd")
+    LIBRARY.impl(f"{operator}.out", lambda x, kind, *, out: out.copy_(x), "CompositeExplicitAutograd")
+
+
+class Bad(nn.Module):
+    """One of the operators that misbehave, after two that do not (so that it is not instruction 0)."""
+
+    def __init__(self, operator: str, kind: int) -> None:
+        super().__init__()
+        self.operator = getattr(torch.ops.hil_test, operator)
+        self.kind = kind
+
+    def forward(self, x: Any) -> Any:
+        return self.operator(torch.unsqueeze(x, 0), self.kind)
+
+
+def program(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
+    """Lowered by ExecuTorch alone, so that nothing but the operators' own names is in it."""
+    exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
+    lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
+    return Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
+
+
+def ones(shape: tuple[int, ...] = (4,)) -> tuple[HostTensor, ...]:
+    return (HostTensor.from_array(np.ones(shape, np.float32)),)
+
+
+def simulators() -> set[int]:
+    """What this process has started and is still alive."""
+    return {
+        child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE
+    }
+
+
+@pytest.fixture(scope="module")
+def duts() -> Iterator[dict[str, Dut]]:
+    """With the operators that misbehave, booted when first used."""
+    opened = {name: flow.open_dut(resolve(name, TARGETS), options={"HIL_TEST_KERNELS": "ON"}) for name in NAMES}
+    yield opened
+    for dut in opened.values():
+        dut.close()
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
+    """With the operators of every day."""
+    with flow.open_dut(resolve(request.param, TARGETS)) as opened:
+        yield opened
+
+
+def fault(dut: Dut, kind: int) -> TargetFault:
+    """The verdict on a program that faults; afterwards a good program runs on the same Dut, and nothing is left over."""
+    with pytest.raises(TargetFault) as caught:
+        flow.run(dut, program(Bad("fault", kind)), ones())
+    error = caught.value
+    assert error.target == dut.target.name
+    assert error.operator.startswith("hil_test::fault.out")
+    flow.selftest(dut)
+    dut.close()
+    return error
+
+
+# --- faults --------------------------------------------------------------------------------------------------
+
+V6M = "HardFault (no status registers on this core)"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "cause"),
+    [
+        ("m4-qemu", UNMAPPED, "BusFault (PRECISERR"),
+        ("m55-qemu", UNMAPPED, "BusFault (PRECISERR"),
+        ("m0-qemu", UNMAPPED, V6M),
+        ("m4-qemu", UNDEFINED, "UsageFault (UNDEFINSTR"),
+        ("m55-qemu", UNDEFINED, "UsageFault (UNDEFINSTR"),
+        ("m0-qemu", UNDEFINED, V6M),
+        ("m4-qemu", UNALIGNED, "UsageFault (UNALIGNED"),
+        ("m55-qemu", UNALIGNED, "UsageFault (UNALIGNED"),
+        ("m0-qemu", UNALIGNED, V6M),
+    ],
+)
+def test_a_fault_names_exception_cause_function_and_line(
+    duts: dict[str, Dut], name: str, kind: int, cause: str
+) -> None:
+    error = fault(duts[name], kind)
+    assert cause in error.message
+    function = {UNMAPPED: "read_unmapped", UNDEFINED: "undefined_instruction", UNALIGNED: "unaligned_access"}[kind]
+    place = re.search(r"pc 0x[0-9a-f]{8} in (\S+|.*?) at (\S+):(\d+)", error.message)
+    assert place is not None
+    assert function in place[1]
+    assert place[2].endswith("kernels/testing.cpp")
+    assert int(place[3]) > 1
+    assert re.search(r"\bpc=0x[0-9a-f]{8} ", error.log)
+
+
+def test_the_address_of_a_bad_access_is_told(duts: dict[str, Dut]) -> None:
+    assert "at address 0xe8000000" in fault(duts["m4-qemu"], UNMAPPED).message
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_a_stack_overflow_is_a_fault(duts: dict[str, Dut], name: str) -> None:
+    error = fault(duts[name], STACK)
+    if name != "m0-qemu":
+        assert "stack" in error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"), [(UNMAPPED, "SEGV"), (UNDEFINED, "ILL"), (UNALIGNED, "BUS"), (STACK, "stack-overflow")]
+)
+def test_a_fault_of_the_native_runner_is_a_fault(duts: dict[str, Dut], kind: int, cause: str) -> None:
+    assert cause in fault(duts["native"], kind).message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_runner_that_leaves_without_a_word(duts: dict[str, Dut], name: str) -> None:
+    """exit(3) within an operator: no fault, no kill from outside."""
+    dut = duts[name]
+    with pytest.raises(Exception, match="ended with status 3") as caught:
+        flow.run(dut, program(Bad("exit", 3)), ones())
+    assert getattr(caught.value, "operator", "").startswith("hil_test::exit.out")
+    flow.selftest(dut)
+    dut.close()
+
+
+# --- hangs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [BUSY, ASLEEP], ids=["busy", "asleep"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hang_names_the_operator_and_leaves_nothing_running(name: str, kind: int) -> None:
+    before = simulators()
+    with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT, options={"HIL_TEST_KERNELS": "ON"}) as dut:
+        with pytest.raises(TargetHang) as caught:
+            flow.run(dut, program(Bad("hang", kind)), ones())
+        assert caught.value.operator.startswith("hil_test::hang.out")
+        assert caught.value.target == dut.target.name
+        flow.selftest(dut)
+        assert len(simulators() - before) == 1
+    assert simulators() <= before
+
+
+class Loop(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.unsqueeze(torch.unsqueeze(x, 0), 0)
+
+
+def endless(source: Program) -> Program:
+    """Its FreeCall-like last instruction replaced: a jump back to instruction 0, whose condition is false."""
+    from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary, serialize_pte_binary
+    from executorch.exir.schema import Bool, EValue, Instruction, JumpFalseCall
+
+    parsed = deserialize_pte_binary(source.pte)
+    tree = getattr(parsed, "program", parsed)
+    plan = tree.execution_plan[0]
+    plan.values.append(EValue(Bool(False)))
+    plan.chains[0].instructions.append(Instruction(JumpFalseCall(len(plan.values) - 1, 0)))
+    return Program.from_bytes(bytes(serialize_pte_binary(PTEFile(program=tree))), "endless.pte")
+
+
+@pytest.mark.parametrize("name", ["native", "m4-qemu"])
+def test_a_program_that_never_stops_making_progress_hangs_too(name: str) -> None:
+    with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT) as dut:
+        with pytest.raises(TargetHang):
+            flow.run(dut, endless(program(Loop())), ones())
+        flow.selftest(dut)
+
+
+# --- programs that do not fit --------------------------------------------------------------------------------
+
+
+class Exotic(nn.Module):
+    """Many operators that no runner of this project has."""
+
+    NAMES = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "expm1", "log1p")
+
+    def forward(self, x: Any) -> Any:
+        for name in self.NAMES:
+            x = getattr(torch, name)(x)
+        return x
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
+def test_all_missing_operators_are_named(dut: Dut, linted: bool) -> None:
+    exotic = program(Exotic())
+    missing = [instruction.operator for instruction in exotic.file.instructions]
+    assert len(set(missing)) == len(Exotic.NAMES)
+    with pytest.raises(UnsupportedOperator) as caught:
+        flow.run(dut, exotic, ones(), linted=linted)
+    assert [name for name in missing if name not in caught.value.message] == []
+    assert caught.value.operator == missing[0]
+    assert caught.value.target == dut.target.name
+    flow.selftest(dut)
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
+def test_test_kernels_are_in_no_ordinary_runner(dut: Dut, linted: bool) -> None:
+    with pytest.raises(UnsupportedOperator, match="hil_test::hang.out"):
+        flow.run(dut, program(Bad("hang", BUSY)), ones(), linted=linted)
+
+
+class Sine(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.sin(x)
+
+
+def delegated() -> Program:
+    edge = to_edge(torch.export.export(Sine(), (torch.ones(4),), strict=True)).exported_program()
+    lowered = to_backend(BackendWithCompilerDemo.__name__, edge, [])
+    return Program.from_bytes(bytes(lowered.buffer()), "delegated.pte")
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
+def test_a_delegate_is_refused_by_name(dut: Dut, linted: bool) -> None:
+    assert delegated().file.delegates == (BackendWithCompilerDemo.__name__,)
+    with pytest.raises(UnsupportedOperator, match=BackendWithCompilerDemo.__name__) as caught:
+        flow.run(dut, delegated(), ones(), linted=linted)
+    assert "delegate" in caught.value.message
+    flow.selftest(dut)
+
+
+class Large(nn.Module):
+    """A constant, so that the file itself is large; planned memory holds input and output."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.constant = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Any) -> Any:
+        return torch.unsqueeze(x, 0), torch.unsqueeze(self.constant, 0)
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
+def test_too_much_planned_memory_says_how_much(dut: Dut, linted: bool) -> None:
+    had = dut.target.board.pools.planned
+    shape = (had // 4 + 16,)
+    large = program(Loop(), shape)
+    asked = large.file.planned_bytes
+    assert asked > had
+    with pytest.raises(OutOfTargetMemory) as caught:
+        flow.run(dut, large, ones(shape), linted=linted)
+    numbers = [int(number) for number in re.findall(r"\d+", caught.value.message)]
+    assert had in numbers
+    assert any(asked <= number < asked + 16 for number in numbers)  # the runner aligns each buffer to 16
+    flow.selftest(dut)
+
+
+@pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-host"])
+def test_too_large_a_file_says_how_large(dut: Dut, linted: bool) -> None:
+    had = dut.target.board.pools.program
+    large = Program.from_bytes(canary(dut.target.isa).program + bytes(had), "large.pte")
+    with pytest.raises(OutOfTargetMemory) as caught:
+        flow.run(dut, large, canary(dut.target.isa).inputs, linted=linted)
+    assert {str(len(large.pte)), str(had)} <= set(re.findall(r"\d+", caught.value.message))
+    flow.selftest(dut)
+
+
+# --- bytes that are no program -------------------------------------------------------------------------------
+
+
+def test_every_truncation_is_rejected_by_the_target(dut: Dut) -> None:
+    whole = canary(dut.target.isa).program
+    session = dut.session()
+    for size in (*range(0, 64, 7), *range(64, len(whole), len(whole) // 23), len(whole) - 1):
+        with pytest.raises(ProgramRejected) as caught:
+            session.load(whole[:size])
+        assert caught.value.target == dut.target.name
+        assert caught.value.message
+    flow.selftest(dut)
+    assert dut.session() is session
+
+
+def test_random_bytes_are_rejected_by_the_target(dut: Dut) -> None:
+    random = np.random.default_rng(7)
+    session = dut.session()
+    for size in (1, 8, 64, 1000, 5000):
+        for head in (b"", canary(dut.target.isa).program[:40]):
+            with pytest.raises(ProgramRejected):
+                session.load(head + random.bytes(size))
+    flow.selftest(dut)
+
+
+def test_a_rejection_says_why(dut: Dut) -> None:
+    session: Session = dut.session()
+    whole = canary(dut.target.isa).program
+    for rubbish, why in ((b"x" * 100, "not a .pte"), (whole[:-8], "truncated"), (b"abc", "truncated")):
+        with pytest.raises(ProgramRejected, match=re.escape(why)):
+            session.load(rubbish)
+
+
+def test_inputs_that_do_not_fit_are_refused_before_the_run_even_unlinted(dut: Dut) -> None:
+    known = canary(dut.target.isa)
+    wrong = HostTensor.from_array(np.ones((1, 15), np.float32))
+    for inputs in ((), (wrong,), (*known.inputs, wrong)):
+        with pytest.raises(LintError, match="input"):
+            flow.run(dut, Program.from_bytes(known.program), inputs, linted=False)
