@@ -82,13 +82,12 @@ class Dut:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
             return Session(self.target, self.elf, process)
-        except NoAnswer:
-            log = process.log.decode(errors="replace")
+        except NoAnswer as stuck:
             process.close()
             raise LaunchError(
                 "the runner does not answer its handshake",
                 target=self.target.name,
-                log=log,
+                log=stuck.log,
                 hint=f"hil doctor; hil selftest --target {self.target.name}",
             ) from None
         except BaseException:

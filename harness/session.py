@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -24,7 +24,7 @@ from harness.errors import (
 from harness.faults import Fault
 from harness.launchers import explain_end
 from harness.launchers.process import Process
-from harness.links import Budget, LinkClosed
+from harness.links import Budget, Deadline, LinkClosed
 from harness.links.framing import Decoder, Frame, encode
 from harness.program import DTYPES, HostTensor, TensorSpec, ValueKind
 from harness.results import Identity, Pool, Stats
@@ -91,12 +91,13 @@ _LEVELS = ("debug", "info", "error")
 
 
 class NoAnswer(Exception):
-    """The budget ran out. `operator` is the one that was being executed, "" if none."""
+    """The budget ran out. `operator` is the one that was being executed, "" if none; `log` as Session's."""
 
-    def __init__(self, request: Request, operator: str) -> None:
+    def __init__(self, request: Request, operator: str, log: str) -> None:
         super().__init__(f"no answer to {request.name}")
         self.request = request
         self.operator = operator
+        self.log = log
 
 
 @dataclass(frozen=True)
@@ -291,17 +292,18 @@ class Session:
                 if frame.type & 0x80 == 0:
                     self._take_event(frame)
         except TimeoutError:
-            raise NoAnswer(kind, self._operators(self._executing) if self._executing >= 0 else "") from None
+            self._log_stray()
+            operator = self._operators(self._executing) if self._executing >= 0 else ""
+            raise NoAnswer(kind, operator, self.log) from None
         except LinkClosed:
             raise self._ended() from None
 
     def _next_frame(self, budget: Budget) -> Frame:
         while not self._frames:
-            try:
+            if budget.expired:  # asked also of a runner that goes on sending: a loop makes progress for ever
+                raise TimeoutError
+            with suppress(TimeoutError):
                 self._frames += self._decoder.feed(self._process.read(budget.next_look))
-            except TimeoutError:
-                if budget.expired:
-                    raise
         return self._frames.pop(0)
 
     def _take_event(self, frame: Frame) -> None:
@@ -342,12 +344,10 @@ class Session:
     def _ended(self) -> HarnessError:
         """Why the runner is gone, in the order of what is known for certain."""
         status = self._process.wait(END)
-        for text in self._decoder.flush().decode(errors="replace").splitlines():
-            if text.strip():
-                self._log.append(text)
+        self._take_last_words()
+        self._log_stray()
         if self._fault is None:
-            error = explain_end(self.target, self._process, status)
-            error.log = self.log
+            error = explain_end(self.target, self._process, status, self.log)
             if self._executing >= 0:
                 error.operator = self._operators(self._executing)
             return error
@@ -359,6 +359,19 @@ class Session:
             operator=self._fault.operator or self._operators(self._fault.instruction),
             log=self.log,
         )
+
+    def _take_last_words(self) -> None:
+        """What arrived after the last read: the runner may have ended, with a FAULT event, while we were writing."""
+        with suppress(LinkClosed, TimeoutError):
+            self._frames += self._decoder.feed(self._process.read(Deadline.after(0.0)))
+        for frame in self._frames:
+            if frame.type & 0x80 == 0:
+                self._take_event(frame)
+        self._frames.clear()
+
+    def _log_stray(self) -> None:
+        lines = self._decoder.flush().decode(errors="replace").splitlines()
+        self._log += [line for line in lines if line.strip()]
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:

@@ -133,7 +133,13 @@ def test_a_users_board_boots(user_board: Target) -> None:
 
 def fake_cmake(make_elf: str) -> str:
     """A cmake whose `--build DIR` puts what `make_elf` prints into DIR/runner.elf."""
-    return f'[ "$1" = --version ] && exec echo cmake version 3.25.1\n[ "$1" = --build ] || exit 0\nmkdir -p "$2"\n{make_elf} > "$2/runner.elf"'
+    lines = (
+        '[ "$1" = --version ] && exec echo cmake version 3.25.1',
+        '[ "$1" = --build ] || exit 0',
+        'mkdir -p "$2"',
+        f'{make_elf} > "$2/runner.elf"',
+    )
+    return "\n".join(lines)
 
 
 def hold_open(gate: Path, process: subprocess.Popen[str]) -> int:

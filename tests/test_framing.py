@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.links.framing import MAX_ENCODED, VERSION, Decoder, Frame, cobs_decode, cobs_encode, encode
@@ -27,9 +28,10 @@ def feed_all(decoder: Decoder, chunks: Iterable[bytes]) -> list[Frame]:
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
     """`data` in chunks, cut at `places` (taken modulo its length)."""
     ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
-    return [data[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(ends)]
 
 
+@settings(deadline=None)
 @given(PAYLOADS)
 def test_cobs_round_trip(data: bytes) -> None:
     encoded = cobs_encode(data)
@@ -54,6 +56,7 @@ def test_cobs_is_what_the_firmware_encodes(data: bytes, encoded: str) -> None:
     assert cobs_encode(data).hex() == encoded
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=600))
 def test_cobs_decoder_takes_any_bytes(data: bytes) -> None:
     try:
@@ -70,6 +73,7 @@ def test_the_wire_format_is_the_documented_one() -> None:
     assert cobs_decode(wire[1:-1]) == body + struct.pack("<I", zlib.crc32(body))
 
 
+@settings(deadline=None)
 @given(st.lists(FRAMES, max_size=5), st.lists(st.integers(0)))
 def test_frames_survive_any_chunking(frames: list[Frame], places: list[int]) -> None:
     wire = b"".join(map(encode, frames))
@@ -78,12 +82,14 @@ def test_frames_survive_any_chunking(frames: list[Frame], places: list[int]) -> 
     assert decoder.flush() == b""
 
 
+@settings(deadline=None)
 @given(st.lists(FRAMES, max_size=3), st.data())
 def test_byte_by_byte_is_the_same(frames: list[Frame], data: st.DataObject) -> None:
     wire = b"".join(encode(frame) + data.draw(GARBAGE) + b"\0" for frame in frames)
     assert feed_all(Decoder(), (bytes([byte]) for byte in wire)) == feed_all(Decoder(), [wire])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(GARBAGE, FRAMES), max_size=5), GARBAGE, st.lists(st.integers(0)))
 def test_garbage_between_frames_costs_no_frame(
     items: list[tuple[bytes, Frame]], last: bytes, places: list[int]
@@ -95,6 +101,7 @@ def test_garbage_between_frames_costs_no_frame(
     assert decoder.flush() == kept.replace(b"\0", b"")
 
 
+@settings(deadline=None)
 @given(FRAMES, FRAMES, st.integers(0), st.integers(1, 255))
 def test_a_corrupted_byte_never_makes_another_frame(first: Frame, second: Frame, place: int, flip: int) -> None:
     wire = bytearray(encode(first))
@@ -106,6 +113,7 @@ def test_a_corrupted_byte_never_makes_another_frame(first: Frame, second: Frame,
         assert got == [second]
 
 
+@settings(deadline=None)
 @given(FRAMES, st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=8))
 def test_burst_errors_never_make_another_frame(frame: Frame, changes: list[tuple[int, int]]) -> None:
     wire = bytearray(encode(frame))
@@ -114,6 +122,7 @@ def test_burst_errors_never_make_another_frame(frame: Frame, changes: list[tuple
     assert all(got == frame for got in feed_all(Decoder(), [bytes(wire), b"\0"]))
 
 
+@settings(deadline=None)
 @given(FRAMES, FRAMES, st.integers(1))
 def test_a_truncated_frame_is_dropped_and_the_next_one_read(first: Frame, second: Frame, size: int) -> None:
     whole = encode(first)
@@ -123,6 +132,7 @@ def test_a_truncated_frame_is_dropped_and_the_next_one_read(first: Frame, second
     assert decoder.flush() == part.strip(b"\0")
 
 
+@settings(deadline=None)
 @given(FRAMES)
 def test_an_unfinished_frame_is_not_yielded(frame: Frame) -> None:
     wire = encode(frame)
@@ -131,6 +141,7 @@ def test_an_unfinished_frame_is_not_yielded(frame: Frame) -> None:
     assert feed_all(decoder, [wire[-1:]]) == [frame]
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(TEXT, FRAMES), max_size=8))
 def test_text_is_kept_in_order_for_the_log(items: list[bytes | Frame]) -> None:
     decoder = Decoder()

@@ -26,6 +26,7 @@ from harness.errors import (
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
+    TargetFault,
     UnsupportedOperator,
 )
 from harness.flow import Dut
@@ -168,11 +169,12 @@ def test_ready_comes_before_everything(dut: Dut, wire: Wire) -> None:
     assert first.payload == struct.pack("<H", len(build_id)) + build_id
 
 
-@pytest.mark.parametrize("wrong", [{"build_id": "0123456789abcdef"}, {"config": "cortex-m4/dsp/elsewhere"}])
-def test_a_wrong_elf_never_runs_a_test(native: Dut, tmp_path: Path, wrong: dict[str, str]) -> None:
-    elf = dataclasses.replace(native.elf, **wrong)
+@pytest.mark.parametrize("wrong", ["build_id", "config"])
+def test_a_wrong_elf_never_runs_a_test(native: Dut, tmp_path: Path, wrong: str) -> None:
+    good = native.elf
+    elf = Elf(good.path, "0123", good.config) if wrong == "build_id" else Elf(good.path, good.build_id, "host/x/y")
     process = launchers.start(native.target, native.elf, tmp_path)
-    with closing(process), pytest.raises(IdentityError, match=next(iter(wrong.values()))):
+    with closing(process), pytest.raises(IdentityError, match=getattr(elf, wrong)):
         Session(native.target, elf, process)
 
 
@@ -298,12 +300,12 @@ def test_without_a_program_there_are_no_values(dut: Dut, space: Space) -> None:
         session.read(space, 0, 1)
 
 
-def test_without_a_program_nothing_is_executed(dut: Dut) -> None:
-    for run in (lambda session: session.execute(SECONDS), lambda session: session.step(1, SECONDS)):
-        session = dut.session()
-        session.reset()
-        with refused(dut, "BAD_STATE"):
-            run(session)
+@pytest.mark.parametrize("step", [True, False], ids=["step", "execute"])
+def test_without_a_program_nothing_is_executed(dut: Dut, step: bool) -> None:
+    session = dut.session()
+    session.reset()
+    with refused(dut, "BAD_STATE"):
+        session.step(1, SECONDS) if step else session.execute(SECONDS)
 
 
 # --- programs ------------------------------------------------------------------------------------------------
@@ -427,7 +429,7 @@ def test_a_rejected_program_leaves_the_session_usable(dut: Dut, session: Session
     assert dut.session() is session
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_mutations_are_rejected_or_run(native: Dut, data: st.DataObject) -> None:
     """The sanitizers see to it that a bad byte does no more than that."""
@@ -589,3 +591,23 @@ def test_process_reports_time_of_the_engine_only(native: Dut) -> None:
     spent = process.cpu_seconds()
     native.close()
     assert process.cpu_seconds() >= spent  # what it last was, though it is gone
+
+
+def test_a_fault_while_the_host_is_writing_is_still_a_fault(native: Dut, tmp_path: Path) -> None:
+    """The pipe to the runner breaks before anybody has read its last words."""
+    body = struct.pack("<iIBIIII8II", -1, 3, 0, *[0] * 13) + struct.pack("<H", 2) + b"op"
+    identity = Wire(native.target, native.elf, tmp_path)
+    with closing(identity):
+        assert identity.ask(Request.HELLO, 1)[0] == Status.OK
+        identity.send(encode(Frame(Request.HELLO, 1)))
+        hello = encode(identity.receive())
+    last = encode(Frame(Event.FAULT, 0, body))
+    (tmp_path / "hello").write_bytes(hello)
+    (tmp_path / "last").write_bytes(last)
+    script = "head -c 1 >/dev/null; cat hello; exec <&-; cat last; exit 70"
+    process = Process(["sh", "-c", script], cwd=tmp_path)
+    with closing(process):
+        session = Session(native.target, native.elf, process)
+        with pytest.raises(TargetFault, match="HardFault") as caught:
+            session.write(Space.PROGRAM, 0, bytes(1 << 20))
+    assert caught.value.operator == "op"

@@ -247,14 +247,36 @@ def test_board_files_are_as_strict(tmp_path: Path, text: str, line: int, message
 # --- arbitrary input -----------------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
-    ["targets", "mine", "cpu", "cortex-m4", "board", "mps2", "launcher", "qemu", "native", ":", ": ", "- ", "\n", "  "]
-    + ["{", "}", "[", "]", ",", "&a ", "*a", "<<", "!!set", "!!int ", "!x ", "? ", "| ", "> ", "---", "...", "%", "'"]
-    + ['"', "#", "~", "2001-01-99", "0x", "0b", "1_0", ".inf", "1:60", "@", "`", "\t", "%YAML 1.1\n", "%TAG ! x\n"]
+    [
+        *["targets", "mine", "cpu", "cortex-m4", "board", "mps2", "launcher", "qemu", "native"],
+        *(
+            ":",
+            ": ",
+            "- ",
+            "\n",
+            "  ",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            "&a ",
+            "*a",
+            "<<",
+            "!!set",
+            "!!int ",
+            "!x ",
+            "? ",
+            "| ",
+        ),
+        *("> ", "---", "...", "%", "'", '"', "#", "~", "2001-01-99", "0x", "0b", "1_0", ".inf", "1:60", "@", "`", "\t"),
+        *("%YAML 1.1\n", "%TAG ! x\n"),
+    ]
 )
 
 
 @given(st.one_of(st.text(), st.lists(WORDS).map("".join)))
-@settings(max_examples=150)
+@settings(max_examples=100, deadline=None)
 def test_any_text_is_refused_with_a_config_error(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "targets.yaml"
@@ -269,7 +291,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner))
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(["cpu", "board", "launcher", "isa", "fallback", "extra"]), TREES)
 def test_any_value_of_any_key_is_refused_or_taken(key: str, value: object) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -285,6 +307,7 @@ def test_any_value_of_any_key_is_refused_or_taken(key: str, value: object) -> No
 # --- sizes ---------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1 << 40), st.sampled_from([("", 0), ("K", 10), ("M", 20), ("G", 30)]))
 def test_sizes(number: int, unit: tuple[str, int]) -> None:
     letter, shift = unit
@@ -293,6 +316,7 @@ def test_sizes(number: int, unit: tuple[str, int]) -> None:
     assert parse_size(number) == number
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), st.floats(), st.booleans(), st.none(), st.integers(max_value=-1)))
 def test_what_is_no_size(text: object) -> None:
     if re.fullmatch(r"\s*[0-9]+[KMG]?\s*", str(text)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from harness import flow
 from harness.canary import canary
 from harness.errors import LintError, OutOfTargetMemory, ProgramRejected, TargetFault, TargetHang, UnsupportedOperator
 from harness.flow import Dut
+from harness.lowering import quiet
 from harness.program import HostTensor, Program
 from harness.resolve import resolve
 from harness.session import Session
@@ -32,7 +34,7 @@ BUSY, ASLEEP = range(2)
 TARGETS = load_targets()
 
 nn = torch.nn
-LIBRARY = torch.library.Library("hil_test", "DEF")
+LIBRARY: Any = torch.library.Library("hil_test", "DEF")  # type: ignore[no-untyped-call]
 for operator in ("fault", "hang", "exit"):
     LIBRARY.define(f"{operator}(Tensor x, int kind) -> Tensor")
     LIBRARY.define(f"{operator}.out(Tensor x, int kind, *, Tensor(a!) out) -> Tensor(a!)")
@@ -40,7 +42,7 @@ for operator in ("fault", "hang", "exit"):
     LIBRARY.impl(f"{operator}.out", lambda x, kind, *, out: out.copy_(x), "CompositeExplicitAutograd")
 
 
-class Bad(nn.Module):
+class Misbehaving(nn.Module):
     """One of the operators that misbehave, after one that does not: it is not instruction 0."""
 
     def __init__(self, operator: str, kind: int) -> None:
@@ -54,9 +56,15 @@ class Bad(nn.Module):
 
 def program(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
     """Lowered by ExecuTorch alone, so that nothing but the operators' own names is in it."""
-    exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
-    lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
+    with quiet():
+        exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
+        lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
     return Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
+
+
+@functools.cache
+def bad(operator: str, kind: int) -> Program:
+    return program(Misbehaving(operator, kind))
 
 
 def ones(shape: tuple[int, ...] = (4,)) -> tuple[HostTensor, ...]:
@@ -65,9 +73,7 @@ def ones(shape: tuple[int, ...] = (4,)) -> tuple[HostTensor, ...]:
 
 def simulators() -> set[int]:
     """What this process has started and is still alive."""
-    return {
-        child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE
-    }
+    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +93,9 @@ def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
 
 
 def fault(dut: Dut, kind: int) -> TargetFault:
-    """The verdict on a program that faults; afterwards a good program runs on the same Dut, and nothing is left over."""
+    """The verdict on a program that faults; afterwards a good program runs on the same Dut."""
     with pytest.raises(TargetFault) as caught:
-        flow.run(dut, program(Bad("fault", kind)), ones())
+        flow.run(dut, bad("fault", kind), ones())
     error = caught.value
     assert error.target == dut.target.name
     assert error.operator.startswith("hil_test::fault.out")
@@ -154,7 +160,7 @@ def test_a_runner_that_leaves_without_a_word(duts: dict[str, Dut], name: str) ->
     """exit(3) within an operator: no fault, no kill from outside."""
     dut = duts[name]
     with pytest.raises(Exception, match="ended with status 3") as caught:
-        flow.run(dut, program(Bad("exit", 3)), ones())
+        flow.run(dut, bad("exit", 3), ones())
     assert getattr(caught.value, "operator", "").startswith("hil_test::exit.out")
     flow.selftest(dut)
     dut.close()
@@ -169,7 +175,7 @@ def test_a_hang_names_the_operator_and_leaves_nothing_running(name: str, kind: i
     before = simulators()
     with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT, options={"HIL_TEST_KERNELS": "ON"}) as dut:
         with pytest.raises(TargetHang) as caught:
-            flow.run(dut, program(Bad("hang", kind)), ones())
+            flow.run(dut, bad("hang", kind), ones())
         assert caught.value.operator.startswith("hil_test::hang.out")
         assert caught.value.target == dut.target.name
         flow.selftest(dut)
@@ -182,12 +188,12 @@ class Copy(nn.Module):
         return torch.clone(x)
 
 
-def endless(source: Program) -> Program:
-    """Its FreeCall-like last instruction replaced: a jump back to instruction 0, whose condition is false."""
+def endless() -> Program:
+    """A copy, and then a jump back to instruction 0, whose condition is always false."""
     from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary, serialize_pte_binary
     from executorch.exir.schema import Bool, EValue, Instruction, JumpFalseCall
 
-    parsed = deserialize_pte_binary(source.pte)
+    parsed = deserialize_pte_binary(program(Copy()).pte)
     tree = getattr(parsed, "program", parsed)
     plan = tree.execution_plan[0]
     plan.values.append(EValue(Bool(False)))
@@ -199,7 +205,7 @@ def endless(source: Program) -> Program:
 def test_a_program_that_never_stops_making_progress_hangs_too(name: str) -> None:
     with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT) as dut:
         with pytest.raises(TargetHang):
-            flow.run(dut, endless(program(Copy())), ones())
+            flow.run(dut, endless(), ones())
         flow.selftest(dut)
 
 
@@ -209,7 +215,22 @@ def test_a_program_that_never_stops_making_progress_hangs_too(name: str) -> None
 class Exotic(nn.Module):
     """Many operators that no runner of this project has."""
 
-    NAMES = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "expm1", "log1p")
+    NAMES = (
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "expm1",
+        "log1p",
+    )
 
     def forward(self, x: Any) -> Any:
         for name in self.NAMES:
@@ -217,9 +238,14 @@ class Exotic(nn.Module):
         return x
 
 
+@functools.cache
+def many_unknown_operators() -> Program:
+    return program(Exotic())
+
+
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
 def test_all_missing_operators_are_named(dut: Dut, linted: bool) -> None:
-    exotic = program(Exotic())
+    exotic = many_unknown_operators()
     missing = [instruction.operator for instruction in exotic.file.instructions]
     assert len(set(missing)) == len(Exotic.NAMES)
     with pytest.raises(UnsupportedOperator) as caught:
@@ -232,8 +258,8 @@ def test_all_missing_operators_are_named(dut: Dut, linted: bool) -> None:
 
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])
 def test_test_kernels_are_in_no_ordinary_runner(dut: Dut, linted: bool) -> None:
-    with pytest.raises(UnsupportedOperator, match="hil_test::hang.out"):
-        flow.run(dut, program(Bad("hang", BUSY)), ones(), linted=linted)
+    with pytest.raises(UnsupportedOperator, match=r"hil_test::hang\.out"):
+        flow.run(dut, bad("hang", BUSY), ones(), linted=linted)
 
 
 class Sine(nn.Module):
@@ -241,10 +267,12 @@ class Sine(nn.Module):
         return torch.sin(x)
 
 
+@functools.cache
 def delegated() -> Program:
-    edge = to_edge(torch.export.export(Sine(), (torch.ones(4),), strict=True)).exported_program()
-    lowered = to_backend(BackendWithCompilerDemo.__name__, edge, [])
-    return Program.from_bytes(bytes(lowered.buffer()), "delegated.pte")
+    with quiet():
+        edge = to_edge(torch.export.export(Sine(), (torch.ones(4),), strict=True)).exported_program()
+        lowered = to_backend(BackendWithCompilerDemo.__name__, edge, [])
+        return Program.from_bytes(bytes(lowered.buffer()), "delegated.pte")
 
 
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-runner"])

@@ -14,6 +14,8 @@ from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target
 
 EXIT_FAULT = 70  # the runner's status after a FAULT event
 EXIT_ASSERT = 71  # after a failed assertion in the runner
+# What a process brings upon itself. A simulator that does has a bug of its own, the native runner has one of ours.
+_CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
 
 
 def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
@@ -42,9 +44,8 @@ def engine(target: Target) -> str:
             return native.engine()
 
 
-def explain_end(target: Target, process: Process, status: int | None) -> HarnessError:
-    """Why a runner that should still be there is gone. `status` as `Process.wait` gives it."""
-    log = process.log.decode(errors="replace")
+def explain_end(target: Target, process: Process, status: int | None, log: str) -> HarnessError:
+    """Why a runner that should still be there is gone. `status` as `Process.wait` gives it, `log` all it printed."""
     where = {"target": target.name, "log": log}
     if status is None:
         return LaunchError("closed its output but did not end", **where)
@@ -52,6 +53,8 @@ def explain_end(target: Target, process: Process, status: int | None) -> Harness
         return TargetFault("the core locked up: a fault inside the fault handler", **where)
     if isinstance(target.launcher, NativeLauncher) and (report := native.sanitizer_report(log)):
         return TargetFault(report, **where)
+    if -status in _CRASHES and isinstance(target.launcher, NativeLauncher):
+        return TargetFault(f"the runner crashed ({signal.Signals(-status).name})", **where)
     if status < 0:
         name = signal.Signals(-status).name
         return LaunchError(f"{process.name} was killed from outside ({name})", hint="run it again", **where)

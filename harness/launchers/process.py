@@ -29,6 +29,8 @@ LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
 END_TIMEOUT = 5.0  # seconds for the kernel to take a killed child away
 # A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
 WALL_PER_CPU_SECOND = 6.0
+# We may have died before setpriv spoke to the kernel; then the child has another parent by now.
+_GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
 
 _Job = tuple[list[str], dict[str, object], "Future[subprocess.Popen[bytes]]"]
 
@@ -91,7 +93,8 @@ class Process:
     ) -> None:
         self.command = tuple(command)
         self.log = bytearray()
-        owned = [str(toolchain.find("setpriv").path), "--pdeathsig", "KILL", "--", *command]
+        guarded = ["/bin/sh", "-c", _GUARD, str(os.getpid()), *command]
+        owned = [str(toolchain.find("setpriv").path), "--pdeathsig", "KILL", "--", *guarded]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
             self._popen = _spawner.popen(
@@ -161,9 +164,9 @@ class Process:
 
     def _pump(self, deadline: Deadline) -> bool:
         """Waits for one round of events; true if standard input takes bytes. TimeoutError at the deadline."""
-        events = self._selector.select(deadline.remaining)
-        if not events and deadline.expired:
+        if deadline.expired:  # asked first: a child that never stops talking must not hold anybody up
             raise TimeoutError
+        events = self._selector.select(deadline.remaining)
         writable = False
         for key, _ in events:
             if key.fileobj is self._in:
@@ -202,7 +205,8 @@ class Process:
 
     def close(self) -> None:
         """Ends the child and all it started. Safe to call twice."""
-        if self._popen.poll() is None:
+        # Not poll(): until the child is waited for its process group is ours, and others may live in it.
+        if self._popen.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
