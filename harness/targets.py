@@ -283,7 +283,13 @@ def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
     return model.model_fields
 
 
+# What --target can name: no comma, no glob, and not `all`.
+_NAME = re.compile(r"(?!all$)[A-Za-z0-9][A-Za-z0-9_.+-]*")
+
+
 def _check_target(name: str, raw: _RawTarget, path: Path, origin: str) -> Target:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{origin}: {name!r} cannot name a target", hint="letters, digits and -_.+, and not 'all'")
     if raw.cpu not in CPU_ISAS:
         raise ConfigError(f"{origin}: {name}: unknown cpu {raw.cpu!r}", hint=did_you_mean(raw.cpu, CPU_ISAS))
     return Target(

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.build import cache_directory
+
 pytest_plugins = ["pytester"]
 
 # No torch: what is tested here is the plugin, on the canary.
@@ -21,6 +23,13 @@ def test_canary(hil_dut):
     flow.selftest(hil_dut)
 """
 DEADLINE = 300.0  # seconds, for a run that may have to build runners
+CACHE = cache_directory()  # before anything moves HOME
+
+
+@pytest.fixture(autouse=True)
+def shared_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytester moves HOME; without this every test here would build its runners anew."""
+    monkeypatch.setenv("HIL_CACHE_DIR", str(CACHE))
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:

@@ -339,3 +339,11 @@ def test_did_you_mean_lists_what_is_known_where_nothing_is_near() -> None:
 def test_a_copied_board_is_found_by_its_own_name(tmp_path: Path) -> None:
     shutil.copytree(package_data("firmware") / "boards" / "mps2", tmp_path / "copy")
     assert load(tmp_path, entry(board="./copy")).config == "cortex-m4/dsp/copy"
+
+
+@pytest.mark.parametrize("name", ["all", "a,b", "m4*", "m[4]", "-m4", "m 4"])
+def test_a_name_that_no_option_can_say_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "targets.yaml"
+    path.write_text(f'targets:\n  "{name}": {{cpu: cortex-m4, board: mps2, launcher: {{qemu: mps2-an386}}}}\n')
+    with pytest.raises(ConfigError, match=r"targets\.yaml:2: .* cannot name a target"):
+        load_targets(path)
