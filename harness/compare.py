@@ -69,11 +69,6 @@ DIALECT_DIFFERENCES: tuple[DialectDifference, ...] = (
         "cortex_m::quantized_avg_pool2d_nhwc.out", 1, _MEAN,
         "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py",
     ),
-    DialectDifference(
-        "cortex_m::softmax.out", 1,
-        "CMSIS-NN evaluates exp and 1/x in fixed point, the dialect in float",
-        "CMSIS-NN arm_nn_softmax_common_s8.c; tests/targets/test_differences.py",
-    ),
 )  # fmt: skip
 """The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
 
