@@ -1,4 +1,4 @@
-"""MLPerf Tiny's four networks, whole, as the executorch wheel ships them (random weights, seeded by the test's name)."""
+"""MLPerf Tiny's four networks, whole, as the executorch wheel ships them (weights are random, seeded by name)."""
 
 from __future__ import annotations
 

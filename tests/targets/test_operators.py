@@ -96,8 +96,8 @@ OTHERS = {
     "pad_one_channel": Case(lambda: nn.ConstantPad2d((1, 0, 2, 1), 0.0), ((1, 1, 4, 5),), ("pad",)),
 }
 
-# ExecuTorch's operators take the sizes of these as they stand, whatever the dim order, so in channels-last order they would
-# be wrong without a word. The built-in runtime refuses them.
+# ExecuTorch's operators take the sizes of these as they stand, whatever the dim order, so in channels-last order they
+# would be wrong without a word. The built-in runtime refuses them.
 CONTIGUOUS = {
     "minimum_broadcast": Case(lambda: Apply(torch.minimum), ((1, 2, 3, 1), (4, 1, 1, 3)), ("minimum",)),
     "transpose_4d": Case(lambda: Apply(lambda x: x.permute(0, 3, 1, 2)), ((2, 3, 4, 5),), ("transpose",)),
