@@ -56,8 +56,21 @@ class DialectDifference:
     source: str
 
 
-DIALECT_DIFFERENCES: tuple[DialectDifference, ...] = ()
-"""The one table. An entry that no longer occurs must fail a test, so none is here that was not measured."""
+_MEAN: Final = (
+    "a mean that lies halfway between two integers: CMSIS-NN rounds the integers' mean away from zero, the dialect the "
+    "float mean less the zero point to even"
+)
+
+DIALECT_DIFFERENCES: tuple[DialectDifference, ...] = (
+    DialectDifference(
+        "cortex_m::quantized_avg_pool2d.out", 1, _MEAN, "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py"
+    ),
+    DialectDifference(
+        "cortex_m::quantized_avg_pool2d_nhwc.out", 1, _MEAN,
+        "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py",
+    ),
+)  # fmt: skip
+"""The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
 
 
 class Kind(str, Enum):

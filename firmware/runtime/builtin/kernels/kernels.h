@@ -9,15 +9,40 @@ namespace hil::builtin {
 // activation.cpp
 void quantized_activation(KernelContext& ctx);
 
+// convolution.cpp
+void quantized_conv2d(KernelContext& ctx);
+void quantized_conv2d_nhwc(KernelContext& ctx);
+void quantized_depthwise_conv2d(KernelContext& ctx);
+void quantized_depthwise_conv2d_nhwc(KernelContext& ctx);
+
 // copy.cpp
 void clone_dim_order(KernelContext& ctx);
+
+// elementwise.cpp
+void maximum(KernelContext& ctx);
+void minimum(KernelContext& ctx);
+void quantized_add(KernelContext& ctx);
+void quantized_mul(KernelContext& ctx);
 
 // linear.cpp
 void quantized_linear(KernelContext& ctx);
 
+// pooling.cpp
+void quantized_avg_pool2d(KernelContext& ctx);
+void quantized_avg_pool2d_nhwc(KernelContext& ctx);
+void quantized_max_pool2d(KernelContext& ctx);
+void quantized_max_pool2d_nhwc(KernelContext& ctx);
+
 // quantize.cpp
 void dequantize_per_tensor(KernelContext& ctx);
 void quantize_per_tensor(KernelContext& ctx);
+
+// rearrange.cpp
+void pad(KernelContext& ctx);
+void transpose(KernelContext& ctx);
+
+// softmax.cpp
+void softmax(KernelContext& ctx);
 
 // testing.cpp: operators that misbehave, for the harness's own tests
 void test_exit(KernelContext& ctx);

@@ -1,0 +1,166 @@
+"""Small nets that together use every integer operator of the built-in runtime, in both layouts.
+
+Each names the operators it is there for, so that a compiler that chooses others is noticed. No dilated convolution: the
+dialect has none (torch 2.13: "slow_conv_dilated<>" not implemented for 'Int').
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness.errors import ProgramRejected
+from harness.fixtures import Hil
+
+LAYOUTS = ("channels_last", "explicit")
+# Against fake-quant, which computes in float: a value halfway between two quanta may go either way, and a quantum of
+# these nets is some 0.02. Against the dialect nothing is allowed but the table's differences.
+ATOL = 0.05
+
+
+class Apply(nn.Module):
+    """A function of tensors, with layers if it needs any."""
+
+    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*self.layers, *inputs)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``operators`` without namespace; ``layers`` are those whose names end in _nhwc in the explicit layout."""
+
+    module: Callable[[], nn.Module]
+    shapes: tuple[tuple[int, ...], ...]
+    operators: tuple[str, ...]
+    images: bool = False
+
+    def wanted(self, layout: str) -> set[str]:
+        suffix = "_nhwc" if self.images and layout == "explicit" else ""
+        return {f"cortex_m::{name}{suffix}.out" for name in self.operators}
+
+
+def image(module: Callable[[], nn.Module], shape: tuple[int, ...], *operators: str) -> Case:
+    return Case(module, (shape,), operators, images=True)
+
+
+def conv(inputs: int, outputs: int, *args: Any, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.Conv2d(inputs, outputs, *args, **options)
+
+
+def depthwise(channels: int, multiplier: int, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.Conv2d(channels, channels * multiplier, groups=channels, **options)
+
+
+CONV, DEPTHWISE = "quantized_conv2d", "quantized_depthwise_conv2d"
+AVERAGE, LARGEST = "quantized_avg_pool2d", "quantized_max_pool2d"
+
+IMAGES = {
+    "conv_3x3": image(conv(3, 16, 3, stride=2, padding=1), (1, 3, 15, 13), CONV),
+    "conv_1x1": image(conv(20, 5, 1), (1, 20, 4, 6), CONV),
+    "conv_1xn": image(conv(8, 6, (1, 5), padding=(0, 2)), (1, 8, 1, 20), CONV),
+    "conv_batches": image(conv(4, 7, 3), (3, 4, 6, 5), CONV),
+    "conv_no_bias": image(conv(5, 9, (2, 3), bias=False), (1, 5, 7, 7), CONV),
+    "conv_grouped": image(conv(8, 12, 3, padding=1, groups=4), (1, 8, 6, 6), CONV),
+    "conv_wide_padding": image(conv(2, 3, 3, padding=3), (1, 2, 4, 4), CONV),
+    "conv_relu": image(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (1, 3, 8, 8), CONV),
+    "depthwise": image(depthwise(19, 1, kernel_size=3, padding=1), (1, 19, 8, 7), DEPTHWISE),
+    "depthwise_strided": image(depthwise(16, 1, kernel_size=(5, 3), stride=2, padding=1), (1, 16, 11, 9), DEPTHWISE),
+    "depthwise_multiplier": image(depthwise(5, 3, kernel_size=3, padding=1), (1, 5, 6, 7), DEPTHWISE),
+    "avg_pool_3x3": image(lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), (1, 17, 9, 9), AVERAGE),
+    "avg_pool_ceil": image(lambda: nn.AvgPool2d(3, 2, ceil_mode=True), (1, 4, 8, 8), AVERAGE),
+    "max_pool_2x2": image(lambda: nn.MaxPool2d(2), (1, 18, 8, 6), LARGEST),
+    "max_pool_3x3": image(lambda: nn.MaxPool2d(3, 2, 1), (2, 5, 9, 7), LARGEST),
+}
+
+OTHERS = {
+    "add": Case(lambda: Apply(torch.add), ((2, 3, 7), (2, 3, 7)), ("quantized_add",)),
+    "add_images": Case(lambda: Apply(torch.add), ((1, 5, 4, 3), (1, 5, 4, 3)), ("quantized_add",)),
+    "mul": Case(lambda: Apply(torch.mul), ((5, 13), (5, 13)), ("quantized_mul",)),
+    "minimum": Case(lambda: Apply(torch.minimum), ((2, 3, 5), (2, 3, 5)), ("minimum",)),
+    "maximum": Case(lambda: Apply(torch.maximum), ((2, 3, 5), (2, 3, 5)), ("maximum",)),
+    "maximum_broadcast": Case(lambda: Apply(torch.maximum), ((2, 1, 4), (3, 1)), ("maximum",)),
+    "softmax": Case(lambda: nn.Softmax(-1), ((6, 37),), ("softmax",)),
+    "transpose": Case(lambda: Apply(lambda x: x.permute(2, 0, 1)), ((3, 4, 5),), ("transpose",)),
+    "pad": Case(lambda: nn.ConstantPad1d((2, 3), 0.0), ((3, 5),), ("pad",)),
+    "pad_value": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 5),), ("pad",)),
+    "pad_one_channel": Case(lambda: nn.ConstantPad2d((1, 0, 2, 1), 0.0), ((1, 1, 4, 5),), ("pad",)),
+}
+
+# ExecuTorch's operators take the sizes of these as they stand, whatever the dim order, so in channels-last order they
+# would be wrong without a word. The built-in runtime refuses them.
+CONTIGUOUS = {
+    "minimum_broadcast": Case(lambda: Apply(torch.minimum), ((1, 2, 3, 1), (4, 1, 1, 3)), ("minimum",)),
+    "transpose_4d": Case(lambda: Apply(lambda x: x.permute(0, 3, 1, 2)), ((2, 3, 4, 5),), ("transpose",)),
+}
+
+# Broadcasts over an image's channels exist in the channels-last layout only.
+PER_CHANNEL = {
+    "add_per_channel": Case(lambda: Apply(torch.add), ((1, 6, 4, 3), (1, 6, 1, 1)), ("quantized_add",)),
+    "mul_per_channel": Case(lambda: Apply(torch.mul), ((1, 6, 1, 1), (1, 6, 4, 3)), ("quantized_mul",)),
+}
+
+
+def check(hil: Hil, case: Case, layout: str) -> None:
+    inputs = tuple(torch.randn(shape) for shape in case.shapes)
+    comparison = hil.check(case.module(), inputs, layout=layout, qtol=0, atol=ATOL)
+    assert comparison.operators[0] in case.wanted(layout)
+    assert comparison.outputs[0].max_quanta is not None
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", IMAGES)
+def test_image(hil: Hil, name: str, layout: str) -> None:
+    check(hil, IMAGES[name], layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_other(hil: Hil, name: str, layout: str) -> None:
+    check(hil, OTHERS[name], layout)
+
+
+@pytest.mark.parametrize("name", PER_CHANNEL)
+def test_per_channel(hil: Hil, name: str) -> None:
+    check(hil, PER_CHANNEL[name], "channels_last")
+
+
+@pytest.mark.parametrize("name", CONTIGUOUS)
+def test_contiguous(hil: Hil, name: str) -> None:
+    check(hil, CONTIGUOUS[name], "explicit")
+
+
+@pytest.mark.parametrize("name", CONTIGUOUS)
+def test_not_contiguous(hil: Hil, name: str) -> None:
+    with pytest.raises(ProgramRejected, match="not contiguous"):
+        check(hil, CONTIGUOUS[name], "channels_last")
+
+
+class Mixed(nn.Module):
+    """What networks do between these operators: branches, sums, pools, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entry = nn.Sequential(nn.Conv2d(3, 12, 3, padding=1), nn.ReLU())
+        self.branch = nn.Sequential(nn.Conv2d(12, 12, 3, padding=1, groups=12), nn.Conv2d(12, 12, 1))
+        self.pool = nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(3))
+        self.head = nn.Linear(12 * 4, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.entry(x)
+        x = self.pool(x + self.branch(x))
+        return torch.softmax(self.head(torch.flatten(x, 1)), dim=-1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_mixed(hil: Hil, layout: str) -> None:
+    hil.check(Mixed(), (torch.randn(1, 3, 12, 12),), layout=layout, qtol=0, atol=ATOL)
