@@ -45,7 +45,7 @@ from harness.session import Loaded, NoAnswer, Request, Session, Space
 
 EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
 HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
-FIELD_SHARE: Final = 0.7  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
+FIELD_SHARE: Final = 0.75 # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
 
 
 class Kind(str, Enum):
@@ -179,11 +179,12 @@ _MOST_ITEMS: Final = 64  # sites per vector: inline constants are data, not fiel
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Where a KernelCall's parts lie: its type, and its fields 0 and 1; 0 for one that is absent."""
+    """Where a KernelCall's parts lie: its type, and its fields 0 and 1, 0 for one that is absent; and its arguments."""
 
     type_at: int
     first: int
     second: int
+    args: tuple[int, ...]
 
 
 class _Walk:
@@ -270,7 +271,10 @@ class _Walk:
         self._offset(place, f"{type_name}.{name}", member, Kind.OFFSET)
         if member == InstructionKind.KERNEL.value:
             body = place + self._get(place, "I")
-            self.calls.append(_Call(type_at, self._place(body, 0), self._place(body, 1)))
+            second = self._place(body, SLOTS[member]["args"])
+            vector = second + self._get(second, "I")
+            args = struct.unpack_from(f"<{self._get(vector, 'I')}i", self.data, vector + 4)
+            self.calls.append(_Call(type_at, self._place(body, SLOTS[member]["op_index"]), second, args))
 
 
 def sites(pte: bytes) -> tuple[Site, ...]:
@@ -370,8 +374,10 @@ class Mutator:
         first = chance.randrange(len(selectors))
         second = chance.randrange(len(selectors) if into is InstructionKind.MOVE else len(self._calls) + 1)
         if into is InstructionKind.JUMP_FALSE and chance.random() < 0.8:  # its condition must be a Bool
-            first = chance.choice([index for index, at in enumerate(selectors) if data[at] == _INT] or [first])
+            # ... which no call that is left needs as an Int.
+            first = chance.choice([index for index in call.args if data[selectors[index]] == _INT] or [first])
             data[selectors[first]] = 1 + KERNEL_TYPES.index(ValueKind.BOOL)
+            second = chance.choice((number, second))
         data[call.type_at] = 1 + INSTRUCTION_ARGUMENTS.index(into)
         for at, value in ((call.first, first), (call.second, second)):
             if at:

@@ -65,7 +65,9 @@ def ones(shape: tuple[int, ...] = (4,)) -> tuple[HostTensor, ...]:
 
 def simulators() -> set[int]:
     """What this process has started and is still alive."""
-    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+    return {
+        child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE
+    }
 
 
 @pytest.fixture(scope="module")
@@ -207,22 +209,7 @@ def test_a_program_that_never_stops_making_progress_hangs_too(name: str) -> None
 class Exotic(nn.Module):
     """Many operators that no runner of this project has."""
 
-    NAMES = (
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "expm1",
-        "log1p",
-    )
+    NAMES = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "expm1", "log1p")
 
     def forward(self, x: Any) -> Any:
         for name in self.NAMES:
