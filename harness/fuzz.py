@@ -45,7 +45,7 @@ from harness.session import Loaded, NoAnswer, Request, Session, Space
 
 EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
 HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
-FIELD_SHARE: Final = 0.75 # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
+FIELD_SHARE: Final = 0.75  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
 
 
 class Kind(str, Enum):
@@ -536,7 +536,7 @@ class Fuzzer:
             self._agree(session, loaded, program)
             misfit = lint_inputs(program, self.inputs)
             if misfit:
-                self._blindly(session, loaded)
+                self._run(session, example_inputs(program), len(program.file.outputs), POISON)
                 return Outcome.UNFIT, misfit[0].message
             return self._compare(session, len(program.file.outputs))
         except NoAnswer as stuck:
@@ -578,15 +578,15 @@ class Fuzzer:
     def _compare(self, session: Session, outputs: int) -> tuple[Outcome, str]:
         """A pass is bit-equal from either poison: an output may not depend on what memory held."""
         for poison in (POISON, COUNTER_POISON):
-            got = self._run(session, outputs, poison)
+            got = self._run(session, self.inputs, outputs, poison)
             difference = _difference(got, self.expected)
             if difference:
                 return Outcome.DIFFERS, difference
         return Outcome.PASS, ""
 
-    def _run(self, session: Session, outputs: int, poison: int) -> list[HostTensor]:
+    def _run(self, session: Session, inputs: Sequence[HostTensor], outputs: int, poison: int) -> list[HostTensor]:
         session.fill(Space.PLANNED, 0, poison)
-        for number, value in enumerate(self.inputs):
+        for number, value in enumerate(inputs):
             session.set_input(number, value)
         self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
         return [session.get_output(number) for number in range(outputs)]
