@@ -492,8 +492,9 @@ def fuzz_command(
 ) -> None:
     """Run hostile mutants of programs, by default of the target's canary. Exit status 1 if one finds a bug.
 
-    A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a test
-    calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, or a host and a target that disagree are bugs.
+    A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a
+    test calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, a host and a target that disagree:
+    these are bugs.
     """
     resolved = _resolve(target, targets_file, runtime)
     programs = [_read_program(path) for path in ptes or []]
