@@ -540,7 +540,7 @@ class Fuzzer:
                 return Outcome.UNFIT, misfit[0].message
             return self._compare(session, len(program.file.outputs))
         except NoAnswer as stuck:
-            if stuck.request in (Request.EXECUTE, Request.STEP) and (program is None or _may_loop(program)):
+            if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
                 return Outcome.HANG, f"no end after {EXECUTE:g} s of engine time"
             raise _Bug(f"no answer to {stuck.request.name}") from stuck
         except HarnessError as error:
