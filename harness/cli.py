@@ -28,7 +28,7 @@ from typer.core import TyperGroup
 
 import harness
 from harness import doctor as doctor_probes
-from harness import flow, launchers
+from harness import flow, fuzz, launchers
 from harness.build import Elf, build_runner
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
@@ -478,6 +478,53 @@ def selftest(
         _tell_log(result.log, verbose)
         print(f"PASS  {_ran(result)}", flush=True)
     raise typer.Exit(NO if failed else 0)
+
+
+@app.command("fuzz")
+def fuzz_command(
+    target: OneTarget,
+    ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None,
+    number: Annotated[int, typer.Option("--count", min=1, help="Mutants, the programs taking turns")] = 10000,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants")] = 0,
+    corpus: Annotated[Path | None, typer.Option("--corpus", help="A folder for mutants that find a bug")] = None,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Run hostile mutants of programs, by default of the target's canary. Exit status 1 if one finds a bug.
+
+    A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a
+    test calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, a host and a target that disagree:
+    these are bugs.
+    """
+    resolved = _resolve(target, targets_file, runtime)
+    programs = [_read_program(path) for path in ptes or []]
+    with flow.open_dut(resolved) as dut:
+        fuzzers = [fuzz.Fuzzer(dut, program) for program in programs] or [fuzz.canary_fuzzer(dut)]
+        for unsuited in (one for one in fuzzers if one.unsuited):
+            print(f"note      {unsuited.program.name}: none can pass here: {unsuited.unsuited}")
+        print(f"fuzzing   {_label(resolved)}, seed {seed}", flush=True)
+        tally = fuzz.campaign(fuzzers, number, seed, lambda one, judged: _tell_judgement(one, judged, corpus))
+    _tell_tally(tally)
+    raise typer.Exit(NO if tally.bugs else 0)
+
+
+def _tell_judgement(fuzzer: fuzz.Fuzzer, judged: fuzz.Judgement, corpus: Path | None) -> None:
+    """Bugs, as they are found."""
+    if judged.outcome is not fuzz.Outcome.BUG:
+        return
+    where = f" ({fuzz.save(corpus, fuzzer, judged)})" if corpus is not None else ""
+    edits = "; ".join(judged.mutant.edits)
+    print(f"BUG       {fuzzer.program.name} {judged.mutant.number}: {edits}: {judged.detail}{where}", flush=True)
+
+
+def _tell_tally(tally: fuzz.Tally) -> None:
+    rows = [
+        (kind.value, str(tally.of_kind(kind)), *(str(tally.counts[kind, outcome] or "-") for outcome in fuzz.Outcome))
+        for kind in fuzz.Kind
+    ]
+    total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in fuzz.Outcome))
+    _table(("kind", "mutants", *(outcome.value for outcome in fuzz.Outcome)), [*rows, total])
+    print(f"\n{tally.total} mutants, {tally.field_aware:.0%} of them field-aware; {_count(len(tally.bugs), 'bug')}")
 
 
 # --- output --------------------------------------------------------------------------------------------------

@@ -317,7 +317,10 @@ class PteFile:
         return sum(-(-size // 16) * 16 for size in self.planned_sizes[1:])
 
     def input_specs(self) -> tuple[TensorSpec, ...]:
-        """Specs of the inputs; ProgramRejected if one is neither a tensor nor a number."""
+        """Specs of the inputs; ProgramRejected if one is neither a tensor nor a number, or a constant."""
+        for index in self.inputs:
+            if self.values[index].constant is not None:
+                raise ProgramRejected(f"{self.source or 'program'}: input value {index} is a constant")
         return tuple(self._spec(index, "input") for index in self.inputs)
 
     def output_specs(self) -> tuple[TensorSpec, ...]:

@@ -147,9 +147,20 @@ def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
     return tuple(needs)
 
 
+def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
+    """The binding takes 32-bit integers and lists of two; an argument that is none is the file's fault."""
+    try:
+        return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProgramRejected(
+            f"instruction {call.instruction.index} has arguments that CMSIS-NN cannot take",
+            operator=call.instruction.operator,
+        ) from error
+
+
 def _needs(cmsis_nn: Any, call: _Call, isa: Isa) -> list[ScratchNeed]:
     sizes, places = _SCRATCH[call.instruction.operator]
-    wanted = {each: sizes(cmsis_nn, getattr(cmsis_nn.Backend, each.value), call) for each in Isa}
+    wanted = {each: _ask(sizes, cmsis_nn, each, call) for each in Isa}
     needs = []
     for number, place in enumerate(places):
         value = call.file.values[call.arg(place)]

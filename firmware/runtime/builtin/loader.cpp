@@ -330,7 +330,11 @@ bool Loader::load_ends() {
   if (!load_end("input", plan_->inputs(), &method_->inputs)) return false;
   if (!load_end("output", plan_->outputs(), &method_->outputs)) return false;
   for (size_t i = 0; i < method_->inputs.size; ++i) {
-    method_->values.data[method_->inputs.data[i]].is_input = true;
+    Value& value = method_->values.data[method_->inputs.data[i]];
+    if (value.type == ValueType::kTensor && !value.tensor->writable) {
+      return reject(failure_, "input ", i, " is value ", method_->inputs.data[i], ", a constant");
+    }
+    value.is_input = true;
   }
   return true;
 }
@@ -468,6 +472,10 @@ bool Loader::load_move(uint32_t index, const schema::MoveCall& source, Instructi
   if (type_of(source.move_from()) != type_of(source.move_to())) {
     return reject_instruction(index, "moves a ", name(type_of(source.move_from())), " into a ",
                               name(type_of(source.move_to())));
+  }
+  // A constant moved into an input would make the input read only for the next execution.
+  if (method_->values.data[source.move_to()].is_input) {
+    return reject_instruction(index, "moves into an input");
   }
   instruction->opcode = Opcode::kMove;
   instruction->from = static_cast<uint32_t>(source.move_from());

@@ -1,0 +1,680 @@
+"""Hostile programs: a field-aware mutator of `.pte` files, and the judge of what a target makes of them.
+
+A mutant is one of a sequence that follows from the program, a seed and a number alone, so every finding can be made
+again. `Fuzzer.judge` gives it to the host's parser and lint and to a live target, without asking whether it fits.
+Whatever is not a typed refusal, the seed program's outputs bit for bit, or other outputs (a Mismatch in a test) is a
+bug.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from harness import flow
+from harness.canary import canary
+from harness.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
+from harness.flow import COUNTER_POISON, POISON, Dut
+from harness.lint import lint_inputs
+from harness.program import (
+    HEADER_AT,
+    HEADER_MAGIC,
+    INSTRUCTION_ARGUMENTS,
+    KERNEL_TYPES,
+    SLOTS,
+    HostTensor,
+    InstructionKind,
+    Program,
+    TensorSpec,
+    ValueKind,
+    output_quantization,
+)
+from harness.session import Loaded, NoAnswer, Request, Session, Space
+
+EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
+HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
+FIELD_SHARE: Final = 0.75  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
+
+
+class Kind(str, Enum):
+    """What a mutation edits. All but the last three know the fields of the file."""
+
+    HEADER = "extended-header"
+    OFFSET = "offset"
+    VTABLE = "vtable"
+    UNION = "union-type"
+    VALUE_INDEX = "value-index"
+    CHAIN = "chain"
+    MORPH = "instruction-morph"
+    SIZE = "size"
+    LENGTH = "vector-length"
+    DIM_ORDER = "dim-order"
+    DTYPE = "dtype"
+    CONSTANT = "constant-bounds"
+    PLAN = "memory-plan"
+    SCALAR = "scalar"
+    NAME = "name"
+    FLIP = "bit-flip"
+    TRUNCATE = "truncation"
+    EXTEND = "extension"
+
+
+BLIND: Final = frozenset({Kind.FLIP, Kind.TRUNCATE, Kind.EXTEND})
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`edits` say in words what differs from the program it was made of; `kind` is that of the first."""
+
+    seed: int
+    number: int
+    kind: Kind
+    edits: tuple[str, ...]
+    data: bytes = field(repr=False)
+
+    @property
+    def field_aware(self) -> bool:
+        return self.kind not in BLIND
+
+
+# --- the fields of a sound file ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A number in the file. `base` is what an offset counts from, `target` where it leads; both -1 for the rest."""
+
+    kind: Kind
+    at: int
+    code: str
+    name: str
+    base: int = -1
+    target: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """`form` is a struct code, "[code]", "text", "Table", "[Table]" or "union"; `kind` is the number's or items'."""
+
+    form: str
+    kind: Kind = Kind.OFFSET
+
+
+_INDICES: Final = _Field("[i]", Kind.VALUE_INDEX)
+_FIELDS: Final[Mapping[str, Mapping[str, _Field]]] = {
+    "Program": {
+        "execution_plan": _Field("[ExecutionPlan]"),
+        "constant_buffer": _Field("[Buffer]"),
+        "segments": _Field("[DataSegment]"),
+        "constant_segment": _Field("SubsegmentOffsets"),
+    },
+    "ExecutionPlan": {
+        "name": _Field("text"),
+        "values": _Field("[EValue]"),
+        "inputs": _INDICES,
+        "outputs": _INDICES,
+        "chains": _Field("[Chain]"),
+        "operators": _Field("[Operator]"),
+        "non_const_buffer_sizes": _Field("[q]", Kind.PLAN),
+    },
+    "Chain": {"instructions": _Field("[Instruction]", Kind.CHAIN)},
+    "Instruction": {"instr_args_type": _Field("B", Kind.CHAIN), "instr_args": _Field("union")},
+    "KernelCall": {"op_index": _Field("i", Kind.CHAIN), "args": _INDICES},
+    "MoveCall": {"move_from": _Field("i", Kind.VALUE_INDEX), "move_to": _Field("i", Kind.VALUE_INDEX)},
+    "JumpFalseCall": {
+        "cond_value_index": _Field("i", Kind.VALUE_INDEX),
+        "destination_instruction": _Field("i", Kind.CHAIN),
+    },
+    "FreeCall": {"value_index": _Field("i", Kind.VALUE_INDEX)},
+    "Operator": {"name": _Field("text"), "overload": _Field("text")},
+    "EValue": {"val_type": _Field("B", Kind.UNION), "val": _Field("union")},
+    "Null": {},
+    "Int": {"int_val": _Field("q", Kind.SCALAR)},
+    "Bool": {"bool_val": _Field("B", Kind.SCALAR)},
+    "Double": {"double_val": _Field("d", Kind.SCALAR)},
+    "String": {"string_val": _Field("text")},
+    "IntList": {"items": _Field("[q]", Kind.VALUE_INDEX)},
+    "DoubleList": {"items": _Field("[d]", Kind.SCALAR)},
+    "BoolList": {"items": _Field("[B]", Kind.SCALAR)},
+    "TensorList": {"items": _INDICES},
+    "OptionalTensorList": {"items": _INDICES},
+    "Tensor": {
+        "scalar_type": _Field("b", Kind.DTYPE),
+        "storage_offset": _Field("i", Kind.CONSTANT),
+        "sizes": _Field("[i]", Kind.SIZE),
+        "dim_order": _Field("[B]", Kind.DIM_ORDER),
+        "data_buffer_idx": _Field("I", Kind.CONSTANT),
+        "allocation_info": _Field("AllocationDetails"),
+        "shape_dynamism": _Field("b", Kind.SIZE),
+        "extra_tensor_info": _Field("ExtraTensorInfo"),
+    },
+    "ExtraTensorInfo": {"location": _Field("B", Kind.CONSTANT)},
+    "AllocationDetails": {
+        "memory_id": _Field("I", Kind.PLAN),
+        "memory_offset_low": _Field("I", Kind.PLAN),
+        "memory_offset_high": _Field("I", Kind.PLAN),
+    },
+    "Buffer": {"storage": _Field("[B]", Kind.CONSTANT)},
+    "DataSegment": {"offset": _Field("Q", Kind.CONSTANT), "size": _Field("Q", Kind.CONSTANT)},
+    "SubsegmentOffsets": {"segment_index": _Field("I", Kind.CONSTANT), "offsets": _Field("[Q]", Kind.CONSTANT)},
+}
+_UNIONS: Final[Mapping[str, tuple[str, Sequence[Enum]]]] = {
+    "EValue": ("val_type", KERNEL_TYPES),
+    "Instruction": ("instr_args_type", INSTRUCTION_ARGUMENTS),
+}
+_MOST_ITEMS: Final = 64  # sites per vector: inline constants are data, not fields
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Where a KernelCall's parts lie: its type, and its fields 0 and 1, 0 for one that is absent; and its arguments."""
+
+    type_at: int
+    first: int
+    second: int
+    args: tuple[int, ...]
+
+
+class _Walk:
+    """Every field of a sound `.pte` as a site, once, and its kernel calls in order."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.sites: list[Site] = []
+        self.calls: list[_Call] = []
+        self._seen: set[int] = set()
+        self._header()
+        self._offset(0, "root", "Program", Kind.OFFSET)
+
+    def _get(self, at: int, code: str) -> int:
+        return int(struct.unpack_from(f"<{code}", self.data, at)[0])
+
+    def _header(self) -> None:
+        if self.data[HEADER_AT : HEADER_AT + 4] != HEADER_MAGIC:
+            return
+        fields = [
+            (4, "I", "length"),
+            (8, "Q", "program size"),
+            (16, "Q", "segment base"),
+            (24, "Q", "segment data size"),
+        ]
+        for at, code, name in fields:
+            if at < self._get(HEADER_AT + 4, "I"):
+                self.sites.append(Site(Kind.HEADER, HEADER_AT + at, code, f"header.{name}"))
+
+    def _offset(self, at: int, name: str, form: str, items: Kind, kind: Kind = Kind.OFFSET) -> None:
+        """The offset at `at`, and what it leads to."""
+        target = at + self._get(at, "I")
+        self.sites.append(Site(kind, at, "I", name, at, target))
+        if target in self._seen:
+            return
+        self._seen.add(target)
+        if form == "text":
+            self._vector(target, "B", name, Kind.NAME)
+        elif form.startswith("["):
+            self._vector(target, form[1:-1], name, items)
+        else:
+            self._table(target, form)
+
+    def _vector(self, at: int, item: str, name: str, kind: Kind) -> None:
+        length = self._get(at, "I")
+        self.sites.append(Site(Kind.LENGTH, at, "I", f"{name}.length"))
+        if len(item) > 1:
+            for number in range(length):
+                self._offset(at + 4 + 4 * number, f"{name}[{number}]", item, Kind.OFFSET, kind)
+            return
+        size = struct.calcsize(f"<{item}")
+        for number in range(min(length, _MOST_ITEMS)):
+            self.sites.append(Site(kind, at + 4 + size * number, item, f"{name}[{number}]"))
+
+    def _table(self, at: int, type_name: str) -> None:
+        vtable = at - self._get(at, "i")
+        self.sites.append(Site(Kind.VTABLE, at, "i", f"{type_name}.vtable", at, vtable))
+        if vtable not in self._seen:
+            self._seen.add(vtable)
+            for number in range(self._get(vtable, "H") // 2):
+                self.sites.append(Site(Kind.VTABLE, vtable + 2 * number, "H", f"{type_name}.vtable[{number}]"))
+        for name, how in _FIELDS[type_name].items():
+            place = self._place(at, SLOTS[type_name][name])
+            if place and len(how.form) == 1:
+                self.sites.append(Site(how.kind, place, how.form, f"{type_name}.{name}"))
+            elif place and how.form == "union":
+                self._union(at, place, type_name, name)
+            elif place:
+                self._offset(place, f"{type_name}.{name}", how.form, how.kind)
+
+    def _place(self, at: int, slot: int) -> int:
+        """Absolute position of a table's field, 0 where it is absent."""
+        vtable = at - self._get(at, "i")
+        entry = 4 + 2 * slot
+        offset = self._get(vtable + entry, "H") if entry < self._get(vtable, "H") else 0
+        return at + offset if offset else 0
+
+    def _union(self, at: int, place: int, type_name: str, name: str) -> None:
+        selector, members = _UNIONS[type_name]
+        type_at = self._place(at, SLOTS[type_name][selector])
+        member = str(members[self._get(type_at, "B") - 1].value) if type_at else ""
+        if member not in _FIELDS:
+            return
+        self._offset(place, f"{type_name}.{name}", member, Kind.OFFSET)
+        if member == InstructionKind.KERNEL.value:
+            body = place + self._get(place, "I")
+            second = self._place(body, SLOTS[member]["args"])
+            vector = second + self._get(second, "I")
+            args = struct.unpack_from(f"<{self._get(vector, 'I')}i", self.data, vector + 4)
+            self.calls.append(_Call(type_at, self._place(body, SLOTS[member]["op_index"]), second, args))
+
+
+def sites(pte: bytes) -> tuple[Site, ...]:
+    """The fields of a sound `.pte`. Only for files that `parse_pte` accepts."""
+    return tuple(_Walk(pte).sites)
+
+
+# --- mutations -----------------------------------------------------------------------------------------------
+
+_DOUBLES: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 5e-324, 1e-40, 1e38, 1.7e308, float("inf"), float("-inf"), float("nan"))
+_INT: Final = 1 + KERNEL_TYPES.index(ValueKind.INT)
+_FREQUENT_EDITS: Final = (1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
+
+
+class Mutator:
+    """Mutants of one program. `mutant(seed, number)` is always the same one."""
+
+    def __init__(self, pte: bytes) -> None:
+        self.pte = pte
+        self._name = hashlib.sha256(pte).hexdigest()
+        walk = _Walk(pte)
+        self._calls = walk.calls
+        self._by_kind: dict[Kind, list[Site]] = {}
+        for site in walk.sites:
+            self._by_kind.setdefault(site.kind, []).append(site)
+        self._kinds = sorted(self._by_kind) + ([Kind.MORPH] if self._calls else [])
+        self._boundaries = sorted({site.at for site in walk.sites} | {s.target for s in walk.sites if s.target >= 0})
+
+    def mutant(self, seed: int, number: int) -> Mutant:
+        for attempt in count():
+            chance = random.Random(f"{self._name}:{seed}:{number}:{attempt}")
+            kind, edits, data = self._mutate(chance)
+            if data != self.pte:
+                return Mutant(seed, number, kind, edits, data)
+        raise AssertionError("not reached: count() does not end")
+
+    def _mutate(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+        roll = chance.random()
+        if roll < FIELD_SHARE:
+            return self._edit_fields(chance)
+        if roll < FIELD_SHARE + (1 - FIELD_SHARE) * 2 / 3:
+            return self._flip(chance)
+        return self._resize(chance)
+
+    def _edit_fields(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+        data = bytearray(self.pte)
+        edits: list[str] = []
+        kinds = [chance.choice(self._kinds) for _ in range(chance.choice(_FREQUENT_EDITS))]
+        for kind in kinds:
+            edits.append(self._morph(chance, data) if kind is Kind.MORPH else self._edit(chance, kind, data))
+        return kinds[0], tuple(edits), bytes(data)
+
+    def _edit(self, chance: random.Random, kind: Kind, data: bytearray) -> str:
+        candidates = self._by_kind[kind]
+        site = chance.choice(candidates)
+        other = chance.choice(candidates)
+        old = struct.unpack_from(f"<{site.code}", data, site.at)[0]
+        if other is not site and other.code == site.code and site.base < 0 and chance.random() < 0.15:
+            theirs = struct.unpack_from(f"<{other.code}", data, other.at)[0]
+            struct.pack_into(f"<{site.code}", data, site.at, theirs)
+            struct.pack_into(f"<{site.code}", data, other.at, old)
+            return f"{site.name} at {site.at} ↔ {other.name} at {other.at}"
+        new = self._double(chance, old) if site.code == "d" else self._number(chance, site, other, int(old))
+        struct.pack_into(f"<{site.code}", data, site.at, new)
+        return f"{site.name} at {site.at}: {old} → {new}"
+
+    @staticmethod
+    def _double(chance: random.Random, old: float) -> float:
+        return chance.choice((*_DOUBLES, -old, old * 2, old * (1 + 2**-20), old + 1))
+
+    def _number(self, chance: random.Random, site: Site, other: Site, old: int) -> int:
+        """Something nasty that the field can hold."""
+        bits = 8 * struct.calcsize(f"<{site.code}")
+        top = (1 << (bits - 1)) - 1
+        values = [0, 1, -1, 2, top, top + 1, old + 1, old - 1, old * 2, old ^ 1 << chance.randrange(bits)]
+        values += [chance.randrange(20), chance.getrandbits(bits), len(self.pte), chance.choice((4, 8, 16, 255))]
+        if site.base >= 0:  # an offset: to another table or vector, to itself, before or behind the file
+            sign = -1 if site.kind is Kind.VTABLE else 1
+            redirected = [
+                sign * (place - site.base) for place in (other.target, other.target, other.at, self._end(chance))
+            ]
+            values = values[:8] + redirected * 3
+        else:
+            values += [int.from_bytes(self.pte[other.at : other.at + bits // 8], "little")] * 2
+        new = chance.choice(values) & (1 << bits) - 1
+        return new - (1 << bits) if site.code.islower() and new > top else new
+
+    def _end(self, chance: random.Random) -> int:
+        return chance.choice((len(self.pte), len(self.pte) - 1, len(self.pte) - 4, chance.randrange(len(self.pte))))
+
+    def _morph(self, chance: random.Random, data: bytearray) -> str:
+        """A kernel call becomes a move, a jump or a free: lowering makes none, so no seed has them."""
+        number = chance.randrange(len(self._calls))
+        call = self._calls[number]
+        into = chance.choice((InstructionKind.MOVE, InstructionKind.JUMP_FALSE, InstructionKind.FREE))
+        selectors = [site.at for site in self._by_kind[Kind.UNION]]  # one per EValue, in order
+        first = chance.randrange(len(selectors))
+        second = chance.randrange(len(selectors) if into is InstructionKind.MOVE else len(self._calls) + 1)
+        if into is InstructionKind.JUMP_FALSE and chance.random() < 0.8:  # its condition must be a Bool
+            # ... which no call that is left needs as an Int.
+            first = chance.choice([index for index in call.args if data[selectors[index]] == _INT] or [first])
+            data[selectors[first]] = 1 + KERNEL_TYPES.index(ValueKind.BOOL)
+            second = chance.choice((number, second))
+        data[call.type_at] = 1 + INSTRUCTION_ARGUMENTS.index(into)
+        for at, value in ((call.first, first), (call.second, second)):
+            if at:
+                struct.pack_into("<i", data, at, value)
+        return f"instruction {number} becomes {into.value}({first}, {second})"
+
+    def _flip(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+        data = bytearray(self.pte)
+        places = [chance.randrange(8 * len(data)) for _ in range(chance.choice((1, 1, 1, 2, 4, 8)))]
+        for place in places:
+            data[place // 8] ^= 1 << place % 8
+        return Kind.FLIP, tuple(f"bit {place % 8} of byte {place // 8}" for place in places), bytes(data)
+
+    def _resize(self, chance: random.Random) -> tuple[Kind, tuple[str, ...], bytes]:
+        if chance.random() < 0.3:
+            more = chance.randbytes(chance.choice((1, 3, 4, 16, 100)))
+            return Kind.EXTEND, (f"{len(more)} bytes more",), self.pte + more
+        near = chance.choice(self._boundaries) + chance.randrange(-2, 6)
+        at = chance.choice((chance.randrange(len(self.pte)), max(0, min(near, len(self.pte) - 1)), len(self.pte) - 1))
+        return Kind.TRUNCATE, (f"{at} of {len(self.pte)} bytes",), self.pte[:at]
+
+
+def mutants(pte: bytes, seed: int) -> Iterator[Mutant]:
+    """Without end: number 0, 1, 2 … of a seed."""
+    mutator = Mutator(pte)
+    return (mutator.mutant(seed, number) for number in count())
+
+
+# --- the judge -----------------------------------------------------------------------------------------------
+
+
+class Outcome(str, Enum):
+    """What became of a mutant; of these only BUG is one of ours."""
+
+    REJECTED = "rejected"
+    UNSUPPORTED = "unsupported"
+    TOO_LARGE = "out of target memory"
+    REFUSED = "kernel refused"
+    UNFIT = "inputs do not fit"
+    DIFFERS = "outputs differ"
+    PASS = "pass, bit-equal"
+    HANG = "hang (bounded)"
+    BUG = "BUG"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    mutant: Mutant
+    outcome: Outcome
+    detail: str
+
+
+_REFUSALS: Final[tuple[tuple[type[HarnessError], Outcome], ...]] = (
+    (ProgramRejected, Outcome.REJECTED),
+    (UnsupportedOperator, Outcome.UNSUPPORTED),
+    (OutOfTargetMemory, Outcome.TOO_LARGE),
+)
+
+
+class _Refused(Exception):
+    """A typed refusal by host or target."""
+
+    def __init__(self, outcome: Outcome, error: HarnessError | str) -> None:
+        super().__init__(error.message if isinstance(error, HarnessError) else error)
+        self.outcome = outcome
+
+
+class _Bug(Exception):
+    """What no program may cause."""
+
+
+def example_inputs(program: Program) -> tuple[HostTensor, ...]:
+    """Inputs for a program that came without: whole multiples of 1/8 between -1 and 1, the same on every machine."""
+    return tuple(_example(spec) for spec in program.file.input_specs())
+
+
+def _example(spec: TensorSpec) -> HostTensor:
+    steps = (np.arange(spec.numel) * 5 % 17 - 8) / 8
+    values = steps if spec.dtype.startswith("float") else steps * 8
+    if spec.dtype == "bool" or spec.dtype.startswith("u"):
+        values = np.abs(values)
+    return HostTensor(spec, values.astype(np.dtype(spec.dtype).newbyteorder("<")).tobytes())
+
+
+class Fuzzer:
+    """Judges mutants of one program on one target; one that breaks it costs a boot, not the next one's verdict."""
+
+    def __init__(self, dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None) -> None:
+        self.dut = dut
+        self.program = program
+        self.inputs = tuple(inputs) if inputs is not None else example_inputs(program)
+        self.mutator = Mutator(program.pte)
+        self.unsuited = ""
+        """Why the target refuses even the unchanged program; then nothing may pass."""
+        self.expected = self._expect()
+
+    def _expect(self) -> tuple[HostTensor, ...]:
+        try:
+            return flow.run(self.dut, self.program, self.inputs, linted=False).outputs
+        except (ProgramRejected, UnsupportedOperator, OutOfTargetMemory) as error:
+            self.unsuited = error.describe()
+            return ()
+
+    def judge(self, mutant: Mutant) -> Judgement:
+        """Never raises for anything that the mutant can cause."""
+        try:
+            outcome, detail = self._judge(mutant.data)
+        except _Bug as bug:
+            outcome, detail = Outcome.BUG, str(bug)
+        if outcome in (Outcome.BUG, Outcome.HANG):
+            self.dut.close()
+        return Judgement(mutant, outcome, detail)
+
+    def _judge(self, data: bytes) -> tuple[Outcome, str]:
+        program, refusal = self._on_host(data)
+        try:
+            outcome, detail = self._on_target(data, program)
+        except _Refused as refused:
+            outcome, detail = refused.outcome, str(refused)
+        if refusal and outcome in (Outcome.PASS, Outcome.DIFFERS):
+            return Outcome.REJECTED, f"by the host alone: {refusal}"
+        return outcome, detail
+
+    # --- on the host ------------------------------------------------------------------------------------------
+
+    def _on_host(self, data: bytes) -> tuple[Program | None, str]:
+        """The program, or why there is none. Everything `hil run` and a test do with a file before and after a run."""
+        began = time.process_time()
+        try:
+            program = Program.from_bytes(data, "mutant.pte")
+            flow.findings(program, self.dut.target, self.dut.session().identity.operators)
+            program.file.input_specs()
+            for number in range(len(program.file.output_specs())):
+                output_quantization(program.file, number)
+        except ProgramRejected as error:
+            return None, error.message
+        except Exception as error:
+            raise _Bug(f"host: {type(error).__name__}: {error}") from error
+        finally:
+            self._bounded(time.process_time() - began)
+        return program, ""
+
+    @staticmethod
+    def _bounded(seconds: float) -> None:
+        if seconds > HOST_LIMIT:
+            raise _Bug(f"host: {seconds:.1f} s for the parser and lint")
+
+    # --- on the target ----------------------------------------------------------------------------------------
+
+    def _on_target(self, data: bytes, program: Program | None) -> tuple[Outcome, str]:
+        try:
+            session = self.dut.session()
+            loaded = self._typed(lambda: session.load(data), Outcome.REJECTED)
+            if program is None:
+                return self._blindly(session, loaded)
+            self._agree(session, loaded, program)
+            misfit = lint_inputs(program, self.inputs)
+            if misfit:
+                self._run(session, example_inputs(program), len(program.file.outputs), POISON)
+                return Outcome.UNFIT, misfit[0].message
+            return self._compare(session, len(program.file.outputs))
+        except NoAnswer as stuck:
+            if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
+                return Outcome.HANG, f"no end after {EXECUTE:g} s of engine time"
+            raise _Bug(f"no answer to {stuck.request.name}") from stuck
+        except HarnessError as error:
+            raise _Bug(error.describe()) from error
+
+    @staticmethod
+    def _typed(ask: Callable[[], Any], rejected: Outcome) -> Any:
+        try:
+            return ask()
+        except (ProgramRejected, UnsupportedOperator, OutOfTargetMemory) as error:
+            outcome = next(outcome for kind, outcome in _REFUSALS if isinstance(error, kind))
+            raise _Refused(rejected if outcome is Outcome.REJECTED else outcome, error) from error
+
+    def _agree(self, session: Session, loaded: Loaded, program: Program) -> None:
+        """Host and target must have read the same program."""
+        file = program.file
+        counts = (len(file.inputs), len(file.outputs), len(file.values), len(file.instructions), file.planned_bytes)
+        told = (loaded.inputs, loaded.outputs, loaded.values, loaded.instructions, loaded.planned)
+        if counts != told:
+            raise _Bug(f"host and target disagree: inputs, outputs, values, instructions, planned: {counts}, {told}")
+        for space, specs in ((Space.INPUT, file.input_specs()), (Space.OUTPUT, file.output_specs())):
+            for number, spec in enumerate(specs[:_MOST_ITEMS]):
+                seen = session.describe(space, number)
+                if seen != spec:
+                    raise _Bug(f"host and target disagree: {space.name} {number} is {spec}, {seen}")
+
+    def _blindly(self, session: Session, loaded: Loaded) -> tuple[Outcome, str]:
+        """Runs what no test would run, for what it does to the target; nothing is read as a tensor."""
+        session.fill(Space.PLANNED, 0, POISON)
+        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
+        for number in range(min(loaded.outputs, _MOST_ITEMS)):
+            session.digest(Space.OUTPUT, number)
+        return Outcome.DIFFERS, "ran"
+
+    def _compare(self, session: Session, outputs: int) -> tuple[Outcome, str]:
+        """A pass is bit-equal from either poison: an output may not depend on what memory held."""
+        for poison in (POISON, COUNTER_POISON):
+            got = self._run(session, self.inputs, outputs, poison)
+            difference = _difference(got, self.expected)
+            if difference:
+                return Outcome.DIFFERS, difference
+        return Outcome.PASS, ""
+
+    def _run(self, session: Session, inputs: Sequence[HostTensor], outputs: int, poison: int) -> list[HostTensor]:
+        session.fill(Space.PLANNED, 0, poison)
+        for number, value in enumerate(inputs):
+            session.set_input(number, value)
+        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
+        return [session.get_output(number) for number in range(outputs)]
+
+
+def _may_loop(program: Program) -> bool:
+    return any(
+        instruction.kind is InstructionKind.JUMP_FALSE and instruction.args[1] <= instruction.index
+        for instruction in program.file.instructions
+    )
+
+
+def _difference(got: Sequence[HostTensor], expected: Sequence[HostTensor]) -> str:
+    if len(got) != len(expected) or not expected:
+        return f"{len(got)} outputs, {len(expected)} expected"
+    for number, (one, other) in enumerate(zip(got, expected, strict=True)):
+        if one.spec != other.spec:
+            return f"output {number} is {one.spec}, expected {other.spec}"
+        if one.data != other.data:
+            return f"output {number} has other bytes"
+    return ""
+
+
+# --- a campaign ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """How many mutants of which kind became what."""
+
+    counts: Counter[tuple[Kind, Outcome]] = field(default_factory=Counter)
+    bugs: list[Judgement] = field(default_factory=list)
+
+    def add(self, judgement: Judgement) -> None:
+        self.counts[judgement.mutant.kind, judgement.outcome] += 1
+        if judgement.outcome is Outcome.BUG:
+            self.bugs.append(judgement)
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
+
+    @property
+    def field_aware(self) -> float:
+        """Share of the mutants that edit fields."""
+        aware = sum(number for (kind, _), number in self.counts.items() if kind not in BLIND)
+        return aware / self.total if self.total else 0.0
+
+    def of(self, outcome: Outcome) -> int:
+        return sum(number for (_, found), number in self.counts.items() if found is outcome)
+
+    def of_kind(self, kind: Kind) -> int:
+        return sum(number for (found, _), number in self.counts.items() if found is kind)
+
+
+def campaign(fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[Fuzzer, Judgement], None]) -> Tally:
+    """`total` mutants, the programs taking turns."""
+    tally = Tally()
+    for turn in range(total):
+        fuzzer = fuzzers[turn % len(fuzzers)]
+        judgement = fuzzer.judge(fuzzer.mutator.mutant(seed, turn // len(fuzzers)))
+        tally.add(judgement)
+        tell(fuzzer, judgement)
+    return tally
+
+
+def save(folder: Path, fuzzer: Fuzzer, judgement: Judgement) -> Path:
+    """The mutant as a `.pte`, and beside it a `.json` that tells how to make it again."""
+    mutant = judgement.mutant
+    path = folder / f"{fuzzer.program.name}-{mutant.seed}-{mutant.number}.pte"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(mutant.data)
+    told = {
+        "program": fuzzer.program.name,
+        "sha256": hashlib.sha256(fuzzer.program.pte).hexdigest(),
+        "seed": mutant.seed,
+        "number": mutant.number,
+        "kind": mutant.kind.value,
+        "edits": mutant.edits,
+        "target": fuzzer.dut.target.name,
+        "outcome": judgement.outcome.value,
+        "detail": judgement.detail,
+    }
+    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+    return path
+
+
+def canary_fuzzer(dut: Dut) -> Fuzzer:
+    """Of the target's own canary, with its inputs."""
+    known = canary(dut.target.isa)
+    return Fuzzer(dut, Program.from_bytes(known.program, "canary.pte"), known.inputs)

@@ -1,0 +1,60 @@
+"""Seed corpora for the libFuzzer targets of firmware/fuzz: `python tests/fuzz_seeds/corpus.py FOLDER`.
+
+FOLDER/program gets the seed programs and some mutants of each, FOLDER/frames sequences of requests.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from itertools import islice
+from pathlib import Path
+
+import harness
+from harness.fuzz import mutants
+from harness.session import Request, Space
+
+MUTANTS = 50  # of each seed program
+SEEDS = [
+    *sorted(Path(__file__).parent.glob("*.pte")),
+    *sorted((Path(harness.__file__).parent / "canary").glob("*.pte")),
+    *sorted((Path(__file__).parents[1] / "fuzz_regressions").glob("*.pte")),
+]
+
+
+def record(request: Request, payload: bytes = b"") -> bytes:
+    return struct.pack("<BH", request, len(payload)) + payload
+
+
+def session(pte: bytes) -> bytes:
+    """Records of a whole session, as frames.cpp reads them."""
+    parts = [record(Request.HELLO), record(Request.RESET)]
+    for at in range(0, len(pte), 4000):
+        parts.append(record(Request.WRITE, struct.pack("<BII", Space.PROGRAM, 0, at) + pte[at : at + 4000]))
+    parts.append(record(Request.LOAD, struct.pack("<II", len(pte), 0)))
+    parts.append(record(Request.FILL, struct.pack("<BIIIB", Space.PLANNED, 0, 0, 0xFFFFFFFF, 0xA5)))
+    parts.append(record(Request.WRITE, struct.pack("<BII", Space.INPUT, 0, 0) + bytes(16)))
+    parts += [record(Request.STEP, struct.pack("<I", 1))] * 4
+    for space in (Space.VALUE, Space.INPUT, Space.OUTPUT):
+        parts.append(record(Request.DESCRIBE, struct.pack("<BI", space, 0)))
+        parts.append(record(Request.READ, struct.pack("<BIII", space, 0, 0, 16)))
+        parts.append(record(Request.DIGEST, struct.pack("<BIII", space, 0, 0, 0xFFFFFFFF)))
+    return b"".join([*parts, record(Request.STATS)])
+
+
+def main(folder: Path) -> None:
+    for name in ("program", "frames"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for path in SEEDS:
+        pte = path.read_bytes()
+        (folder / "program" / path.name).write_bytes(pte)
+        (folder / "frames" / path.stem).write_bytes(session(pte))
+    for path in SEEDS:
+        if path.parent.name == "fuzz_regressions":
+            continue  # mutants are made of sound programs
+        for mutant in islice(mutants(path.read_bytes(), seed=0), MUTANTS):
+            (folder / "program" / f"{path.stem}-{mutant.number}").write_bytes(mutant.data)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
