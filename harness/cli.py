@@ -148,7 +148,7 @@ def _targets(file: Path | None) -> dict[str, Target]:
 
 def _resolve(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
     check_runtime(runtime)
-    return resolve(name, _targets(file), runtime=runtime, require_fvp=require_fvp)
+    return launchers.name_stand_in(resolve(name, _targets(file), runtime=runtime, require_fvp=require_fvp))
 
 
 def _version(asked: bool) -> None:
