@@ -50,7 +50,9 @@ def _mps2(core: str, machine: str, *lists: str, remark: str = "") -> Model:
 
 
 def _sse300(*lists: str) -> Model:
-    remark = "no Ethos-U; BRAM and ISRAM are larger than the FVP's" if lists else "BRAM and ISRAM are larger than the FVP's"
+    remark = (
+        "no Ethos-U; BRAM and ISRAM are larger than the FVP's" if lists else "BRAM and ISRAM are larger than the FVP's"
+    )
     return Model("mps3-an547", "cpu0", 0, 25_000_000, ("sse300", "semihosting", *lists), remark)
 
 
