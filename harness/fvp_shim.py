@@ -16,7 +16,6 @@ import resource
 import select
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time

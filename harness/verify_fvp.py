@@ -144,10 +144,10 @@ class Bench:
         command += ["-O1", "-ffreestanding", "-nostdlib", f"-DPROBE={kind.value}"]
         command += [f"-D{name}={size}" for name, size in sizes.items()]
         command += [str(Path(__file__).with_name("fvp_probe.c")), f"-T{self.target.board.directory / 'board.ld'}"]
-        command += [f"-L{package_data('firmware') / 'platform'}", "-o", str(path)]
+        command += [f"-L{package_data('firmware') / 'platform'}", "-lgcc", "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE, check=False)
         if done.returncode != 0:
-            raise ToolchainError(f"the probe does not compile: {done.stderr.strip().splitlines()[-1]}")
+            raise ToolchainError(f"the probe does not compile: {' '.join(done.stderr.split())}")
         return path
 
     def run(
@@ -257,8 +257,10 @@ def _time_limit(bench: Bench) -> str:
 
 def _stop_line(bench: Bench, option: str, value: str, reason: str) -> str:
     """The driver's own --timelimit is there beside another limit, out of the way."""
-    own = {"limit": int(value)} if option == "--timelimit" else {}
-    ended = bench.run(bench.probe(Probe.SPIN), [] if own else [option, value], **own)
+    if option == "--timelimit":
+        ended = bench.run(bench.probe(Probe.SPIN), limit=int(value))
+    else:
+        ended = bench.run(bench.probe(Probe.SPIN), [option, value])
     line = next(
         (line for line in ended.output.decode(errors="replace").splitlines() if STOPPED in line), "no such line"
     )
