@@ -526,7 +526,7 @@ def install_shim(folder: Annotated[Path, typer.Argument(metavar="DIR", show_defa
     for path in paths:
         print(path)
     print(
-        f"\nThese {len(paths)} are stand-ins and NOT Arm's models: QEMU runs behind the models' command line. Results on"
+        f"\nThese {len(paths)} are stand-ins and NOT Arm's models: QEMU runs behind their command line. Results on"
         '\nthem say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is wanted:\n'
         f"  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
     )

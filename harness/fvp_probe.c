@@ -17,6 +17,12 @@ __attribute__((section(".noinit.program_pool"))) u32 program_pool[PROGRAM_POOL /
 __attribute__((section(".noinit.planned_pool"))) u32 planned_pool[PLANNED_POOL / 4];
 __attribute__((section(".noinit.method_pool"))) u32 method_pool[METHOD_POOL / 4];
 
+/* GCC calls it to fill a block on the stack, and there is no C library. */
+void* memcpy(void* to, const void* from, u32 size) {
+  for (u32 i = 0; i < size; ++i) ((char*)to)[i] = ((const char*)from)[i];
+  return to;
+}
+
 static u32 call(u32 operation, const volatile void* block) {
   register u32 r0 __asm("r0") = operation;
   register u32 r1 __asm("r1") = (u32)block;

@@ -141,7 +141,7 @@ class Bench:
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
         compiler = toolchain.find("arm-none-eabi-g++").path
         command = [str(compiler), "-x", "c", "-std=gnu11", f"-mcpu={self.target.cpu}", "-mthumb", "-mfloat-abi=soft"]
-        command += ["-O1", "-ffreestanding", "-nostdlib", f"-DPROBE={kind.value}"]
+        command += ["-O1", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-nostdlib", f"-DPROBE={kind.value}"]
         command += [f"-D{name}={size}" for name, size in sizes.items()]
         command += [str(Path(__file__).with_name("fvp_probe.c")), f"-T{self.target.board.directory / 'board.ld'}"]
         command += [f"-L{package_data('firmware') / 'platform'}", "-lgcc", "-o", str(path)]
