@@ -18,6 +18,7 @@ import torch
 from executorch.exir import EdgeCompileConfig, to_edge
 
 from harness import flow, fvp_shim, launchers, verify_fvp
+from harness.build import Elf
 from harness.errors import ConfigError, TargetFault, TargetHang
 from harness.launchers import fvp
 from harness.program import HostTensor, Program
@@ -145,8 +146,8 @@ def test_engine_time_is_that_of_the_models_children(tmp_path: Path) -> None:
         process.close()
 
 
-def verify_fvp_spin() -> flow.Elf:
-    return flow.Elf(verify_fvp.Bench(TARGETS["m4-fvp"]).probe(verify_fvp.Probe.SPIN), "", "")
+def verify_fvp_spin() -> Elf:
+    return Elf(verify_fvp.Bench(TARGETS["m4-fvp"]).probe(verify_fvp.Probe.SPIN), "", "")
 
 
 def test_a_long_command_line_is_refused(tmp_path: Path) -> None:
