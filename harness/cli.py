@@ -11,13 +11,14 @@ import io
 import json
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import numpy as np
 import typer
@@ -28,7 +29,7 @@ from typer.core import TyperGroup
 
 import harness
 from harness import doctor as doctor_probes
-from harness import flow, fuzz, launchers
+from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness.build import Elf, build_runner
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
@@ -38,6 +39,7 @@ from harness.results import Identity, RunResult
 from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
+_Step = TypeVar("_Step")
 SHOWN_VALUES = 8
 SIZE_TIMEOUT = 20.0  # seconds
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
@@ -148,7 +150,7 @@ def _targets(file: Path | None) -> dict[str, Target]:
 
 def _resolve(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
     check_runtime(runtime)
-    return resolve(name, _targets(file), runtime=runtime, require_fvp=require_fvp)
+    return launchers.name_stand_in(resolve(name, _targets(file), runtime=runtime, require_fvp=require_fvp))
 
 
 def _version(asked: bool) -> None:
@@ -166,8 +168,17 @@ def _root(version: Annotated[bool, typer.Option("--version", callback=_version, 
 
 
 @app.command("doctor")
-def doctor(as_json: Json = False, targets_file: Targets = None) -> None:
+def doctor(
+    as_json: Json = False,
+    verify: Annotated[
+        str | None,
+        typer.Option("--verify-fvp", metavar="NAME", help="Instead: execute what we assume of this model or target"),
+    ] = None,
+    targets_file: Targets = None,
+) -> None:
     """Try every tool, simulator and package. Exit status 1 if the default targets do not all work."""
+    if verify is not None:
+        _verify_fvp(verify_fvp.find(verify, _targets(targets_file)), as_json)
     checks = _examine(list(doctor_probes.probes(_targets(targets_file))))
     fine = all(check.state is not doctor_probes.State.FAILED for check in checks)
     if as_json:
@@ -181,13 +192,30 @@ def doctor(as_json: Json = False, targets_file: Targets = None) -> None:
     raise typer.Exit(0 if fine else NO)
 
 
+def _verify_fvp(target: Target, as_json: bool) -> NoReturn:
+    bench = verify_fvp.Bench(target)
+    assumptions = list(verify_fvp.assumptions(bench))
+    findings = []
+    for assumption in _with_status(assumptions, lambda assumption: assumption.text):
+        findings.append(assumption.examine())
+    fine = all(finding.state is not verify_fvp.State.FAILS for finding in findings)
+    if as_json:
+        print(json.dumps({"ok": fine, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        print(verify_fvp.markdown(bench, findings))
+    raise typer.Exit(0 if fine else NO)
+
+
 def _examine(probes: Sequence[doctor_probes.Probe]) -> list[doctor_probes.Check]:
-    checks = []
+    return [probe.examine() for probe in _with_status(probes, lambda probe: probe.name)]
+
+
+def _with_status(steps: Sequence[_Step], name: Callable[[_Step], str]) -> Iterator[_Step]:
+    """Each of them, while a terminal shows which."""
     with Console(stderr=True, markup=False).status("") as status:
-        for number, probe in enumerate(probes, 1):
-            status.update(f"{number} of {len(probes)}: {probe.name}")
-            checks.append(probe.examine())
-    return checks
+        for number, step in enumerate(steps, 1):
+            status.update(f"{number} of {len(steps)}: {name(step)}")
+            yield step
 
 
 @app.command("targets")
@@ -468,7 +496,7 @@ def selftest(
     for name in select(target, known):
         try:
             with _log_of_errors(verbose):
-                resolved = resolve(name, known, runtime=runtime, require_fvp=require_fvp)
+                resolved = launchers.name_stand_in(resolve(name, known, runtime=runtime, require_fvp=require_fvp))
                 with flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
                     result = flow.selftest(dut)
         except HarnessError as error:
@@ -525,6 +553,30 @@ def _tell_tally(tally: fuzz.Tally) -> None:
     total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in fuzz.Outcome))
     _table(("kind", "mutants", *(outcome.value for outcome in fuzz.Outcome)), [*rows, total])
     print(f"\n{tally.total} mutants, {tally.field_aware:.0%} of them field-aware; {_count(len(tally.bugs), 'bug')}")
+
+
+shim = typer.Typer(
+    cls=_Commands, help="Stand-ins for Arm's FVPs: QEMU behind their command line.", no_args_is_help=True
+)
+app.add_typer(shim, name="fvp-shim")
+
+
+@shim.callback()
+def _shim() -> None:
+    """Stand-ins for Arm's FVPs: QEMU behind their command line. They are NOT Arm's models."""
+
+
+@shim.command("install")
+def install_shim(folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]) -> None:
+    """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models."""
+    paths = fvp_shim.install(folder)
+    for path in paths:
+        print(path)
+    print(
+        f"\nThese {len(paths)} are stand-ins and NOT Arm's models: QEMU runs behind their command line. Results on"
+        '\nthem say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is wanted:\n'
+        f"  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
+    )
 
 
 # --- output --------------------------------------------------------------------------------------------------

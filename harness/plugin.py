@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness import launchers
 from harness.errors import ConfigError, HarnessError, InfraError, VerdictError
 from harness.fixtures import (
     DETAILS,
@@ -87,7 +88,9 @@ def _resolve(config: pytest.Config) -> list[Resolved]:
     targets = load_targets(_targets_file(config))
     runtime = config.getoption("hil_runtime")
     require_fvp = config.getoption("require_fvp")
-    return [resolve(name, targets, runtime=runtime, require_fvp=require_fvp) for name in select(patterns, targets)]
+    names = select(patterns, targets)
+    resolved = [resolve(name, targets, runtime=runtime, require_fvp=require_fvp) for name in names]
+    return [launchers.name_stand_in(one) for one in resolved]
 
 
 def _targets_file(config: pytest.Config) -> Path | None:

@@ -16,12 +16,16 @@ RUNTIMES = {"builtin": "no ExecuTorch or CMSIS-NN code executed"}
 
 @dataclass(frozen=True)
 class Resolved:
-    """`requested` is what the user named, `target` what runs; `why` says why they differ."""
+    """`requested` is what the user named, `target` what runs; `why` says why they differ.
+
+    `stand_in` is "" unless an FVP's executable is no model of Arm's: then it is what it calls itself.
+    """
 
     requested: Target
     target: Target
     runtime: str
     why: str = ""
+    stand_in: str = ""
 
     @property
     def name(self) -> str:
@@ -29,10 +33,9 @@ class Resolved:
 
     @property
     def arrow(self) -> str:
-        """`m4-fvp → m4-qemu`, or `m4-qemu` where nothing was replaced."""
-        if self.requested.name == self.target.name:
-            return self.target.name
-        return f"{self.requested.name} → {self.target.name}"
+        """`m4-fvp → m4-qemu`, or `m4-qemu` where nothing was replaced; `m4-fvp → stand-in (QEMU 7.2.22)`."""
+        names = dict.fromkeys([self.requested.name, self.target.name, self.stand_in])
+        return " → ".join(name for name in names if name)
 
     @property
     def label(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ from harness.build import Elf
 from harness.errors import HarnessError, LaunchError, TargetFault
 from harness.launchers import fvp, native, qemu
 from harness.launchers.process import Process
+from harness.resolve import Resolved
 from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target
 
 EXIT_FAULT = 70  # the runner's status after a FAULT event
@@ -42,6 +45,17 @@ def engine(target: Target) -> str:
             return fvp.engine(launcher)
         case NativeLauncher():
             return native.engine()
+
+
+def name_stand_in(resolved: Resolved) -> Resolved:
+    """The same, saying so where what would run is a stand-in for Arm's model.
+
+    A model that does not even answer is left as it is: the first use of it says why.
+    """
+    if isinstance(resolved.target.launcher, FvpLauncher):
+        with contextlib.suppress(HarnessError):
+            return dataclasses.replace(resolved, stand_in=fvp.stand_in(resolved.target.launcher))
+    return resolved
 
 
 def explain_end(target: Target, process: Process, status: int | None, log: str) -> HarnessError:

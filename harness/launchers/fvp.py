@@ -62,16 +62,33 @@ def executable(model: str) -> Path:
 
 
 def engine(launcher: FvpLauncher) -> str:
-    return f"{launcher.model} {_version(str(executable(launcher.model)))}"
+    """`FVP_MPS2_Cortex-M4 11.27.42` for a Fast Model; what says anything else is shown in its own words."""
+    text = version_text(launcher)
+    if fast_model := re.search(r"Fast Models \[(\d+\.\d+\.\d+)", text):
+        return f"{launcher.model} {fast_model[1]}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "unknown version")
+    return first if first.startswith(launcher.model) else f"{launcher.model} {first}"
 
 
-def command(launcher: FvpLauncher, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
-    """The model's command line; puts the features file into `directory`."""
+def version_text(launcher: FvpLauncher) -> str:
+    return _version(str(executable(launcher.model)))
+
+
+def stand_in(launcher: FvpLauncher) -> str:
+    """`stand-in (QEMU 7.2.22)` where the executable says that it is not Arm's model, else ""."""
+    name = engine(launcher).removeprefix(launcher.model).strip()
+    return name if "stand-in" in version_text(launcher) else ""
+
+
+def command(
+    launcher: FvpLauncher, elf: Path, directory: Path, arguments: Sequence[str], *, time_limit: int = TIME_LIMIT
+) -> list[str]:
+    """The model's command line; puts the features file into `directory`. `time_limit` in seconds of host time."""
     path = executable(launcher.model)
     parameters = _parameters(launcher, directory, arguments)
     _check(str(path), launcher.model, [name for name, _ in parameters])
     (directory / FEATURES_FILE).write_bytes(FEATURES)
-    line = [str(path), "-a", str(elf), "--timelimit", str(TIME_LIMIT)]
+    line = [str(path), "-a", str(elf), "--timelimit", str(time_limit)]
     for name, value in parameters:
         line += ["-C", f"{name}={value}"]
     return line
@@ -126,8 +143,7 @@ def _ask(path: str, option: str) -> str:
 
 @functools.cache
 def _version(path: str) -> str:
-    found = re.search(r"\d+\.\d+\.\d+", _ask(path, "--version"))
-    return found[0] if found else "unknown version"
+    return _ask(path, "--version").strip()
 
 
 @functools.cache

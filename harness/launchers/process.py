@@ -13,7 +13,7 @@ import selectors
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,22 @@ class _Spawner:
 
 
 _spawner = _Spawner()
+
+
+def _cpu_times(pid: int) -> Iterator[float]:
+    """Seconds of a process, then of each that descends from it.
+
+    By the kernel's own list of children (CONFIG_PROC_CHILDREN; without it, none): psutil looks at every process of
+    the machine, which takes 5 ms, and a round trip to a simulator takes 0.06 ms.
+    """
+    with contextlib.suppress(psutil.Error):
+        times = psutil.Process(pid).cpu_times()
+        yield float(times.user + times.system)
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
+                for child in children.read().split():
+                    yield from _cpu_times(int(child))
 
 
 @dataclass(frozen=True)
@@ -123,10 +139,11 @@ class Process:
         return self._popen.pid
 
     def cpu_seconds(self) -> float:
-        """User and system time of the child so far; what it last was once it is gone."""
-        with contextlib.suppress(psutil.Error):
-            times = psutil.Process(self.pid).cpu_times()
-            self._cpu = float(times.user + times.system)
+        """User and system time of the child and all it started so far; what it last was once it is gone.
+
+        A model behind a wrapper script, or behind a stand-in, uses none in the child itself.
+        """
+        self._cpu = max(self._cpu, sum(_cpu_times(self.pid)))
         return self._cpu
 
     def budget(self, seconds: float) -> CpuDeadline:
@@ -144,6 +161,10 @@ class Process:
                     view = view[self._send(view) :]
         finally:
             self._selector.unregister(self._in)
+
+    def end_input(self) -> None:
+        """The child reads end of file from now on."""
+        self._in.close()
 
     def read(self, deadline: Deadline) -> bytes:
         while not self._received:

@@ -1,0 +1,402 @@
+"""Everything this project assumes about an FVP, executed on the one that is there, as Markdown for an issue.
+
+Nobody here has an FVP (docs/fvp.md), so whoever has one can tell with one command what is wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import random
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Final
+
+import harness
+from harness import flow, launchers, toolchain
+from harness.build import build_runner
+from harness.canary import canary
+from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError
+from harness.launchers import fvp
+from harness.launchers.process import Process
+from harness.links import Deadline, LinkClosed
+from harness.resolve import Resolved
+from harness.session import Request, Space
+from harness.targets import FvpLauncher, Target, did_you_mean, package_data
+
+STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
+SECONDS: Final = 60.0  # for what a guest does in milliseconds
+LIMIT: Final = 2  # seconds (or simulated seconds) of the limits under test
+COMPILE: Final = 60.0
+ECHOED: Final = 256 * 1024  # bytes
+BLOCK: Final = 64 * 1024  # bytes of the program pool with one pattern
+EXIT_STATUS, MEMORY_FINE = 42, 10  # what the probe says
+# SCB->CPUID, PARTNO at bits 15:4 (the cores' technical reference manuals).
+PART_NUMBERS: Final = {
+    "cortex-m0": 0xC20,
+    "cortex-m0plus": 0xC60,
+    "cortex-m3": 0xC23,
+    "cortex-m4": 0xC24,
+    "cortex-m7": 0xC27,
+    "cortex-m23": 0xD20,
+    "cortex-m33": 0xD21,
+    "cortex-m35p": 0xD31,
+    "cortex-m55": 0xD22,
+    "cortex-m85": 0xD23,
+}
+STOPPED: Final = "Simulation is stopping. Reason: "
+
+
+class Probe(IntEnum):
+    """As in fvp_probe.c."""
+
+    EXIT = 0
+    SPIN = 1
+    FAULT = 2
+    ECHO = 3
+    COMMAND_LINE = 4
+    MEMORY = 5
+
+
+class State(str, Enum):
+    HOLDS = "holds"
+    DIFFERS = "differs"  # not as we thought, and nothing depends on it
+    FAILS = "FAILS"
+
+
+class Violated(Exception):
+    """The assumption is wrong; the message says what is the case."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """`look` says what it found, or raises. `relied`: the harness does not work where it is wrong."""
+
+    text: str
+    look: Callable[[], str]
+    relied: bool = True
+
+    def examine(self) -> Finding:
+        try:
+            return Finding(self.text, State.HOLDS, self.look())
+        except Violated as error:
+            problem = str(error)
+        except HarnessError as error:
+            problem = f"{type(error).__name__}: {error.message}"
+        except (OSError, TimeoutError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        return Finding(self.text, State.FAILS if self.relied else State.DIFFERS, problem)
+
+
+@dataclass(frozen=True)
+class Finding:
+    text: str
+    state: State
+    found: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`status` is None where the model did not end and was killed."""
+
+    status: int | None
+    output: bytes
+
+    @property
+    def tail(self) -> str:
+        lines = self.output.decode(errors="replace").strip().splitlines()
+        return f"the last line is {lines[-1]!r}" if lines else "it printed nothing"
+
+
+def find(name: str, targets: Mapping[str, Target]) -> Target:
+    """The target of that name, or the first that uses the model of that name."""
+    users = {target.name: target for target in targets.values() if isinstance(target.launcher, FvpLauncher)}
+    by_model = {target.launcher.model: target for target in reversed(users.values())}  # type: ignore[union-attr]
+    known = {**by_model, **users}
+    if name not in known:
+        raise ConfigError(f"no target runs on an FVP called {name!r}", hint=did_you_mean(name, known))
+    return known[name]
+
+
+class Bench:
+    """Starts the target's model in folders of its own, and ends it."""
+
+    def __init__(self, target: Target) -> None:
+        assert isinstance(target.launcher, FvpLauncher)
+        self.target, self.launcher = target, target.launcher
+        self.cpu = fvp.manners(self.launcher.model).cpu
+        fvp.executable(self.launcher.model)  # ToolchainError where there is none
+
+    @functools.cache  # noqa: B019 - one bench a process
+    def probe(self, kind: Probe) -> Path:
+        """The probe's ELF, in a folder that lives as long as this process."""
+        path = Path(_folder().name) / f"{self.target.name}-{kind.name.lower()}.elf"
+        pools = self.target.board.pools
+        sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
+        compiler = toolchain.find("arm-none-eabi-g++").path
+        command = [str(compiler), "-x", "c", "-std=gnu11", f"-mcpu={self.target.cpu}", "-mthumb", "-mfloat-abi=soft"]
+        command += ["-O1", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-nostdlib", f"-DPROBE={kind.value}"]
+        command += [f"-D{name}={size}" for name, size in sizes.items()]
+        command += [str(Path(__file__).with_name("fvp_probe.c")), f"-T{self.target.board.directory / 'board.ld'}"]
+        command += [f"-L{package_data('firmware') / 'platform'}", "-lgcc", "-o", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE, check=False)
+        if done.returncode != 0:
+            raise ToolchainError(f"the probe does not compile: {' '.join(done.stderr.split())}")
+        return path
+
+    def run(
+        self,
+        elf: Path,
+        options: Sequence[str] = (),
+        *,
+        features: bool = True,
+        limit: int = fvp.TIME_LIMIT,
+        given: bytes = b"",
+        seconds: float = STARTUP,
+    ) -> Ended:
+        """To its end, or for `seconds`; `given` on its standard input, then end of file."""
+        with tempfile.TemporaryDirectory(prefix="hil-") as name:
+            folder = Path(name)
+            command = fvp.command(self.launcher, elf, folder, (), time_limit=limit)
+            if not features:
+                (folder / fvp.FEATURES_FILE).unlink()
+            with closing(Process([*command, *options], cwd=folder)) as process:
+                return _drain(process, given, Deadline.after(seconds))
+
+    def set(self, name: str, value: str) -> tuple[str, str]:
+        return "-C", f"{self.cpu}.{name}={value}"
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="hil-probes-")
+
+
+def _drain(process: Process, given: bytes, deadline: Deadline) -> Ended:
+    output = bytearray()
+    try:
+        process.write(given, deadline)
+        process.end_input()
+        while True:
+            output += process.read(deadline)
+    except (LinkClosed, TimeoutError):
+        status = process.wait(0.0 if deadline.expired else STARTUP)
+    return Ended(status, bytes(output + process.log))
+
+
+# --- assumptions ---------------------------------------------------------------------------------------------
+
+
+def assumptions(bench: Bench) -> Iterator[Assumption]:
+    def one(text: str, look: Callable[[Bench], str], *, relied: bool = True) -> Assumption:
+        return Assumption(text, lambda: look(bench), relied)
+
+    yield one("`-l` lists every parameter that the harness sets", _parameters)
+    yield one("a parameter that the model does not have is refused", _unknown_parameter, relied=False)
+    yield one("SYS_EXIT_EXTENDED's status is the model's, with the features file", _exit_status)
+    yield one(
+        "and without the file, as the guest does not ask for it",
+        lambda bench: _exit_status(bench, features=False),
+        relied=False,
+    )
+    yield one(f"`--timelimit {LIMIT}` ends a guest that spins", _time_limit)
+    for option, value, reason in _LIMITS:
+        look = functools.partial(_stop_line, option=option, value=value, reason=reason)
+        yield one(f"`{option} {value}` ends with status 0 and `{STOPPED}{reason}`", look, relied=False)
+    yield one(f"`:tt` carries {ECHOED >> 10} KiB each way unchanged, then end of file", _echo)
+    yield one(f"a command line of {fvp.COMMAND_LINE_LIMIT} characters arrives whole", _whole_line)
+    yield one("one of 300 characters is cut there", _cut_line, relied=False)
+    yield one("a core that locks up leaves the model running until a limit", _lockup, relied=False)
+    yield one("memory is where the board's linker script says: every word of the pools", _memory)
+    yield one("the runner answers its handshake, and the canary passes", _canary)
+    yield one(f"the core is a {bench.target.cpu}, by its CPUID", _cpuid, relied=False)
+    yield one("FILL, DIGEST, WRITE and READ agree over the whole program pool", _program_pool)
+    yield one("the runner runs once with a command line, by files", _one_shot)
+
+
+_LIMITS: Final = (
+    ("--timelimit", str(LIMIT), "CPU time has been exceeded."),
+    ("--cpulimit", str(LIMIT), "CPU time has been exceeded."),
+    ("--simlimit", "1", "Simulated time has been exceeded."),
+    ("--cyclelimit", "10000000", "Cycle limit has been exceeded."),
+)
+
+
+def _parameters(bench: Bench) -> str:
+    with tempfile.TemporaryDirectory(prefix="hil-") as folder:
+        line = fvp.command(bench.launcher, Path(folder) / "runner.elf", Path(folder), ("x",))
+    return f"all {line.count('-C')} of them"
+
+
+def _unknown_parameter(bench: Bench) -> str:
+    ended = bench.run(bench.probe(Probe.EXIT), ["-C", "hil.no_such_parameter=1"])
+    if ended.status in (None, 0, EXIT_STATUS):
+        raise Violated(f"status {ended.status}; {ended.tail}")
+    return f"status {ended.status}; {ended.tail}"
+
+
+def _exit_status(bench: Bench, features: bool = True) -> str:
+    ended = bench.run(bench.probe(Probe.EXIT), features=features)
+    if ended.status != EXIT_STATUS:
+        raise Violated(f"the guest said {EXIT_STATUS}, the model {ended.status}; {ended.tail}")
+    return f"{EXIT_STATUS}"
+
+
+def _time_limit(bench: Bench) -> str:
+    ended = bench.run(bench.probe(Probe.SPIN), limit=LIMIT)
+    if ended.status is None:
+        raise Violated(f"still running after {STARTUP:.0f} s")
+    return f"status {ended.status}"
+
+
+def _stop_line(bench: Bench, option: str, value: str, reason: str) -> str:
+    """The driver's own --timelimit is there beside another limit, out of the way."""
+    if option == "--timelimit":
+        ended = bench.run(bench.probe(Probe.SPIN), limit=int(value))
+    else:
+        ended = bench.run(bench.probe(Probe.SPIN), [option, value])
+    line = next(
+        (line for line in ended.output.decode(errors="replace").splitlines() if STOPPED in line), "no such line"
+    )
+    if ended.status != 0 or not line.endswith(STOPPED + reason):
+        raise Violated(f"status {ended.status}, {line!r}; {ended.tail}")
+    return f"status 0, {line!r}"
+
+
+def _echo(bench: Bench) -> str:
+    data = bytes(range(256)) + random.Random(1).randbytes(ECHOED - 256)
+    ended = bench.run(bench.probe(Probe.ECHO), given=data, seconds=SECONDS)
+    if data not in ended.output:
+        raise Violated(f"{len(data)} bytes sent, other bytes came back ({len(ended.output)} with the model's own text)")
+    if ended.status != 0:
+        raise Violated(f"unchanged, but end of file does not reach the guest: status {ended.status}")
+    extra = len(ended.output) - len(data)
+    return f"and {extra} bytes of the model's own text around them"
+
+
+def _line_seen(bench: Bench, length: int) -> int:
+    """How many characters of a command line of `length` the guest sees."""
+    text = "".join(chr(ord("a") + at % 26) for at in range(length))
+    ended = bench.run(bench.probe(Probe.COMMAND_LINE), bench.set("semihosting-cmd_line", text))
+    output = ended.output.decode(errors="replace")
+    return next((size for size in range(length, 0, -1) if text[:size] in output), 0)
+
+
+def _whole_line(bench: Bench) -> str:
+    seen = _line_seen(bench, fvp.COMMAND_LINE_LIMIT)
+    if seen != fvp.COMMAND_LINE_LIMIT:
+        raise Violated(f"{seen} of them")
+    return "it does"
+
+
+def _cut_line(bench: Bench) -> str:
+    seen = _line_seen(bench, 300)
+    if seen != fvp.COMMAND_LINE_LIMIT:
+        raise Violated(f"{seen} characters arrive")
+    return f"{seen} characters arrive"
+
+
+def _lockup(bench: Bench) -> str:
+    ended = bench.run(bench.probe(Probe.FAULT), limit=LIMIT)
+    if STOPPED not in ended.output.decode(errors="replace"):
+        raise Violated(f"status {ended.status} before the limit; {ended.tail}")
+    return f"ended by the limit, with status {ended.status}"
+
+
+def _memory(bench: Bench) -> str:
+    ended = bench.run(bench.probe(Probe.MEMORY), seconds=SECONDS)
+    pools = {11: "the program pool", 12: "the planned pool", 13: "the method pool"}
+    if ended.status != MEMORY_FINE:
+        problem = f"{pools[ended.status]} does not read back" if ended.status in pools else f"status {ended.status}"
+        raise Violated(f"{problem}; {ended.tail}")
+    sizes = bench.target.board.pools
+    return f"program {sizes.program >> 10}K, planned {sizes.planned >> 10}K, method {sizes.method >> 10}K"
+
+
+def _dut(bench: Bench) -> flow.Dut:
+    return flow.open_dut(Resolved(bench.target, bench.target, "builtin"))
+
+
+def _canary(bench: Bench) -> str:
+    with _dut(bench) as dut:
+        result = flow.selftest(dut)
+        return result.ran.label
+
+
+def _cpuid(bench: Bench) -> str:
+    with _dut(bench) as dut:
+        cpuid = dut.session().identity.cpuid
+    wanted = PART_NUMBERS.get(bench.target.cpu)
+    if cpuid >> 4 & 0xFFF != wanted:
+        raise Violated(f"CPUID 0x{cpuid:08x}" + (f"; the part number should be 0x{wanted:03x}" if wanted else ""))
+    return f"CPUID 0x{cpuid:08x}"
+
+
+def _program_pool(bench: Bench) -> str:
+    with _dut(bench) as dut:
+        session = dut.session()
+        size = session.identity.program_pool
+        expected = bytearray()
+        for at in range(0, size, BLOCK):
+            length, pattern = min(BLOCK, size - at), (at // BLOCK * 37 + 1) % 256
+            session.fill(Space.PROGRAM, 0, pattern, offset=at, length=length)
+            expected += bytes([pattern]) * length
+        written = random.Random(2).randbytes(BLOCK)
+        session.write(Space.PROGRAM, 0, written)
+        expected[: len(written)] = written
+        if session.digest(Space.PROGRAM, 0) != zlib.crc32(expected):
+            raise Violated(f"{Request.DIGEST.name} of {size} bytes is not that of what was written")
+        if session.read(Space.PROGRAM, 0, 2 * BLOCK) != expected[: 2 * BLOCK]:
+            raise Violated("READ is not what was written")
+    return f"{size} bytes"
+
+
+def _one_shot(bench: Bench) -> str:
+    known, elf = canary(bench.target.isa), build_runner(bench.target)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hil-")))
+        (folder / "c.pte").write_bytes(known.program)
+        words = ["executor_runner", "-m", "c.pte", "-o", "out"]
+        for number, value in enumerate(known.inputs):
+            (folder / f"i{number}.bin").write_bytes(value.data)
+            words += ["-i", f"i{number}.bin"]
+        process = stack.enter_context(closing(launchers.start(bench.target, elf, folder, words)))
+        ended = _drain(process, b"", Deadline.after(SECONDS))
+        outputs = [folder / f"out-{number}.bin" for number in range(len(known.expected))]
+        if ended.status != 0 or not all(path.is_file() for path in outputs):
+            raise Violated(f"status {ended.status}; {ended.tail}")
+        if [path.read_bytes() for path in outputs] != [value.data for value in known.expected]:
+            raise Violated("the canary's output is wrong")
+    return "status 0, and the canary's output bit for bit"
+
+
+# --- the page ------------------------------------------------------------------------------------------------
+
+
+def markdown(bench: Bench, findings: Sequence[Finding]) -> str:
+    """What the model is and what was found; of the user's machine no more than its kind."""
+    banner = fvp.version_text(bench.launcher)
+    if not banner:
+        raise LaunchError(f"{bench.launcher.model} --version says nothing")
+    lines = [f"### {bench.launcher.model} as `{bench.target.name}`", ""]
+    if fvp.stand_in(bench.launcher):
+        lines += [
+            "**This is a stand-in and not Arm's model: it shows what the harness does, and nothing of a model.**",
+            "",
+        ]
+    lines += ["```", *banner.splitlines(), "```", ""]
+    lines += [f"harness {harness.__version__}, {platform.system()} {platform.machine()}", ""]
+    lines += ["| | assumption | found |", "|---|---|---|"]
+    for finding in findings:
+        cells = (finding.state.value, finding.text, finding.found)
+        lines.append("| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |")
+    counts = {state: sum(finding.state is state for finding in findings) for state in State}
+    lines += ["", f"{counts[State.HOLDS]} of {len(findings)} hold, {counts[State.FAILS]} fail, "]
+    lines[-1] += f"{counts[State.DIFFERS]} differ where nothing depends on it."
+    return "\n".join(lines)
