@@ -11,17 +11,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
-import torch
-from executorch.exir import EdgeCompileConfig, to_edge
+from misbehaving import OPTIONS, bad, ones
 
 from harness import flow, fvp_shim, launchers, verify_fvp
 from harness.build import Elf
 from harness.errors import ConfigError, TargetFault, TargetHang
 from harness.launchers import fvp
-from harness.program import HostTensor, Program
+from harness.program import Program
 from harness.resolve import resolve
 from harness.targets import FvpLauncher, load_targets
 
@@ -32,17 +30,6 @@ SHORT = 0.02  # of 30 s of engine time
 DEADLINE = 120.0  # seconds
 TARGETS = load_targets()
 M4 = FvpLauncher("FVP_MPS2_Cortex-M4")
-
-# test_verdicts.py defines them too, and both may run in one process.
-LIBRARIES = []
-for operator in ("fault", "hang"):
-    namespace = torch.library.Library("hil_test", "FRAGMENT")
-    LIBRARIES.append(namespace)
-    if not hasattr(torch.ops.hil_test, operator):
-        namespace.define(f"{operator}(Tensor x, int kind) -> Tensor")
-        namespace.define(f"{operator}.out(Tensor x, int kind, *, Tensor(a!) out) -> Tensor(a!)")
-        namespace.impl(operator, lambda x, kind: x.clone(), "CompositeExplicitAutograd")
-        namespace.impl(f"{operator}.out", lambda x, kind, *, out: out.copy_(x), "CompositeExplicitAutograd")
 
 
 @pytest.fixture(autouse=True)
@@ -61,26 +48,9 @@ def nothing_left() -> Iterator[None]:
     assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
-class Bad(torch.nn.Module):
-    def __init__(self, operator: str, kind: int) -> None:
-        super().__init__()
-        self.operator, self.kind = getattr(torch.ops.hil_test, operator), kind
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.operator(torch.clone(x), self.kind)
-        return result
-
-
-def bad(operator: str, kind: int) -> Program:
-    exported = torch.export.export(Bad(operator, kind).eval(), (torch.ones(4),), strict=True)
-    lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
-    return Program.from_bytes(lowered.buffer, "bad.pte")
-
-
 def run(program: Program, *, multiplier: float = 1.0) -> None:
-    options = {"HIL_TEST_KERNELS": "ON"}
-    with flow.open_dut(resolve("m4-fvp", TARGETS, require_fvp=True), multiplier=multiplier, options=options) as dut:
-        flow.run(dut, program, (HostTensor.from_array(np.ones(4, np.float32)),))
+    with flow.open_dut(resolve("m4-fvp", TARGETS, require_fvp=True), multiplier=multiplier, options=OPTIONS) as dut:
+        flow.run(dut, program, ones())
 
 
 def test_the_linear_layer_and_the_names_of_what_ran(pytester: pytest.Pytester) -> None:

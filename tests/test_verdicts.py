@@ -11,9 +11,10 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from executorch.exir import EdgeCompileConfig, to_edge
+from executorch.exir import to_edge
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.test.backend_with_compiler_demo import BackendWithCompilerDemo
+from misbehaving import ASLEEP, BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones, program
 
 from harness import flow
 from harness.canary import canary
@@ -29,46 +30,9 @@ NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 CORES = NAMES[1:]
 # `multiplier` for hangs: 0.6 s of the engine's time, against milliseconds that the canary takes.
 SHORT = 0.01
-UNMAPPED, UNDEFINED, STACK, UNALIGNED = range(4)
-BUSY, ASLEEP = range(2)
 TARGETS = load_targets()
 
 nn = torch.nn
-LIBRARY: Any = torch.library.Library("hil_test", "DEF")  # type: ignore[no-untyped-call]
-for operator in ("fault", "hang", "exit"):
-    LIBRARY.define(f"{operator}(Tensor x, int kind) -> Tensor")
-    LIBRARY.define(f"{operator}.out(Tensor x, int kind, *, Tensor(a!) out) -> Tensor(a!)")
-    LIBRARY.impl(operator, lambda x, kind: x.clone(), "CompositeExplicitAutograd")
-    LIBRARY.impl(f"{operator}.out", lambda x, kind, *, out: out.copy_(x), "CompositeExplicitAutograd")
-
-
-class Misbehaving(nn.Module):
-    """One of the operators that misbehave, after one that does not: it is not instruction 0."""
-
-    def __init__(self, operator: str, kind: int) -> None:
-        super().__init__()
-        self.operator = getattr(torch.ops.hil_test, operator)
-        self.kind = kind
-
-    def forward(self, x: Any) -> Any:
-        return self.operator(torch.clone(x), self.kind)
-
-
-def program(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
-    """Lowered by ExecuTorch alone, so that nothing but the operators' own names is in it."""
-    with quiet():
-        exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
-        lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
-    return Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
-
-
-@functools.cache
-def bad(operator: str, kind: int) -> Program:
-    return program(Misbehaving(operator, kind))
-
-
-def ones(shape: tuple[int, ...] = (4,)) -> tuple[HostTensor, ...]:
-    return (HostTensor.from_array(np.ones(shape, np.float32)),)
 
 
 def simulators() -> set[int]:
@@ -79,7 +43,7 @@ def simulators() -> set[int]:
 @pytest.fixture(scope="module")
 def duts() -> Iterator[dict[str, Dut]]:
     """With the operators that misbehave, booted when first used."""
-    opened = {name: flow.open_dut(resolve(name, TARGETS), options={"HIL_TEST_KERNELS": "ON"}) for name in NAMES}
+    opened = {name: flow.open_dut(resolve(name, TARGETS), options=OPTIONS) for name in NAMES}
     yield opened
     for dut in opened.values():
         dut.close()
@@ -173,7 +137,7 @@ def test_a_runner_that_leaves_without_a_word(duts: dict[str, Dut], name: str) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hang_names_the_operator_and_leaves_nothing_running(name: str, kind: int) -> None:
     before = simulators()
-    with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT, options={"HIL_TEST_KERNELS": "ON"}) as dut:
+    with flow.open_dut(resolve(name, TARGETS), multiplier=SHORT, options=OPTIONS) as dut:
         with pytest.raises(TargetHang) as caught:
             flow.run(dut, bad("hang", kind), ones())
         assert caught.value.operator.startswith("hil_test::hang.out")

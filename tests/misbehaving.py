@@ -1,0 +1,54 @@
+"""Programs with operators that misbehave: hil_test::fault, hang and exit, in builds with HIL_TEST_KERNELS."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from executorch.exir import EdgeCompileConfig, to_edge
+from torch import nn
+
+from harness.lowering import quiet
+from harness.program import HostTensor, Program
+
+OPTIONS = {"HIL_TEST_KERNELS": "ON"}
+UNMAPPED, UNDEFINED, STACK, UNALIGNED = range(4)
+BUSY, ASLEEP = range(2)
+
+LIBRARY: Any = torch.library.Library("hil_test", "DEF")  # type: ignore[no-untyped-call]
+for operator in ("fault", "hang", "exit"):
+    LIBRARY.define(f"{operator}(Tensor x, int kind) -> Tensor")
+    LIBRARY.define(f"{operator}.out(Tensor x, int kind, *, Tensor(a!) out) -> Tensor(a!)")
+    LIBRARY.impl(operator, lambda x, kind: x.clone(), "CompositeExplicitAutograd")
+    LIBRARY.impl(f"{operator}.out", lambda x, kind, *, out: out.copy_(x), "CompositeExplicitAutograd")
+
+
+class Misbehaving(nn.Module):
+    """One of the operators that misbehave, after one that does not: it is not instruction 0."""
+
+    def __init__(self, operator: str, kind: int) -> None:
+        super().__init__()
+        self.operator = getattr(torch.ops.hil_test, operator)
+        self.kind = kind
+
+    def forward(self, x: Any) -> Any:
+        return self.operator(torch.clone(x), self.kind)
+
+
+def program(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
+    """Lowered by ExecuTorch alone, so that nothing but the operators' own names is in it."""
+    with quiet():
+        exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
+        lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
+    return Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
+
+
+@functools.cache
+def bad(operator: str, kind: int) -> Program:
+    return program(Misbehaving(operator, kind))
+
+
+def ones(shape: tuple[int, ...] = (4,)) -> tuple[HostTensor, ...]:
+    return (HostTensor.from_array(np.ones(shape, np.float32)),)
