@@ -151,6 +151,12 @@ class Hil:
             )  # fmt: skip
         return checked.comparison
 
+    def verify(self, program: Program, tolerance: Tolerance) -> flow.Checked:
+        """Lints and runs a program that is lowered already, and compares it with the references it brings."""
+        __tracebackhide__ = True
+        with _Reporting(self._node, self.dut.resolved):
+            return flow.verify(self.dut, program, tolerance=tolerance, observe=self._observe)
+
     def _observe(self, checked: flow.Checked) -> None:
         self._record_run(checked.result)
         figures = checked.comparison.outputs

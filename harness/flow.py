@@ -240,6 +240,18 @@ def check(
     """Lowers, lints, runs, compares; raises on a bad verdict, after telling `observe` what was measured."""
     options = {"calibration": calibration, "quantize": quantize, "layout": layout}
     program = lower(module, inputs, isa=isa or dut.target.isa, **options)
+    return verify(dut, program, tolerance=tolerance, linted=linted, observe=observe)
+
+
+def verify(
+    dut: Dut,
+    program: Program,
+    *,
+    tolerance: Tolerance,
+    linted: bool = True,
+    observe: Callable[[Checked], None] = lambda _: None,
+) -> Checked:
+    """`check` of a program that exists already, on its own inputs and with the references it brings."""
     result = run(dut, program, linted=linted)
     references = program.reference(program.inputs) if program.reference else References()
     comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
