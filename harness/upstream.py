@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,14 +95,17 @@ def _missing_package(failure: pytest.ExceptionInfo[BaseException] | None) -> str
     return "" if package in ("executorch", "torch", "harness") else package
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Implementation tests only."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Implementation tests only, and all targets of a test after each other: they share most of the lowering."""
     chosen = [item for item in items if getattr(item, "originalname", item.name) in _selected(item.path)]
     others = [item for item in items if item not in set(chosen)]
     if others:
         config.hook.pytest_deselected(items=others)
     items[:] = chosen
+    yield  # where the plugin gives each item the name that it has without its target
+    order = {name: place for place, name in enumerate(dict.fromkeys(item.stash[TEST_ID] for item in items))}
+    items.sort(key=lambda item: order[item.stash[TEST_ID]])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -118,6 +122,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
 # --- what is run ---------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """What the harness itself does wrong is an infra error, or an expected failure would hide it."""
+    try:
+        yield
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise InfraError(f"the harness failed: {type(error).__name__}: {error}") from error
+
+
 class _Executor:
     """One test's programs on one target."""
 
@@ -127,13 +142,9 @@ class _Executor:
 
     def __call__(self, program: Program) -> Sequence[HostTensor]:
         __tracebackhide__ = True
-        try:
+        with _own_errors():
             _refuse_withheld(program, self._hil.dut.resolved.arrow)
             done = self._hil.verify(program, Tolerance())
-        except HarnessError:
-            raise
-        except Exception as error:  # else an expected failure could hide it
-            raise InfraError(f"the harness failed: {type(error).__name__}: {error}") from error
         self.runs += 1
         return done.result.outputs
 
@@ -149,6 +160,12 @@ def _refuse_withheld(program: Program, target: str) -> None:
 
 
 EXECUTOR: pytest.StashKey[_Executor] = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    with _own_errors():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
 """ExecuTorch's own Cortex-M test suite: where it is, which of its tests run programs, and the taking over of these.
 
-The suite stays as it is installed. While a test runs, three methods of ExecuTorch are replaced in memory: the pass
+The suite stays as it is installed. While a test runs, four methods of ExecuTorch are replaced in memory: the pass
 manager's constructor (it lowers for the target's configuration), `to_executorch` (it keeps the graph that Python can
-still run, the reference) and the tester's `run_artifact` (it would start an FVP).
+still run, the reference), the tester's `run_artifact` (it would start an FVP) and its `_run_stage` (what does not
+depend on the target is done once for all targets).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 from unittest import mock
 
 from harness.errors import ToolchainError
+from harness.lowering.cache import Lru, key_of
 from harness.lowering.capability import INSTALL, feature, tools
 from harness.lowering.pipeline import CPU_OF, graph_nodes
 from harness.program import HostTensor, Program, parse_pte
@@ -25,6 +27,10 @@ from harness.targets import Target
 _PACKAGE: Final = "executorch.backends.cortex_m"
 # A test function that mentions one of these runs a program on the target; the others stay on the host.
 _RUNS: Final = frozenset({"run_artifact", "run_on_fvp", "serialize", "test_implementation"})
+# No stage up to here knows the target; the Cortex-M passes, which do, are the next.
+_SHARED: Final = frozenset({"QUANTIZE", "EXPORT", "TO_EDGE"})
+# Few: the targets of one test run one after the other, and a test seldom lowers more than one module.
+_stages: Final[Lru[dict[str, Any]]] = Lru(8)
 
 
 def find() -> Path:
@@ -63,7 +69,7 @@ def configuration(target: Target) -> Any:
     cpu = CPU_OF[target.isa] if target.cpu == "host" else target.cpu
     config = tools().target_config
     backend = feature(f"{_PACKAGE}.library.cmsis_nn", "Backend")
-    return config(cpu=config.from_target_string(cpu).cpu, isa=backend[target.isa.value])
+    return config(cpu=config.from_target_string(cpu).cpu, isa=getattr(backend, target.isa.value))
 
 
 @contextmanager
@@ -74,6 +80,7 @@ def taken_over(target: Target, run: Callable[[Program], Sequence[HostTensor]]) -
     manager = tools().pass_manager
     edge = feature("executorch.exir", "EdgeProgramManager")
     stage = feature(f"{_PACKAGE}.test.tester", "CortexMSerialize")
+    tester = feature("executorch.backends.test.harness", "Tester")
     construct, to_executorch = manager.__init__, edge.to_executorch
 
     def construct_for_target(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -97,9 +104,40 @@ def taken_over(target: Target, run: Callable[[Program], Sequence[HostTensor]]) -
             (manager, "__init__", construct_for_target),
             (edge, "to_executorch", to_executorch_with_reference),
             (stage, "run_artifact", run_artifact),
+            (tester, "_run_stage", _sharing(tester._run_stage)),
         ):
             stack.enter_context(mock.patch.object(owner, name, replacement))
         yield
+
+
+def _sharing(run_stage: Callable[..., Any]) -> Callable[..., Any]:
+    """`Tester._run_stage` that remembers the stages before the Cortex-M passes, by content.
+
+    The key covers the module, the inputs, and class and configuration of each stage so far; what has no such key
+    is run. Every use gets a copy of its own, since comparing changes the exported program.
+    """
+    done: dict[int, tuple[Any, str]] = {}  # per tester: the key of what it holds
+
+    def run(self: Any, stage: Any, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+        start = self.original_module if self.cur is None else done.pop(id(self), (self, None))[1]
+        shared = stage.stage_type().name in _SHARED and start is not None
+        key = key_of(start, type(stage), vars(stage), inputs, args, kwargs) if shared else None
+        found = _stages.get(key) if key is not None else None
+        if key is None:
+            return run_stage(self, stage, inputs, *args, **kwargs)
+        if found is None:
+            before = dict(vars(stage))
+            run_stage(self, stage, inputs, *args, **kwargs)
+            made = {name: value for name, value in vars(stage).items() if value is not before.get(name)}
+            _stages.put(key, copy.deepcopy(made))
+        else:
+            self._pre(stage)
+            vars(stage).update(copy.deepcopy(found))
+            self._post(stage)
+        done[id(self)] = (self, key.digest)
+        return self
+
+    return run
 
 
 def _program(made: Any, dialect: Any, inputs: Any, target: Target) -> Program:
