@@ -13,10 +13,12 @@ import math
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -30,9 +32,10 @@ from typer.core import TyperGroup
 import harness
 from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
-from harness.build import Elf, build_runner
+from harness.build import Elf, build_runner, cache_directory
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
+from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
 from harness.results import Identity, RunResult
@@ -506,6 +509,52 @@ def selftest(
         _tell_log(result.log, verbose)
         print(f"PASS  {_ran(result)}", flush=True)
     raise typer.Exit(NO if failed else 0)
+
+
+@app.command("upstream")
+def upstream(
+    target: Annotated[list[str], typer.Option("--target", "-t", help="Names, globs, comma lists or 'all'; repeatable")],
+    pytest_args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
+    ] = None,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Run ExecuTorch's own Cortex-M test suite, unmodified, on targets."""
+    suite = find_suite()
+    select(target, _targets(targets_file))  # a wrong name is told here, in one line
+    check_runtime(runtime)
+    command = [sys.executable, "-m", "pytest", *_pytest_plugins()]
+    # A configuration file beside the suite or above it is not about this run, and the suite's folder not to be
+    # written to.
+    command += [f"--confcutdir={suite}", "-c", os.devnull, f"--rootdir={suite}", "--import-mode=importlib"]
+    command += ["-o", f"cache_dir={cache_directory() / 'pytest-upstream'}", *_WARNINGS]
+    command += [f"--hil-target={name}" for name in target] + [f"--runtime={runtime}"]
+    command += [f"--targets-file={targets_file}"] if targets_file is not None else []
+    raise typer.Exit(_PYTEST_STATUS.get(_foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
+
+
+# Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
+_PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}
+# Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
+_WARNINGS = ("-W", "ignore", "-W", "default::harness.fixtures.HilWarning")
+
+
+def _pytest_plugins() -> list[str]:
+    """Where the package is not installed, its own pytest plugin must be named as well."""
+    installed = any(point.value == "harness.plugin" for point in entry_points(group="pytest11"))
+    names = ["harness.upstream"] if installed else ["harness.plugin", "harness.upstream"]
+    return [word for name in names for word in ("-p", name)]
+
+
+def _foreground(command: Sequence[str]) -> int:
+    """Its exit status. An interrupt is its own business: it ends simulators, and prints what it has."""
+    with subprocess.Popen(command) as child:
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return child.wait()
+        finally:
+            signal.signal(signal.SIGINT, previous)
 
 
 @app.command("fuzz")

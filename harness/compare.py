@@ -90,6 +90,7 @@ class Kind(str, Enum):
     REFERENCE_SATURATION = "reference_saturation"
 
 
+_QUANTISED: Final = frozenset({"int8", "int16"})  # wider integers are indices or counts
 WARNINGS: Final = frozenset({Kind.VACUOUS, Kind.REFERENCE_SATURATION})
 
 
@@ -249,11 +250,19 @@ class _Output:
         if shape is not None:
             return [shape], Figures()
         findings = [*self._unwritten(), *self._not_finite(array, references)]
+        if array.dtype.name in _QUANTISED and self.dialect is not None:
+            return self._integers(array, self.dialect, findings)
         if array.dtype.kind != "f":
             return findings + list(self._exact(array, references)), Figures()
         # Non-finite elements have their own finding; the other rules look at the rest through a finite stand-in.
         clean = _finite(array)
         return self._float(array, clean, findings)
+
+    def _integers(self, array: Array, dialect: Array, findings: list[Finding]) -> tuple[list[Finding], Figures]:
+        """A program that ends in quantised integers: what a dequantize would have followed."""
+        integers, expected = array.astype(np.int64), dialect.astype(np.int64)
+        findings += self._quanta(integers, expected)
+        return findings, Figures(int(np.abs(integers - expected).max(initial=0)))
 
     def _float(self, array: Array, clean: Array, findings: list[Finding]) -> tuple[list[Finding], Figures]:
         vacuous = self._vacuous()
@@ -329,7 +338,7 @@ class _Output:
         limit = max(self.tolerance.qtol, self.allowance)
         difference = np.abs(integers - expected)
         wrong = difference > limit
-        if not wrong.any() or self.quantization is None:
+        if not wrong.any():
             return
         first = _first(wrong)
         worst = tuple(int(i) for i in np.unravel_index(int(difference.argmax()), difference.shape))
@@ -343,7 +352,7 @@ class _Output:
 
     def _pair(self, expected: float, got: float) -> str:
         if self.quantization is None:
-            return f"expected {expected:.6g}, got {got:.6g}"
+            return f"expected q {int(expected)}, got q {int(got)}"
         scale, zero = self.quantization.scale, self.quantization.zero_point
         wanted, given = (expected - zero) * scale, (got - zero) * scale
         return f"expected {wanted:.6g} (q {int(expected)}), got {given:.6g} (q {int(got)})"

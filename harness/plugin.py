@@ -277,8 +277,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
-    option = "--hil-target" if embedded() else "--target"
     command, separator = config.stash.get(RERUN, ("pytest", ""))
+    option = "--hil-target" if embedded() and not separator else "--target"
     targets = dict.fromkeys(outcome.requested for outcome in bad)
     extra = [f"--targets-file={config.getoption('targets_file')}"] if config.getoption("targets_file") else []
     extra += [separator] if separator else []

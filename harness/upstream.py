@@ -24,8 +24,8 @@ from harness.lowering import suite
 from harness.plugin import RERUN, RESOLVED
 from harness.program import HostTensor, Program
 
-# Upstream's runner is built without these, and its suite relies on that: its strict xfails of broadcasting divisions,
-# of convolutions in float, of softmax over a dimension would pass. Source: its backends/cortex_m/test/build_test_runner.sh.
+# Upstream's test runner is built without these (its backends/cortex_m/test/build_test_runner.sh), and its strict xfails
+# rely on that: a runtime that has them would pass broadcasting divisions and softmax over another dimension.
 WITHHELD: Final = ("aten::div.*", "aten::_softmax.*")
 
 NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # module: why, and what of it
@@ -76,7 +76,7 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """A module that needs a package which is not installed is not run, and the summary says so."""
     report = yield
-    missing = _missing_package(report.call.excinfo) if report.failed and report.call else ""  # type: ignore[attr-defined]
+    missing = _missing_package(report.call.excinfo) if report.failed and report.call else ""
     if missing and isinstance(collector, pytest.Module):
         tests = len(_selected(collector.path))
         why = f"no package {missing}; {tests} test function{'s' if tests > 1 else ''} not run"
@@ -177,10 +177,10 @@ def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterato
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> object | None:
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> object | None:
     if fixturedef.argname != _FIXTURE:
         return None
-    config = suite.configuration(request.getfixturevalue("target_spec").target)
+    config: object = suite.configuration(request.getfixturevalue("target_spec").target)
     fixturedef.cached_result = (config, fixturedef.cache_key(request), None)
     return config
 
