@@ -39,7 +39,7 @@ from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
 from harness.results import Identity, RunResult
-from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
+from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")
@@ -616,16 +616,67 @@ def _shim() -> None:
 
 
 @shim.command("install")
-def install_shim(folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]) -> None:
-    """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models."""
+def install_shim(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
+    runner: Annotated[
+        list[str] | None,
+        typer.Option("--runner", help="Also a target's runner, for ExecuTorch's own tests; repeatable"),
+    ] = None,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models.
+
+    With --runner, ExecuTorch's Cortex-M tests run on that target as they are, no plugin needed: they look for the
+    model on PATH, and for the runner below EXECUTORCH_ROOT. The stand-in then runs the target's machine, not the
+    model's.
+    """
+    runners = [_resolve(name, targets_file, runtime) for name in select(runner or [], _targets(targets_file))]
+    _check_runners(runners)
     paths = fvp_shim.install(folder)
+    paths += [_install_runner(folder, resolved) for resolved in runners]
     for path in paths:
         print(path)
     print(
-        f"\nThese {len(paths)} are stand-ins and NOT Arm's models: QEMU runs behind their command line. Results on"
-        '\nthem say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is wanted:\n'
-        f"  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
+        f"\n{len(fvp_shim.MODELS)} of these are stand-ins and NOT Arm's models: QEMU runs behind their command line."
+        '\nResults on them say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is'
+        f"\nwanted:\n  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
     )
+    for resolved in runners:
+        where = shlex.quote(str(folder.absolute()))
+        print(
+            f"\nExecuTorch's tests on {_label(resolved)}:\n  EXECUTORCH_ROOT={where} PATH={where}:$PATH pytest "
+            f"--cortex-m-target={resolved.target.cpu} {shlex.quote(str(find_suite() / 'ops'))}"
+        )
+
+
+def _check_runners(runners: Sequence[Resolved]) -> None:
+    """ConfigError for what ExecuTorch's tests cannot name, or the stand-in cannot run."""
+    taken: dict[str, str] = {}
+    for resolved in runners:
+        target = resolved.target
+        if not isinstance(target.launcher, QemuLauncher):
+            raise ConfigError(f"--runner {resolved.name}: not on QEMU, which is what the stand-in runs")
+        strongest = CPU_ISAS[target.cpu][0]
+        if target.isa is not strongest:
+            raise ConfigError(
+                f"--runner {resolved.name}: ExecuTorch's tests know {target.cpu} only as {strongest.value}",
+                hint=f"hil upstream --target {resolved.name}",
+            )
+        if target.cpu in taken:
+            raise ConfigError(f"--runner {resolved.name}: {taken[target.cpu]} is for {target.cpu} too")
+        taken[target.cpu] = resolved.name
+
+
+def _install_runner(folder: Path, resolved: Resolved) -> Path:
+    """Its operators are those of ExecuTorch's own test runner, so that what is expected to fail there fails here."""
+    target = resolved.target
+    assert isinstance(target.launcher, QemuLauncher)
+    elf = build_runner(target, resolved.runtime, {"HIL_UPSTREAM_OPERATORS": "ON"})
+    return fvp_shim.install_runner(
+        folder, elf.path, target.cpu, target=resolved.arrow, machine=target.launcher.machine,
+        arguments=target.launcher.args,
+    )  # fmt: skip
 
 
 # --- output --------------------------------------------------------------------------------------------------

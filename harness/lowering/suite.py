@@ -72,6 +72,16 @@ def configuration(target: Target) -> Any:
     return config(cpu=config.from_target_string(cpu).cpu, isa=getattr(backend, target.isa.value))
 
 
+def clear_cache() -> None:
+    """Forget every stage."""
+    _stages.clear()
+
+
+def cached() -> int:
+    """How many stages are remembered."""
+    return len(_stages)
+
+
 @contextmanager
 def taken_over(target: Target, run: Callable[[Program], Sequence[HostTensor]]) -> Iterator[None]:
     """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `run`."""
