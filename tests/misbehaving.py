@@ -37,10 +37,10 @@ class Misbehaving(nn.Module):
         return self.operator(torch.clone(x), self.kind)
 
 
-def program(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
+def program(module: nn.Module, inputs: tuple[torch.Tensor, ...] = (torch.ones(4),)) -> Program:
     """Lowered by ExecuTorch alone, so that nothing but the operators' own names is in it."""
     with quiet():
-        exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
+        exported = torch.export.export(module.eval(), inputs, strict=True)
         lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
     return Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
 

@@ -29,6 +29,7 @@ constexpr Operator kOperators[] = {
     {"cortex_m::transpose.out", 3, transpose},
     {"dim_order_ops::_clone_dim_order.out", 4, clone_dim_order},
 #ifdef HIL_TEST_KERNELS
+    {"hil_test::dots.out", 5, test_dots},
     {"hil_test::exit.out", 3, test_exit},
     {"hil_test::fault.out", 3, test_fault},
     {"hil_test::hang.out", 3, test_hang},

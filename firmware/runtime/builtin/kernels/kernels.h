@@ -45,6 +45,7 @@ void transpose(KernelContext& ctx);
 void softmax(KernelContext& ctx);
 
 // testing.cpp: operators that misbehave, for the harness's own tests
+void test_dots(KernelContext& ctx);
 void test_exit(KernelContext& ctx);
 void test_fault(KernelContext& ctx);
 void test_hang(KernelContext& ctx);
