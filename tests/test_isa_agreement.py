@@ -9,6 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from executorch.examples.models.mlperf_tiny.deep_autoencoder import DeepAutoEncoderModel
+from executorch.examples.models.mlperf_tiny.ds_cnn import DSCNNKWSModel
+from executorch.examples.models.mlperf_tiny.mobilenet_v1_025 import MobileNetV1025Model
+from executorch.examples.models.mlperf_tiny.resnet8 import ResNet8Model
 from torch import nn
 
 from harness import flow
@@ -55,19 +59,30 @@ def duts() -> Iterator[dict[Isa, Dut]]:
         dut.close()
 
 
-@pytest.mark.parametrize("layout", ["channels_last", "explicit"])
-@pytest.mark.parametrize("name", CASES)
-def test_the_classes_agree_bit_for_bit(duts: dict[Isa, Dut], name: str, layout: str) -> None:
-    torch.manual_seed(1)
-    module, shape = CASES[name]()
-    inputs = (torch.randn(shape),)
+def agree(duts: dict[Isa, Dut], module: nn.Module, inputs: tuple[Any, ...], layout: str = "channels_last") -> Any:
+    """The bits that all agree on."""
     bits = {}
     for isa, dut in duts.items():
         assert dut.target.isa is isa
         result = flow.run(dut, flow.lower(module, inputs, isa=isa, layout=layout))
         bits[isa] = result.outputs[0].array()
-    assert len(np.unique(bits[Isa.MVE])) > 8
     assert bits[Isa.MVE].tobytes() == bits[Isa.DSP].tobytes() == bits[Isa.SCALAR].tobytes()
+    return bits[Isa.SCALAR]
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "explicit"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_classes_agree_bit_for_bit(duts: dict[Isa, Dut], name: str, layout: str) -> None:
+    torch.manual_seed(1)
+    module, shape = CASES[name]()
+    assert len(np.unique(agree(duts, module, (torch.randn(shape),), layout))) > 8
+
+
+@pytest.mark.parametrize("model", [DeepAutoEncoderModel, DSCNNKWSModel, MobileNetV1025Model, ResNet8Model])
+def test_the_classes_agree_on_mlperf_tiny(duts: dict[Isa, Dut], model: Any) -> None:
+    torch.manual_seed(1)
+    network = model()
+    assert len(np.unique(agree(duts, network.get_eager_model(), network.get_example_inputs()))) > 1
 
 
 DOTS: Any = torch.library.Library("hil_test", "FRAGMENT")  # type: ignore[no-untyped-call]
