@@ -15,6 +15,7 @@ constexpr Operator kOperators[] = {
     {"aten::clamp.out", 4, clamp},
     {"aten::convolution.out", 10, convolution},
     {"aten::div.out", 3, div},
+    {"aten::full.out", 3, full},
     {"aten::ge.Tensor_out", 3, ge},
     {"aten::max_pool2d_with_indices.out", 8, max_pool2d_with_indices},
     {"aten::mul.out", 3, mul},

@@ -46,6 +46,7 @@ void convolution(KernelContext& ctx);
 void add(KernelContext& ctx);
 void clamp(KernelContext& ctx);
 void div(KernelContext& ctx);
+void full(KernelContext& ctx);
 void ge(KernelContext& ctx);
 void mul(KernelContext& ctx);
 void sub(KernelContext& ctx);
