@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,12 @@ class Hil:
                 calibration=calibration, quantize=quantize, layout=layout,
             )  # fmt: skip
         return checked.comparison
+
+    def verify(self, program: Program, tolerance: Tolerance, *, withheld: Sequence[str] = ()) -> flow.Checked:
+        """Lints and runs a program that is lowered already, and compares it with the references it brings."""
+        __tracebackhide__ = True
+        with _Reporting(self._node, self.dut.resolved):
+            return flow.verify(self.dut, program, tolerance=tolerance, withheld=withheld, observe=self._observe)
 
     def _observe(self, checked: flow.Checked) -> None:
         self._record_run(checked.result)

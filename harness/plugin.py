@@ -35,6 +35,7 @@ from harness.targets import Isa, Target, load_targets, parse_size
 __all__ = ["HilWarning", "hil", "hil_dut", "run_pte", "runner_elf", "target_spec"]
 
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
+RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
 OUTCOMES: pytest.StashKey[dict[str, Outcome]] = pytest.StashKey()
 _PROPERTIES = ("hil_test", "hil_requested", "hil_ran", "hil_verdict", "hil_error")
 
@@ -204,11 +205,15 @@ def pytest_runtest_makereport(
     if _resolved(item) is None:
         return report
     error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, InfraError) and hasattr(report, "wasxfail"):
+        # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
+        del report.wasxfail
+        report.outcome = "failed"
     verdict = _verdict(report, error)
     if verdict is not None:
         report.user_properties += [
             ("hil_verdict", verdict.name),
-            ("hil_error", type(error).__name__ if error and report.failed else ""),
+            ("hil_error", type(error).__name__ if error and verdict is not Verdict.SKIP else ""),
         ]
     for title, key in (("details", DETAILS), ("target log", LOG)):
         text = item.stash.get(key, "")
@@ -272,9 +277,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
-    option = "--hil-target" if embedded() else "--target"
+    command, separator = config.stash.get(RERUN, ("pytest", ""))
+    option = "--hil-target" if embedded() and not separator else "--target"
     targets = dict.fromkeys(outcome.requested for outcome in bad)
-    nodes = [f"'{outcome.node_id.split('@')[0]}'" for outcome in bad]
     extra = [f"--targets-file={config.getoption('targets_file')}"] if config.getoption("targets_file") else []
+    extra += [separator] if separator else []
     extra += ["--require-fvp"] if config.getoption("require_fvp") else []
-    return " ".join(["pytest", *(f"{option}={name}" for name in targets), *extra, *nodes])
+    nodes = [f"'{_from_here(config, outcome.node_id.split('@')[0])}'" for outcome in bad]
+    return " ".join([command, *(f"{option}={name}" for name in targets), *extra, *nodes])
+
+
+def _from_here(config: pytest.Config, node_id: str) -> str:
+    """A node id, which is relative to the root folder, as pytest takes it where it was called."""
+    path, colons, rest = node_id.partition("::")
+    file = config.rootpath / path
+    here = config.invocation_params.dir
+    return str(file.relative_to(here) if file.is_relative_to(here) else file) + colons + rest

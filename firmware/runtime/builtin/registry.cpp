@@ -8,13 +8,15 @@ namespace hil::builtin {
 namespace {
 
 constexpr Operator kOperators[] = {
+#ifndef HIL_UPSTREAM_OPERATORS
     {"aten::_softmax.out", 4, softmax_float},
+    {"aten::div.out", 3, div},
+#endif
     {"aten::add.out", 4, add},
     {"aten::amax.out", 4, amax},
     {"aten::cat.out", 3, cat},
     {"aten::clamp.out", 4, clamp},
     {"aten::convolution.out", 10, convolution},
-    {"aten::div.out", 3, div},
     {"aten::full.out", 3, full},
     {"aten::ge.Tensor_out", 3, ge},
     {"aten::max_pool2d_with_indices.out", 8, max_pool2d_with_indices},
