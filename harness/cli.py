@@ -528,6 +528,7 @@ def upstream(
     # A configuration file beside the suite or above it is not about this run, and the suite's folder not to be
     # written to.
     command += [f"--confcutdir={suite}", "-c", os.devnull, f"--rootdir={suite}", "--import-mode=importlib"]
+    command.append("--continue-on-collection-errors")  # a module that is broken costs only itself
     command += ["-o", f"cache_dir={cache_directory() / 'pytest-upstream'}", *_WARNINGS]
     command += [f"--hil-target={name}" for name in target] + [f"--runtime={runtime}"]
     command += [f"--targets-file={targets_file}"] if targets_file is not None else []

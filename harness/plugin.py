@@ -211,10 +211,10 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
     verdict = _verdict(report, error)
     if verdict is not None:
-        report.user_properties += [
-            ("hil_verdict", verdict.name),
-            ("hil_error", type(error).__name__ if error and verdict is not Verdict.SKIP else ""),
-        ]
+        name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""
+        found: list[tuple[str, object]] = [("hil_verdict", verdict.name), ("hil_error", name)]
+        report.user_properties += found
+        item.user_properties += found  # for the reports of later phases: the last is what JUnit files are made of
     for title, key in (("details", DETAILS), ("target log", LOG)):
         text = item.stash.get(key, "")
         if report.failed and text:
