@@ -132,9 +132,10 @@ def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
         (Rule.PROGRAM_POOL, "program", program.file.size, pools.program),
     ):
         if asked > had:
-            yield LintFinding(
-                rule, f"the {what} needs {asked} bytes and {target.name} has {had}: {asked - had} too many"
-            )
+            problem = f"{asked - had} too many"
+            if rule is Rule.PLANNED_POOL and program.unspaced is not None:
+                problem = f"red zones need {asked - had} bytes more; without them the plan takes {program.unspaced}"
+            yield LintFinding(rule, f"the {what} needs {asked} bytes and {target.name} has {had}: {problem}")
 
 
 def lint_inputs(program: Program, inputs: Sequence[HostTensor]) -> tuple[LintFinding, ...]:
