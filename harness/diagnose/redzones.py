@@ -7,7 +7,7 @@ docs/redzones.md.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,11 +18,12 @@ from harness.flow import COUNTER_POISON, POISON, Dut, operator_at, prepare
 from harness.program import HostTensor, Instruction, InstructionKind, Program, PteFile, Value, ValueKind, written
 from harness.session import Session, Space
 
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Zone:
-    """Bytes `begin` to `end` of the arena. `before` are the values that end at `begin`, `after` those that begin at `end`."""
+    """Bytes `begin` to `end` of the arena; `before` are the values that end there, `after` those that begin there."""
 
     number: int
     begin: int
@@ -88,11 +89,11 @@ def _zones_of(file: PteFile, memory_id: int, base: int, size: int, number: int) 
 
 @dataclass
 class RedZones:
-    """The guard of one run (`flow.Guard`): fills the zones of a program, looks whether they are intact, says who wrote."""
+    """The guard of one run (`flow.Guard`): fills a program's zones, looks whether they are intact, says who wrote."""
 
     program: Program
     zones: tuple[Zone, ...] = ()
-    _changed: dict[Zone, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _changed: dict[Zone, Mask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.zones = zones(self.program.file)
@@ -116,10 +117,9 @@ class RedZones:
         """RedzoneViolation for the first operator that wrote where no tensor is; the others follow in the log."""
         if not self._changed:
             return
-        writers = self._writers(dut, session, inputs)
         found = [
-            Violation(zone, int(mask.argmax()), zone.size - 1 - int(mask[::-1].argmax()), writers.get(zone, -1))
-            for zone, mask in self._changed.items()
+            Violation(zone, int(mask.argmax()), zone.size - 1 - int(mask[::-1].argmax()), instruction)
+            for (zone, instruction), mask in self._by_writer(dut, session, inputs).items()
         ]
         found.sort(key=lambda violation: (violation.instruction < 0, violation.instruction, violation.zone.number))
         texts = [explain(self.program, violation) for violation in found]
@@ -132,22 +132,34 @@ class RedZones:
             log="\n".join([*texts, session.log]),
         )
 
-    def _writers(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> dict[Zone, int]:
-        """The instruction after which a changed zone is first seen changed, by running the program step by step."""
-        writers: dict[Zone, int] = {}
+    def _by_writer(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> dict[tuple[Zone, int], Mask]:
+        """The changed bytes by zone and by the instruction that changed them, found by running step by step.
+
+        -1 stands for an instruction that did not do it again.
+        """
+        found: dict[tuple[Zone, int], Mask] = {}
+        rest = dict(self._changed)
         for poison in (POISON, COUNTER_POISON):
-            waiting = [zone for zone in self._changed if zone not in writers]
-            if not waiting:
-                break
-            prepare(session, inputs, poison, self)
-            position, done = 0, False
-            while waiting and not done:
-                step = session.step(1, dut.seconds)
-                hit = [zone for zone in waiting if not _intact(session, zone, poison)]
-                writers |= dict.fromkeys(hit, position)
-                waiting = [zone for zone in waiting if zone not in writers]
-                position, done = step.next, step.done
-        return writers
+            for zone, instruction, mask in self._steps(dut, session, inputs, poison):
+                found[zone, instruction] = mask | found.get((zone, instruction), False)
+                rest[zone] = rest[zone] & ~mask
+        return found | {(zone, -1): mask for zone, mask in rest.items() if mask.any()}
+
+    def _steps(
+        self, dut: Dut, session: Session, inputs: Sequence[HostTensor], poison: int
+    ) -> Iterator[tuple[Zone, int, Mask]]:
+        """What each instruction newly changes in the zones that a whole run has changed."""
+        before = {zone: np.zeros(zone.size, np.bool_) for zone in self._changed}
+        prepare(session, inputs, poison, self)
+        position, done = 0, False
+        while not done:
+            step = session.step(1, dut.seconds)
+            for zone, known in before.items():
+                now = _difference(session, zone, poison)
+                if (now & ~known).any():
+                    yield zone, position, now & ~known
+                before[zone] = now | known
+            position, done = step.next, step.done
 
 
 def _intact(session: Session, zone: Zone, poison: int) -> bool:
@@ -155,12 +167,12 @@ def _intact(session: Session, zone: Zone, poison: int) -> bool:
     return session.digest(Space.PLANNED, 0, offset=zone.begin, length=zone.size) == expected
 
 
-def _difference(session: Session, zone: Zone, poison: int) -> npt.NDArray[np.bool_]:
+def _difference(session: Session, zone: Zone, poison: int) -> Mask:
     """Which bytes of a zone are not its pattern. They are read only if their digest is wrong."""
     if _intact(session, zone, poison):
         return np.zeros(zone.size, np.bool_)
     read = np.frombuffer(session.read(Space.PLANNED, 0, zone.size, offset=zone.begin), np.uint8)
-    mask: npt.NDArray[np.bool_] = read != zone.pattern(poison)
+    mask: Mask = read != zone.pattern(poison)
     return mask
 
 
@@ -185,7 +197,7 @@ def explain(program: Program, violation: Violation) -> str:
         extent = f"{least}{nbytes + reach} bytes used of {nbytes} planned: {least}{_bytes(reach)} beyond the end{apart}"
     else:
         extent = f"{nbytes} bytes planned, and {least}{_bytes(reach)} used before their start{apart}"
-    return f"{who} wrote outside {role(program, value)}: {extent}"
+    return f"{who} wrote outside {role(program, value, violation.instruction)}: {extent}"
 
 
 def _bytes(count: int) -> str:
@@ -209,23 +221,27 @@ def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
     return (before if beyond else after)[0], beyond
 
 
-def role(program: Program, value: int) -> str:
-    """What a planned tensor is, with the graph node that it belongs to: `scratch 0 of conv (features.0), uint8[272]`."""
+def role(program: Program, value: int, writer: int = -1) -> str:
+    """What a planned tensor is, and the graph node that it belongs to.
+
+    `scratch 0 of conv (features.0), uint8[272]`, and `its scratch 0, uint8[272]` where the node is the writer's own.
+    """
     file = program.file
     spec = file.values[value].spec
-    makers = [instruction for instruction in file.instructions if value in _outs(file, instruction)]
-    made_by = f" ({_node(program, makers[-1].index)})" if makers else ""
-    users = [instruction for instruction in file.instructions if value in scratch_of(file, instruction)]
+    makers = [instruction.index for instruction in file.instructions if value in _outs(file, instruction)]
+    users = [instruction.index for instruction in file.instructions if value in scratch_of(file, instruction)]
     if value in file.inputs:
         name = f"input {file.inputs.index(value)}"
-    elif users:
-        number = scratch_of(file, users[0]).index(value)
-        name = f"scratch {number} of {_node(program, users[0].index)}"
     elif value in file.outputs:
-        name = f"output {file.outputs.index(value)}{made_by}"
+        name = f"output {file.outputs.index(value)}"
+    elif users:
+        name = f"scratch {scratch_of(file, file.instructions[users[0]]).index(value)}"
     else:
-        name = f"intermediate {value}{made_by}"
-    return f"{name}, {spec}"
+        name = f"intermediate {value}"
+    owner = (makers or users or [-1])[-1]
+    if owner < 0:
+        return f"{name}, {spec}"
+    return f"its {name}, {spec}" if owner == writer else f"{name} of {_node(program, owner)}, {spec}"
 
 
 def scratch_of(file: PteFile, instruction: Instruction) -> tuple[int, ...]:

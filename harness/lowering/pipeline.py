@@ -69,7 +69,8 @@ def lower(
 
     ``calibration`` are input tuples for the quantiser's observers (default: ``inputs``). ``channels_last`` turns
     4-D tensors channels-last; ``explicit`` keeps them contiguous and lets the compiler insert transposes.
-    ``redzones`` plans memory that no tensor owns around every tensor. Same contents give the same program, from a cache.
+    ``redzones`` plans memory that no tensor owns around every tensor.
+    Same contents give the same program, from a cache.
 
     Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's).
     """

@@ -25,6 +25,10 @@ constexpr Operator kOperators[] = {
     {"cortex_m::quantized_max_pool2d.out", 11, quantized_max_pool2d},
     {"cortex_m::quantized_max_pool2d_nhwc.out", 11, quantized_max_pool2d_nhwc},
     {"cortex_m::quantized_mul.out", 8, quantized_mul},
+#ifdef HIL_CMSIS_NN_SCRATCH
+    {"cortex_m::quantized_transpose_conv2d.out", 16, transpose_conv2d_with_scratch},
+    {"cortex_m::quantized_transpose_conv2d_nhwc.out", 16, transpose_conv2d_nhwc_with_scratch},
+#endif
     {"cortex_m::softmax.out", 8, softmax},
     {"cortex_m::transpose.out", 3, transpose},
     {"dim_order_ops::_clone_dim_order.out", 4, clone_dim_order},
@@ -32,6 +36,8 @@ constexpr Operator kOperators[] = {
     {"hil_test::exit.out", 3, test_exit},
     {"hil_test::fault.out", 3, test_fault},
     {"hil_test::hang.out", 3, test_hang},
+    {"hil_test::overcopy.out", 3, test_overcopy},
+    {"hil_test::stray.out", 4, test_stray},
 #endif
 };
 

@@ -9,6 +9,10 @@ namespace hil::builtin {
 // activation.cpp
 void quantized_activation(KernelContext& ctx);
 
+// cmsis_nn_scratch.cpp: for tests of red zones
+void transpose_conv2d_nhwc_with_scratch(KernelContext& ctx);
+void transpose_conv2d_with_scratch(KernelContext& ctx);
+
 // convolution.cpp
 void quantized_conv2d(KernelContext& ctx);
 void quantized_conv2d_nhwc(KernelContext& ctx);
@@ -48,5 +52,7 @@ void softmax(KernelContext& ctx);
 void test_exit(KernelContext& ctx);
 void test_fault(KernelContext& ctx);
 void test_hang(KernelContext& ctx);
+void test_overcopy(KernelContext& ctx);
+void test_stray(KernelContext& ctx);
 
 }  // namespace hil::builtin

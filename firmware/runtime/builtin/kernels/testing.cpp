@@ -1,4 +1,6 @@
 // Operators that misbehave, so that the harness can be tested against what it is there to catch.
+#include <cstring>
+
 #include "runtime/builtin/kernels/kernels.h"
 
 #if !defined(__arm__)
@@ -102,6 +104,27 @@ void test_hang(KernelContext& ctx) {
 void test_exit(KernelContext& ctx) {
   const int32_t status = ctx.integer(1, "status", 0, UINT8_MAX);
   if (ctx.ok()) leave(status);
+}
+
+// hil_test::stray.out(Tensor x, int at, int byte, *, Tensor(a!) out): copies x, and writes a byte
+// `at` bytes from the start of out
+void test_stray(KernelContext& ctx) {
+  const Tensor& x = ctx.tensor(0, "x");
+  const int32_t at = ctx.integer(1, "at", -256, 4096);
+  const int32_t byte = ctx.integer(2, "byte", 0, UINT8_MAX);
+  const Tensor& out = ctx.out(3);
+  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  std::memmove(out.data, x.data, out.nbytes);
+  out.data[at] = static_cast<uint8_t>(byte);
+}
+
+// hil_test::overcopy.out(Tensor x, int extra, *, Tensor(a!) out): copies that many bytes too many
+void test_overcopy(KernelContext& ctx) {
+  const Tensor& x = ctx.tensor(0, "x");
+  const int32_t extra = ctx.integer(1, "extra", 0, 256);
+  const Tensor& out = ctx.out(2);
+  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  std::memmove(out.data, x.data, out.nbytes + static_cast<uint32_t>(extra));
 }
 
 }  // namespace hil::builtin
