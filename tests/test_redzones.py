@@ -77,23 +77,25 @@ def test_a_spread_leaves_room_before_between_and_after(sizes: list[int], alignme
     assert end - free_from >= RED_ZONE and end % alignment == 0
 
 
+LAYERS: dict[str, Callable[[int, int], tuple[nn.Module, int]]] = {
+    "conv": lambda channels, width: (nn.Conv2d(channels, width, 3, padding=1), width),
+    "depthwise": lambda channels, _: (nn.Conv2d(channels, channels, 3, padding=1, groups=channels), channels),
+    "transposed": lambda channels, width: (nn.ConvTranspose2d(channels, width, 2), width),
+    "relu": lambda channels, _: (nn.ReLU(), channels),
+    "pool": lambda channels, _: (nn.AvgPool2d(2, 1), channels),
+}
+
+
 @st.composite
 def nets(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, ...]]:
     """Convolutions, pools and activations in a row, with or without a classifier, on images of odd sizes."""
     channels, side = draw(st.integers(1, 5)), draw(st.integers(7, 12))
     shape = (draw(st.integers(1, 2)), channels, side, side + draw(st.integers(0, 3)))
     layers: list[nn.Module] = []
-    for kind in draw(st.lists(st.sampled_from(["conv", "depthwise", "transposed", "relu", "pool"]), max_size=3)):
+    for kind in draw(st.lists(st.sampled_from(list(LAYERS)), max_size=3)):
         width = draw(st.integers(1, 9))
-        made = {
-            "conv": lambda c, w: (nn.Conv2d(c, w, 3, padding=1), w),
-            "depthwise": lambda c, _: (nn.Conv2d(c, c, 3, padding=1, groups=c), c),
-            "transposed": lambda c, w: (nn.ConvTranspose2d(c, w, 2), w),
-            "relu": lambda c, _: (nn.ReLU(), c),
-            "pool": lambda c, _: (nn.AvgPool2d(2, 1), c),
-        }[kind](channels, width)
-        layers.append(made[0])
-        channels = made[1]
+        layer, channels = LAYERS[kind](channels, width)
+        layers.append(layer)
     if draw(st.booleans()):
         features = nn.Sequential(*layers)(torch.zeros(shape)).flatten(1).shape[1]
         layers += [nn.Flatten(), nn.Linear(features, draw(st.integers(1, 11)))]
