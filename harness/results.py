@@ -13,12 +13,16 @@ from harness.program import HostTensor
 
 @dataclass(frozen=True)
 class Identity:
-    """A runner's handshake. Pools in bytes; `tick_hz` is 0 where `tick_source` is `none`."""
+    """A runner's handshake. Pools in bytes; `tick_hz` is 0 where `tick_source` is `none`.
+
+    `architecture` is what its compiler was told to compile for, from the predefined macros.
+    """
 
     build_id: str
     config: str
     cpuid: int
     isa: str
+    architecture: str
     runtime: str
     runtime_version: str
     max_payload: int

@@ -249,20 +249,25 @@ class Session:
     def _hello(self) -> Identity:
         reader = self._ask(Request.HELLO, seconds=HANDSHAKE)
         build_id, config, (cpuid,) = reader.text(), reader.text(), reader.take("I")
-        isa, runtime, version = reader.text(), reader.text(), reader.text()
+        isa, architecture, runtime, version = reader.text(), reader.text(), reader.text(), reader.text()
         max_payload, program, planned, method = reader.take("IIII")
         tick_source, (tick_hz,), operators = reader.text(), reader.take("I"), reader.texts()
         identity = Identity(
-            build_id, config, cpuid, isa, runtime, version, max_payload, program, planned, method,
+            build_id, config, cpuid, isa, architecture, runtime, version, max_payload, program, planned, method,
             tick_source, tick_hz, operators,
         )  # fmt: skip
-        expected = {"build id": (self._elf.build_id, identity.build_id), "config": (self._elf.config, identity.config)}
+        expected = {
+            "build id": (self._elf.build_id, identity.build_id),
+            "config": (self._elf.config, identity.config),
+            "ISA class": (self.target.isa.value, identity.isa),
+            "architecture": (self.target.architecture, identity.architecture),
+        }
         for what, (wanted, got) in expected.items():
             if wanted != got:
                 raise IdentityError(
                     f"the runner's {what} is {got!r}, built was {wanted!r}",
                     target=self.target.name,
-                    hint="another firmware answers; reset or flash the target",
+                    hint="another firmware answers, or one of other compiler flags; reset or flash the target",
                 )
         return identity
 

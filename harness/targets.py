@@ -49,6 +49,24 @@ CPU_ISAS: Mapping[str, tuple[Isa, ...]] = {
 }
 
 
+# What GCC's predefined macros say of the flags in firmware/cmake/arm-none-eabi.cmake, without DSP and MVE.
+# They do not tell Armv8.1-M from Armv8-M.
+_ARCHITECTURES: Mapping[str, str] = {
+    "cortex-m0": "armv6-m",
+    "cortex-m0plus": "armv6-m",
+    "cortex-m3": "armv7-m",
+    "cortex-m23": "armv8-m.base",
+    "cortex-m4": "armv7e-m+fp",
+    "cortex-m7": "armv7e-m+fp",
+    "cortex-m33": "armv8-m.main+fp",
+    "cortex-m35p": "armv8-m.main+fp",
+    "cortex-m55": "armv8-m.main+fp.dp",
+    "cortex-m85": "armv8-m.main+fp.dp",
+    "host": "host",
+}
+_ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
+
+
 @dataclass(frozen=True)
 class Pools:
     """Bytes of the runner's three static pools."""
@@ -103,6 +121,15 @@ class Target:
     def config(self) -> str:
         """What the runner is built for, as its handshake says it: `cpu/isa/board`."""
         return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
+
+    @property
+    def architecture(self) -> str:
+        """What the runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
+        base = _ARCHITECTURES[self.cpu]
+        if self.cpu == "host":
+            return base
+        dsp = self.isa is not Isa.SCALAR or base.startswith(_ALWAYS_DSP)
+        return base + ("+dsp" if dsp else "") + ("+mve.fp" if self.isa is Isa.MVE else "")
 
 
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")

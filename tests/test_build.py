@@ -342,10 +342,10 @@ DATA = frozenset({".word", ".short", ".byte"})
 LINE = re.compile(r"^ *[0-9a-f]+:\t(?P<code>[0-9a-f ]+?)\s*\t(?P<name>\S+)(?P<rest>.*)$")
 
 
-def disassembly(elf: Elf) -> Iterator[tuple[int, str, str]]:
+def disassembly(elf: Elf, *options: str) -> Iterator[tuple[int, str, str]]:
     """(bytes of code, mnemonic, line) of everything in executable sections."""
     tool = toolchain.find("arm-none-eabi-objdump").path
-    done = subprocess.run([tool, "-d", elf.path], capture_output=True, text=True, check=True)
+    done = subprocess.run([tool, "-d", *options, elf.path], capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
         if found := LINE.match(line):
             yield len(found["code"].replace(" ", "")) // 2, found["name"], line.strip()
@@ -372,3 +372,42 @@ def test_the_check_for_armv6m_finds_what_a_cortex_m4_adds() -> None:
     names = {line.split("\t")[2] for line in beyond_armv6m(build_runner(TARGETS["m4-qemu"]))}
     assert {"cbz", "udiv", "ldr.w", "movw", "vmov"} <= names
     assert any(name.startswith("it") for name in names)
+
+
+# --- overrides -----------------------------------------------------------------------------------------------
+
+# Arm v8-M ARM, C1.2: what the DSP extension adds, but for the saturating shifts of MVE.
+DSP = re.compile(
+    r"pkh(bt|tb)|qd?(add|sub)|sel|[su]xtab(16)?|[su]xtb16|[su]sat16|usada?8|umaal"
+    r"|([qsu]|sh|uh|uq)(add8|add16|sub8|sub16|asx|sax)"
+    r"|sml(a|s)l?dx?|smu(a|s)dx?|smlal?(bb|bt|tb|tt)|smul(bb|bt|tb|tt)|sm(la|ul)w[bt]|smm(la|ls|ul)r?"
+)
+# Vectors are q registers; predication, tail-predicated loops and long shifts have names of their own.
+MVE = re.compile(r"\bq[0-7]\b|\t(vctp\.|(vpst|vpnot|[dw]lstp|letp|asrl|lsrl|lsll|[su]?q?r?sh[lr]l)\b)")
+
+
+def dsp_instructions(elf: Elf) -> list[str]:
+    return [line for _, name, line in disassembly(elf) if DSP.fullmatch(name.removesuffix(".w"))]
+
+
+def mve_instructions(elf: Elf) -> list[str]:
+    # Without -m objdump shows vectors as coprocessor instructions, of an ELF for a Cortex-M55 too.
+    return [line for _, _, line in disassembly(elf, "-m", "armv8.1-m.main") if MVE.search(line)]
+
+
+@pytest.mark.parametrize("name", ["m33-scalar-qemu", "m55-scalar-qemu", "m3-qemu"])
+def test_scalar_runners_have_no_dsp_instructions(name: str) -> None:
+    assert dsp_instructions(build_runner(TARGETS[name])) == []
+
+
+@pytest.mark.parametrize("name", ["m33-qemu", "m55-dsp-qemu", "m55-scalar-qemu"])
+def test_dsp_and_scalar_runners_have_no_mve_instructions(name: str) -> None:
+    assert mve_instructions(build_runner(TARGETS[name])) == []
+
+
+def test_the_checks_for_dsp_and_mve_find_the_dot_products_that_use_them() -> None:
+    for name in ("m4-qemu", "m33-qemu", "m55-dsp-qemu"):
+        assert any("smlad" in line for line in dsp_instructions(build_runner(TARGETS[name])))
+    found = mve_instructions(build_runner(TARGETS["m55-qemu"]))
+    assert any(line.split("\t")[2].startswith("vmla") for line in found)
+    assert any("vctp" in line for line in found)

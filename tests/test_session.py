@@ -40,7 +40,10 @@ from harness.targets import Isa, Target, load_targets
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 # SCB->CPUID, PARTNO at bits 15:4 (Armv6-M ARM B3.2.3, Armv7-M ARM B3.2.3, Armv8-M ARM D1.2.10).
-PART_NUMBERS = {"cortex-m0": 0xC20, "cortex-m4": 0xC24, "cortex-m55": 0xD22, "host": 0}
+PART_NUMBERS = {
+    "cortex-m0": 0xC20, "cortex-m3": 0xC23, "cortex-m4": 0xC24, "cortex-m7": 0xC27, "cortex-m33": 0xD21,
+    "cortex-m55": 0xD22, "host": 0,
+}  # fmt: skip
 ALIGNMENT = 16  # of planned buffers
 SECONDS = 60.0  # of engine time or of wall time; nothing here comes near
 TARGETS = load_targets()
@@ -187,6 +190,38 @@ def test_another_targets_elf_is_found_out(tmp_path: Path) -> None:
     with closing(process), pytest.raises(IdentityError, match=m4.build_id) as caught:
         Session(m33, wanted, process)
     assert wanted.build_id in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "said", "wanted"),
+    [
+        ("m33-scalar-qemu", "-mcpu=cortex-m3 -mfloat-abi=soft", "armv7-m", "armv8-m.main+fp"),
+        (
+            "m55-dsp-qemu",
+            "-mcpu=cortex-m33 -mfloat-abi=hard -mfpu=fpv5-sp-d16",
+            "armv8-m.main+fp+dsp",
+            "armv8-m.main+fp.dp+dsp",
+        ),
+    ],
+)
+def test_an_elf_of_other_compiler_flags_is_found_out(
+    tmp_path: Path, name: str, flags: str, said: str, wanted: str
+) -> None:
+    """Its build id and config are right, it boots and would compute: only its predefined macros give it away."""
+    target = target_named(name)
+    lying = build_runner(target, options={"CMAKE_CXX_FLAGS": f"-mthumb {flags}"})
+    process = launchers.start(target, lying, tmp_path)
+    with closing(process), pytest.raises(IdentityError, match="architecture") as caught:
+        Session(target, lying, process)
+    assert f"{said!r}" in caught.value.message and f"{wanted!r}" in caught.value.message
+
+
+@pytest.mark.parametrize("name", [name for name in load_targets() if not name.endswith("-fvp")])
+def test_every_targets_runner_is_what_it_should_be(name: str) -> None:
+    with flow.open_dut(resolve(name, load_targets())) as dut:
+        identity = dut.session().identity
+    assert identity.cpuid >> 4 & 0xFFF == PART_NUMBERS[dut.target.cpu]
+    assert (identity.isa, identity.architecture) == (dut.target.isa.value, dut.target.architecture)
 
 
 # --- memory --------------------------------------------------------------------------------------------------

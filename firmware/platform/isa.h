@@ -47,4 +47,46 @@ static_assert(!kCompilerHasMve && (!kCompilerHasDsp || kDspIsFixed),
 
 #endif  // __arm__
 
+// What the compiler was told to compile for, whatever the build's configuration says.
+#if !defined(__arm__)
+#define HIL_ARCHITECTURE "host"
+#elif defined(__ARM_ARCH_6M__)
+#define HIL_ARCHITECTURE "armv6-m"
+#elif defined(__ARM_ARCH_7M__)
+#define HIL_ARCHITECTURE "armv7-m"
+#elif defined(__ARM_ARCH_7EM__)
+#define HIL_ARCHITECTURE "armv7e-m"
+#elif defined(__ARM_ARCH_8M_BASE__)
+#define HIL_ARCHITECTURE "armv8-m.base"
+#elif defined(__ARM_ARCH_8M_MAIN__)
+#define HIL_ARCHITECTURE "armv8-m.main"
+#else
+#error "an architecture unknown here"
+#endif
+
+#if !defined(__arm__) || !defined(__ARM_FP)
+#define HIL_ARCHITECTURE_FP ""
+#elif (__ARM_FP & 8) != 0
+#define HIL_ARCHITECTURE_FP "+fp.dp"
+#else
+#define HIL_ARCHITECTURE_FP "+fp"
+#endif
+
+#if defined(__arm__) && defined(__ARM_FEATURE_DSP)
+#define HIL_ARCHITECTURE_DSP "+dsp"
+#else
+#define HIL_ARCHITECTURE_DSP ""
+#endif
+
+#if !defined(__ARM_FEATURE_MVE)
+#define HIL_ARCHITECTURE_MVE ""
+#elif (__ARM_FEATURE_MVE & 2) != 0
+#define HIL_ARCHITECTURE_MVE "+mve.fp"
+#else
+#define HIL_ARCHITECTURE_MVE "+mve"
+#endif
+
+constexpr char kArchitecture[] =
+    HIL_ARCHITECTURE HIL_ARCHITECTURE_FP HIL_ARCHITECTURE_DSP HIL_ARCHITECTURE_MVE;
+
 }  // namespace hil

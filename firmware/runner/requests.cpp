@@ -76,6 +76,7 @@ void hello(Reader& request, Reply& reply) {
   body.str(config());
   body.u32(cpuid());
   body.str(kIsaName);
+  body.str(kArchitecture);
   body.str(runtime().name());
   body.str(runtime().version());
   body.u32(kMaxPayload);

@@ -56,6 +56,11 @@ int32_t KernelContext::integer(int i, const char* name, int32_t low, int32_t hig
   return inside ? static_cast<int32_t>(found) : low;
 }
 
+int KernelContext::axis(int i, const char* name, int rank) {
+  const int32_t found = integer(i, name, -rank, rank - 1);
+  return found < 0 ? found + rank : found;
+}
+
 double KernelContext::number(int i, const char* name) {
   if (value(i).type == ValueType::kInt) return static_cast<double>(value(i).integer);
   return require_type(i, name, ValueType::kDouble) ? value(i).real : 0.0;

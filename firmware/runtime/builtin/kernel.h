@@ -60,6 +60,8 @@ class KernelContext {
 
   int64_t integer(int i, const char* name);
   int32_t integer(int i, const char* name, int32_t low, int32_t high);
+  // A dimension of a tensor of `rank`, from the end if negative; the result is not.
+  int axis(int i, const char* name, int rank);
   double number(int i, const char* name);
   bool boolean(int i, const char* name);
   DType dtype(int i, const char* name);

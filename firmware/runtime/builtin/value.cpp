@@ -133,6 +133,18 @@ bool same_dim_order(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+bool same_layout(const Tensor& a, const Tensor& b) {
+  if (!same_shape(a, b)) return false;
+  uint32_t a_strides[kMaxRank] = {};
+  uint32_t b_strides[kMaxRank] = {};
+  strides_of(a, a_strides);
+  strides_of(b, b_strides);
+  for (int axis = 0; axis < a.rank; ++axis) {
+    if (a.size(axis) != 1 && a_strides[axis] != b_strides[axis]) return false;
+  }
+  return true;
+}
+
 bool is_row_major(const Tensor& tensor) {
   int previous = -1;
   for (int i = 0; i < tensor.rank; ++i) {

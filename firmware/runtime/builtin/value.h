@@ -68,6 +68,10 @@ void append(Text& text, const Tensor& tensor);
 bool same_shape(const Tensor& a, const Tensor& b);
 bool same_dim_order(const Tensor& a, const Tensor& b);
 
+// Of one shape, with items of the same logical place at the same place in memory? Dimensions of
+// size 1 may stand anywhere.
+bool same_layout(const Tensor& a, const Tensor& b);
+
 // Do consecutive items of the last dimension, then of the last but one, lie one after the other?
 // Dimensions of size 1 may stand anywhere.
 bool is_row_major(const Tensor& tensor);

@@ -3,68 +3,13 @@
 // and padding counts as the input's zero point, which adds nothing.
 //
 // The scratch tensor is CMSIS-NN's; this code needs none.
+#include "runtime/builtin/kernels/convolution.h"
+
 #include "runtime/builtin/kernels/dot.h"
-#include "runtime/builtin/kernels/image.h"
 #include "runtime/builtin/kernels/kernels.h"
 
 namespace hil::builtin {
 namespace {
-
-struct Convolution {
-  Image input;
-  Image out;
-  const Tensor& weight;
-  const Tensor* bias;
-  const Tensor& multipliers;
-  const Tensor& shifts;
-  Window window;
-  int32_t input_offset;
-  int32_t output_offset;
-  int32_t activation_min;
-  int32_t activation_max;
-
-  int32_t bias_of(int32_t channel) const {
-    return bias == nullptr ? 0 : bias->as<int32_t>()[channel];
-  }
-
-  int8_t finish(int32_t sum, int32_t channel) const {
-    const int32_t scaled =
-        requantize(sum, multipliers.as<int32_t>()[channel], shifts.as<int32_t>()[channel]);
-    return static_cast<int8_t>(
-        clamp(wrapping_add(scaled, output_offset), activation_min, activation_max));
-  }
-};
-
-// Arguments 6 (7 with a depth multiplier) and up are the same for both operators. The kernel's size
-// is that of dimensions 1 and 2 of the weight in both.
-Convolution read(KernelContext& ctx, Layout layout, int offsets) {
-  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
-  const Tensor& weight = ctx.tensor(1, "weight", DType::kInt8);
-  const Tensor& out = ctx.out(offsets + 7, DType::kInt8);
-  ctx.tensor(offsets + 6, "scratch");
-  ctx.require(!ctx.ok() || weight.rank == 4, "weight is ", weight, ", 4 dimensions needed");
-  Convolution conv = {
-      {},
-      {},
-      weight,
-      ctx.optional_tensor(2, "bias", DType::kInt32),
-      ctx.tensor(offsets + 2, "requantize_multipliers", DType::kInt32),
-      ctx.tensor(offsets + 3, "requantize_shifts", DType::kInt32),
-      {{},
-       pair_of(ctx, 3, "stride", 1),
-       pair_of(ctx, 4, "padding", 0),
-       pair_of(ctx, 5, "dilation", 1)},
-      ctx.integer(offsets, "input_offset", -128, 128),
-      ctx.integer(offsets + 1, "output_offset", INT8_MIN, INT8_MAX),
-      ctx.integer(offsets + 4, "activation_min", INT8_MIN, INT8_MAX),
-      ctx.integer(offsets + 5, "activation_max", INT8_MIN, INT8_MAX),
-  };
-  if (!ctx.ok()) return conv;
-  conv.input = image_of(ctx, input, "input", layout);
-  conv.out = image_of(ctx, out, "out", layout);
-  conv.window.kernel = {weight.sizes[1], weight.sizes[2]};
-  return conv;
-}
 
 bool check_per_channel(KernelContext& ctx, const Convolution& conv, const Tensor& tensor,
                        const char* name) {
@@ -85,19 +30,9 @@ bool check_shifts(KernelContext& ctx, const Convolution& conv) {
   return true;
 }
 
-bool check(KernelContext& ctx, const Convolution& conv) {
-  return ctx.require(is_row_major(conv.weight), "weight is not contiguous") &&
-         ctx.require(conv.input.batches == conv.out.batches, "input is ", *conv.input.tensor,
-                     ", out is ", *conv.out.tensor, ": the number of batches differs") &&
-         check_window(ctx, conv.window, conv.input, conv.out, false) &&
-         (conv.bias == nullptr || check_per_channel(ctx, conv, *conv.bias, "bias")) &&
-         check_per_channel(ctx, conv, conv.multipliers, "requantize_multipliers") &&
-         check_per_channel(ctx, conv, conv.shifts, "requantize_shifts") &&
-         check_shifts(ctx, conv) &&
-         ctx.require(conv.activation_min <= conv.activation_max, "activation_min ",
-                     conv.activation_min, " is above activation_max ", conv.activation_max) &&
-         ctx.require_disjoint(*conv.out.tensor, *conv.input.tensor, "input") &&
-         ctx.require_disjoint(*conv.out.tensor, conv.weight, "weight");
+bool check_place(KernelContext& ctx, const Convolution& conv) {
+  return check_convolution(ctx, conv) &&
+         check_window(ctx, conv.window, conv.input, conv.out, false);
 }
 
 // Grouped or dense: weight is [out, height, width, in / groups].
@@ -176,8 +111,8 @@ void convolve(const Convolution& conv) {
 }
 
 void quantized_conv2d_in(KernelContext& ctx, Layout layout) {
-  const Convolution conv = read(ctx, layout, 6);
-  if (ctx.ok() && check(ctx, conv) && check_channels(ctx, conv)) convolve(conv);
+  const Convolution conv = read_convolution(ctx, layout, 5, 6, 13);
+  if (ctx.ok() && check_place(ctx, conv) && check_channels(ctx, conv)) convolve(conv);
 }
 
 // Depthwise: weight is [1, height, width, in * depth_multiplier].
@@ -254,8 +189,8 @@ void convolve_depthwise_many(const Convolution& conv, int32_t depth_multiplier) 
 
 void quantized_depthwise_conv2d_in(KernelContext& ctx, Layout layout) {
   const int32_t depth_multiplier = ctx.integer(6, "depth_multiplier", 1, INT32_MAX);
-  const Convolution conv = read(ctx, layout, 7);
-  if (!ctx.ok() || !check(ctx, conv) || !check_depthwise(ctx, conv, depth_multiplier)) return;
+  const Convolution conv = read_convolution(ctx, layout, 5, 7, 14);
+  if (!ctx.ok() || !check_place(ctx, conv) || !check_depthwise(ctx, conv, depth_multiplier)) return;
   if (depth_multiplier == 1) {
     convolve_depthwise(conv);
   } else {
@@ -264,6 +199,50 @@ void quantized_depthwise_conv2d_in(KernelContext& ctx, Layout layout) {
 }
 
 }  // namespace
+
+Convolution read_convolution(KernelContext& ctx, Layout layout, int dilation, int offsets,
+                             int out_at) {
+  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
+  const Tensor& weight = ctx.tensor(1, "weight", DType::kInt8);
+  const Tensor& out = ctx.out(out_at, DType::kInt8);
+  ctx.tensor(offsets + 6, "scratch");
+  ctx.require(!ctx.ok() || weight.rank == 4, "weight is ", weight, ", 4 dimensions needed");
+  Convolution conv = {
+      {},
+      {},
+      weight,
+      ctx.optional_tensor(2, "bias", DType::kInt32),
+      ctx.tensor(offsets + 2, "requantize_multipliers", DType::kInt32),
+      ctx.tensor(offsets + 3, "requantize_shifts", DType::kInt32),
+      {{},
+       pair_of(ctx, 3, "stride", 1),
+       pair_of(ctx, 4, "padding", 0),
+       pair_of(ctx, dilation, "dilation", 1)},
+      ctx.integer(offsets, "input_offset", -128, 128),
+      ctx.integer(offsets + 1, "output_offset", INT8_MIN, INT8_MAX),
+      ctx.integer(offsets + 4, "activation_min", INT8_MIN, INT8_MAX),
+      ctx.integer(offsets + 5, "activation_max", INT8_MIN, INT8_MAX),
+  };
+  if (!ctx.ok()) return conv;
+  conv.input = image_of(ctx, input, "input", layout);
+  conv.out = image_of(ctx, out, "out", layout);
+  conv.window.kernel = {weight.sizes[1], weight.sizes[2]};
+  return conv;
+}
+
+bool check_convolution(KernelContext& ctx, const Convolution& conv) {
+  return ctx.require(is_row_major(conv.weight), "weight is not contiguous") &&
+         ctx.require(conv.input.batches == conv.out.batches, "input is ", *conv.input.tensor,
+                     ", out is ", *conv.out.tensor, ": the number of batches differs") &&
+         (conv.bias == nullptr || check_per_channel(ctx, conv, *conv.bias, "bias")) &&
+         check_per_channel(ctx, conv, conv.multipliers, "requantize_multipliers") &&
+         check_per_channel(ctx, conv, conv.shifts, "requantize_shifts") &&
+         check_shifts(ctx, conv) &&
+         ctx.require(conv.activation_min <= conv.activation_max, "activation_min ",
+                     conv.activation_min, " is above activation_max ", conv.activation_max) &&
+         ctx.require_disjoint(*conv.out.tensor, *conv.input.tensor, "input") &&
+         ctx.require_disjoint(*conv.out.tensor, conv.weight, "weight");
+}
 
 // cortex_m::quantized_conv2d.out(Tensor input, Tensor weight, Tensor? bias, int[] stride,
 //     int[] padding, int[] dilation, int input_offset, int output_offset,

@@ -1,7 +1,8 @@
-// Copies that may change the order of dimensions in memory.
+// Copies of any dtype: all, a part or many of them, perhaps in another order in memory.
 #include <cstring>
 
 #include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
 namespace {
@@ -20,36 +21,60 @@ bool check_dim_order(KernelContext& ctx, const IntList& wanted, const Tensor& ou
   return true;
 }
 
-// Counts through the items of a tensor in its own memory order, and tells where the same item lies
-// in a tensor of the same shape and another order.
-class Walk {
- public:
-  Walk(const Tensor& along, const Tensor& other) : along_(along) { strides_of(other, strides_); }
+void copy_item(uint8_t* to, uint32_t at, const uint8_t* from, uint32_t from_at, uint32_t size) {
+  std::memcpy(to + size_t{at} * size, from + size_t{from_at} * size, size);
+}
 
-  uint32_t other() const { return other_; }
-
-  void next() {
-    for (int i = along_.rank - 1; i >= 0; --i) {
-      const int dim = along_.dim_order[i];
-      other_ += strides_[dim];
-      if (++position_[dim] < along_.size(dim)) return;
-      other_ -= strides_[dim] * along_.size(dim);
-      position_[dim] = 0;
-    }
+// `to` is filled from where `walk`, which goes along it, says; counted from item `start` of `from`.
+void copy_from(const Tensor& from, uint32_t start, Walk<1>& walk, const Tensor& to) {
+  const uint32_t size = item_size(to.dtype);
+  for (uint32_t i = 0; i < to.numel; ++i, walk.next()) {
+    copy_item(to.data, i, from.data, start + walk.at(0), size);
   }
-
- private:
-  const Tensor& along_;
-  uint32_t strides_[kMaxRank] = {};
-  uint32_t position_[kMaxRank] = {};
-  uint32_t other_ = 0;
-};
+}
 
 void copy_reordered(const Tensor& from, const Tensor& to) {
-  const uint32_t size = item_size(from.dtype);
-  Walk walk(to, from);
-  for (uint32_t i = 0; i < to.numel; ++i, walk.next()) {
-    std::memcpy(to.data + i * size, from.data + walk.other() * size, size);
+  Walk<1> walk(to);
+  strides_of(from, walk.strides(0));
+  copy_from(from, 0, walk, to);
+}
+
+// Is `longer`, without its dimension `axis`, of the shape of `shorter`?
+bool differs_by_axis(const Tensor& longer, const Tensor& shorter, int axis) {
+  if (longer.rank != shorter.rank + 1) return false;
+  for (int i = 0; i < shorter.rank; ++i) {
+    if (longer.size(i < axis ? i : i + 1) != shorter.size(i)) return false;
+  }
+  return true;
+}
+
+// Concatenation
+
+bool check_part(KernelContext& ctx, const Tensor& part, uint32_t number, int axis,
+                const Tensor& out) {
+  bool fits = part.rank == out.rank && part.dtype == out.dtype;
+  for (int i = 0; fits && i < out.rank; ++i) fits = i == axis || part.size(i) == out.size(i);
+  return ctx.require(fits, "tensors item ", number, " is ", part, ", out is ", out,
+                     ": they may differ in dimension ", axis, " only") &&
+         ctx.require_disjoint(out, part, "an item of tensors");
+}
+
+bool check_parts(KernelContext& ctx, const TensorList& parts, int axis, const Tensor& out) {
+  uint64_t size = 0;
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    if (!check_part(ctx, parts[i], i, axis, out)) return false;
+    size += parts[i].size(axis);
+  }
+  return ctx.require(size == out.size(axis), "out is ", out, ", the sizes of tensors in dimension ",
+                     axis, " make ", size);
+}
+
+void copy_part(const Tensor& part, const Tensor& out, uint32_t start) {
+  const uint32_t size = item_size(out.dtype);
+  Walk<1> walk(part);
+  strides_of(out, walk.strides(0));
+  for (uint32_t i = 0; i < part.numel; ++i, walk.next()) {
+    copy_item(out.data, start + walk.at(0), part.data, i, size);
   }
 }
 
@@ -76,6 +101,59 @@ void clone_dim_order(KernelContext& ctx) {
   } else {
     copy_reordered(self, out);
   }
+}
+
+// aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out)
+void cat(KernelContext& ctx) {
+  const TensorList parts = ctx.tensor_list(0, "tensors");
+  const Tensor& out = ctx.out(2);
+  const int axis = ctx.axis(1, "dim", out.rank);
+  if (!ctx.ok() || !check_parts(ctx, parts, axis, out)) return;
+  Strides strides = {};
+  strides_of(out, strides);
+  uint32_t start = 0;
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    copy_part(parts[i], out, start);
+    start += parts[i].size(axis) * strides[axis];
+  }
+}
+
+// aten::select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out)
+void select_copy(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor(0, "self");
+  const Tensor& out = ctx.out(3, self.dtype);
+  const int axis = ctx.axis(1, "dim", self.rank);
+  if (!ctx.ok()) return;
+  const int index = ctx.axis(2, "index", static_cast<int>(self.size(axis)));
+  if (!ctx.ok() ||
+      !ctx.require(differs_by_axis(self, out, axis), "self is ", self, ", out is ", out,
+                   ": not self without dimension ", axis) ||
+      !ctx.require_disjoint(out, self, "self")) {
+    return;
+  }
+  Strides strides = {};
+  strides_of(self, strides);
+  Walk<1> walk(out);
+  for (int i = 0; i < out.rank; ++i) walk.strides(0)[i] = strides[i < axis ? i : i + 1];
+  copy_from(self, static_cast<uint32_t>(index) * strides[axis], walk, out);
+}
+
+// aten::unsqueeze_copy.out(Tensor self, int dim, *, Tensor(a!) out)
+void unsqueeze_copy(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor(0, "self");
+  const Tensor& out = ctx.out(2, self.dtype);
+  const int axis = ctx.axis(1, "dim", self.rank + 1);
+  if (!ctx.ok() ||
+      !ctx.require(differs_by_axis(out, self, axis) && out.size(axis) == 1, "self is ", self,
+                   ", out is ", out, ": not self with a dimension ", axis, " of size 1") ||
+      !ctx.require_disjoint(out, self, "self")) {
+    return;
+  }
+  Strides strides = {};
+  strides_of(self, strides);
+  Walk<1> walk(out);
+  for (int i = 0; i < self.rank; ++i) walk.strides(0)[i < axis ? i : i + 1] = strides[i];
+  copy_from(self, 0, walk, out);
 }
 
 }  // namespace hil::builtin

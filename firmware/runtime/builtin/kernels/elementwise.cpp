@@ -1,30 +1,15 @@
-// Two int8 tensors, item by item: the arithmetic of CMSIS-NN's arm_elementwise_add_s8,
-// arm_elementwise_mul_s8, arm_minimum_s8 and arm_maximum_s8.
+// Two quantised tensors, item by item: the arithmetic of CMSIS-NN's arm_elementwise_add_s8,
+// arm_elementwise_mul_s8, arm_minimum_s8 and arm_maximum_s8, and of ExecuTorch's quantized_div.
+#include <cmath>
+#include <limits>
+
+#include "runtime/builtin/kernels/broadcast.h"
 #include "runtime/builtin/kernels/image.h"
 #include "runtime/builtin/kernels/kernels.h"
 #include "runtime/builtin/kernels/requantize.h"
 
 namespace hil::builtin {
 namespace {
-
-struct Operands {
-  const Tensor& self;
-  const Tensor& other;
-  const Tensor& out;
-};
-
-// Do items of the same logical place lie at the same place in memory?
-bool same_layout(const Tensor& a, const Tensor& b) {
-  if (!same_shape(a, b)) return false;
-  uint32_t a_strides[kMaxRank] = {};
-  uint32_t b_strides[kMaxRank] = {};
-  strides_of(a, a_strides);
-  strides_of(b, b_strides);
-  for (int axis = 0; axis < a.rank; ++axis) {
-    if (a.size(axis) != 1 && a_strides[axis] != b_strides[axis]) return false;
-  }
-  return true;
-}
 
 bool check_disjoint(KernelContext& ctx, const Operands& operands) {
   return ctx.require_disjoint(operands.out, operands.self, "self") &&
@@ -87,77 +72,62 @@ int32_t zero_point_of(KernelContext& ctx, int i, const char* name) {
   return ctx.integer(i, name, INT8_MIN, INT8_MAX);
 }
 
+// Of a factor. The compiler moves a hard-swish's offset into it, so it may lie outside int8; less
+// an int8 it still fits in the 16 bits that CMSIS-NN's DSP code has for it.
+int32_t wide_zero_point_of(KernelContext& ctx, int i, const char* name) {
+  constexpr int32_t kLimit = INT16_MAX - 128;
+  return ctx.integer(i, name, -kLimit, kLimit);
+}
+
+// Quotient: in float, of one shape for all. CMSIS-NN has none; ExecuTorch's operator rounds ties
+// away from zero.
+
+template <typename Integer>
+void divide_all(const Operands& operands, int32_t self_zero_point, int32_t other_zero_point,
+                int32_t output_zero_point, float scale) {
+  constexpr float kLow = std::numeric_limits<Integer>::min();
+  constexpr float kHigh = std::numeric_limits<Integer>::max();
+  const Integer* self = operands.self.as<Integer>();
+  const Integer* other = operands.other.as<Integer>();
+  Integer* out = operands.out.as<Integer>();
+  for (uint32_t i = 0; i < operands.out.numel; ++i) {
+    const int32_t divisor = other[i] - other_zero_point;
+    const float quotient =
+        divisor == 0 ? 0.0f
+                     : static_cast<float>(self[i] - self_zero_point) / static_cast<float>(divisor);
+    const float result = std::round(quotient * scale) + static_cast<float>(output_zero_point);
+    out[i] = static_cast<Integer>(result < kLow ? kLow : result > kHigh ? kHigh : result);
+  }
+}
+
+bool check_quotient(KernelContext& ctx, const Operands& operands, float scale) {
+  const DType dtype = operands.out.dtype;
+  return ctx.require(dtype == DType::kInt8 || dtype == DType::kInt16, "out is ", operands.out,
+                     ", the operator takes int8 and int16") &&
+         ctx.require(operands.self.dtype == dtype && operands.other.dtype == dtype, "self is ",
+                     operands.self, ", other is ", operands.other, ", out is ", operands.out,
+                     ": the dtypes differ") &&
+         ctx.require(
+             same_layout(operands.self, operands.out) && same_layout(operands.other, operands.out),
+             "self is ", operands.self, ", other is ", operands.other, ", out is ", operands.out,
+             ": one shape and dim order needed") &&
+         ctx.require(std::isfinite(scale), "output_scale is not finite") &&
+         check_disjoint(ctx, operands);
+}
+
 // Minimum and maximum: any broadcast of up to 4 dimensions.
 
 constexpr int kMaxBroadcastRank = 4;
 
-// In items, for each dimension of `out`; 0 where the operand has but one item.
-bool broadcast_strides(const Tensor& operand, const Tensor& out, uint32_t (&strides)[kMaxRank]) {
-  if (operand.rank > out.rank) return false;
-  uint32_t own[kMaxRank] = {};
-  strides_of(operand, own);
-  const int missing = out.rank - operand.rank;
-  for (int axis = 0; axis < out.rank; ++axis) {
-    const uint32_t size = axis < missing ? 1 : operand.size(axis - missing);
-    if (size != 1 && size != out.size(axis)) return false;
-    strides[axis] = size == 1 ? 0 : own[axis - missing];
-  }
-  return true;
-}
-
-bool is_broadcast_size(const Operands& operands, int axis_from_end) {
-  const auto size = [&](const Tensor& tensor) {
-    return axis_from_end > tensor.rank ? 1 : tensor.size(-axis_from_end);
-  };
-  const uint32_t self = size(operands.self);
-  return size(operands.out) == (self == 1 ? size(operands.other) : self);
-}
-
 // ExecuTorch's operator hands the sizes to CMSIS-NN as they stand, whatever the dim order.
-bool check_broadcast(KernelContext& ctx, const Operands& operands) {
+bool check_sizes(KernelContext& ctx, const Operands& operands) {
   const Tensor& out = operands.out;
-  if (!ctx.require(out.rank <= kMaxBroadcastRank, "out is ", out, ", at most ", kMaxBroadcastRank,
-                   " dimensions")) {
-    return false;
-  }
-  for (int axis = 1; axis <= out.rank; ++axis) {
-    if (!ctx.require(is_broadcast_size(operands, axis), "self is ", operands.self, ", other is ",
-                     operands.other, ", out is ", out, ": dimension ", -axis, " differs")) {
-      return false;
-    }
-  }
-  return ctx.require(
-      is_row_major(operands.self) && is_row_major(operands.other) && is_row_major(out),
-      "self, other or out is not contiguous, and their shapes differ");
-}
-
-template <typename Compute>
-void compute_broadcast(KernelContext& ctx, const Operands& operands, const Compute& compute) {
-  uint32_t self_strides[kMaxRank] = {};
-  uint32_t other_strides[kMaxRank] = {};
-  if (!ctx.require(broadcast_strides(operands.self, operands.out, self_strides) &&
-                       broadcast_strides(operands.other, operands.out, other_strides),
-                   "self is ", operands.self, ", other is ", operands.other, ", out is ",
-                   operands.out, ": the shapes do not broadcast")) {
-    return;
-  }
-  const int8_t* self = operands.self.as<int8_t>();
-  const int8_t* other = operands.other.as<int8_t>();
-  int8_t* out = operands.out.as<int8_t>();
-  uint32_t position[kMaxRank] = {};
-  for (uint32_t at = 0; at < operands.out.numel; ++at) {
-    uint32_t i = 0;
-    uint32_t j = 0;
-    for (int axis = 0; axis < operands.out.rank; ++axis) {
-      i += position[axis] * self_strides[axis];
-      j += position[axis] * other_strides[axis];
-    }
-    out[at] = compute(self[i], other[j]);
-    for (int axis = operands.out.rank - 1; axis >= 0; --axis) {
-      if (++position[axis] < operands.out.size(axis)) break;
-      position[axis] = 0;
-    }
-  }
+  return ctx.require(out.rank <= kMaxBroadcastRank, "out is ", out, ", at most ", kMaxBroadcastRank,
+                     " dimensions") &&
+         check_broadcast(ctx, operands) &&
+         ctx.require(
+             is_row_major(operands.self) && is_row_major(operands.other) && is_row_major(out),
+             "self, other or out is not contiguous, and their shapes differ");
 }
 
 template <typename Compute>
@@ -171,8 +141,8 @@ void choose(KernelContext& ctx, const Compute& compute) {
                          operands.other.rank <= operands.out.rank;
   if (alike || by_scalar) {
     compute_all(operands, compute);
-  } else if (check_broadcast(ctx, operands)) {
-    compute_broadcast(ctx, operands, compute);
+  } else if (check_sizes(ctx, operands)) {
+    compute_broadcast<int8_t, int8_t>(operands, compute);
   }
 }
 
@@ -211,8 +181,8 @@ void quantized_add(KernelContext& ctx) {
 void quantized_mul(KernelContext& ctx) {
   const Operands operands = {ctx.tensor(0, "self", DType::kInt8),
                              ctx.tensor(2, "other", DType::kInt8), ctx.out(7, DType::kInt8)};
-  const int32_t self_zero_point = zero_point_of(ctx, 1, "self_zero_point");
-  const int32_t other_zero_point = zero_point_of(ctx, 3, "other_zero_point");
+  const int32_t self_zero_point = wide_zero_point_of(ctx, 1, "self_zero_point");
+  const int32_t other_zero_point = wide_zero_point_of(ctx, 3, "other_zero_point");
   const int32_t output_zero_point = zero_point_of(ctx, 4, "output_zero_point");
   const Scaling scaling = scaling_of(ctx, 5, "output_multiplier", "output_shift");
   if (!ctx.ok() || !check(ctx, operands)) return;
@@ -221,6 +191,19 @@ void quantized_mul(KernelContext& ctx) {
     const int32_t scaled = wrapping_add(scaling.apply(product), output_zero_point);
     return static_cast<int8_t>(clamp(scaled, INT8_MIN, INT8_MAX));
   });
+}
+
+// cortex_m::quantized_div.out(Tensor self, int self_zero_point, Tensor other,
+//     int other_zero_point, int output_zero_point, float output_scale, *, Tensor(a!) out)
+void quantized_div(KernelContext& ctx) {
+  const Operands operands = {ctx.tensor(0, "self"), ctx.tensor(2, "other"), ctx.out(6)};
+  const int32_t self_zero_point = ctx.integer(1, "self_zero_point", INT16_MIN, INT16_MAX);
+  const int32_t other_zero_point = ctx.integer(3, "other_zero_point", INT16_MIN, INT16_MAX);
+  const int32_t output_zero_point = ctx.integer(4, "output_zero_point", INT16_MIN, INT16_MAX);
+  const float scale = static_cast<float>(ctx.number(5, "output_scale"));
+  if (!ctx.ok() || !check_quotient(ctx, operands, scale)) return;
+  const auto divide = operands.out.dtype == DType::kInt8 ? divide_all<int8_t> : divide_all<int16_t>;
+  divide(operands, self_zero_point, other_zero_point, output_zero_point, scale);
 }
 
 // cortex_m::minimum.out(Tensor self, Tensor other, *, Tensor(a!) out)

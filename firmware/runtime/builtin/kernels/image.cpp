@@ -69,13 +69,17 @@ Pair pair_of(KernelContext& ctx, int i, const char* name, int32_t low) {
   const IntList list = ctx.int_list(i, name);
   if (!ctx.ok()) return {};
   if (!ctx.require(list.size() == 2, name, " has ", list.size(), " items, two needed")) return {};
-  for (uint32_t item = 0; item < 2; ++item) {
+  return pair_of(ctx, list, name, low);
+}
+
+Pair pair_of(KernelContext& ctx, const IntList& list, const char* name, int32_t low) {
+  for (uint32_t item = 0; item < list.size(); ++item) {
     if (!ctx.require(list[item] >= low && list[item] <= kMaxStep, name, " item ", item, " is ",
                      list[item], ", the operator takes ", low, " to ", kMaxStep)) {
       return {};
     }
   }
-  return {static_cast<int32_t>(list[0]), static_cast<int32_t>(list[1])};
+  return {static_cast<int32_t>(list[0]), static_cast<int32_t>(list[list.size() - 1])};
 }
 
 bool check_window(KernelContext& ctx, const Window& window, const Image& input, const Image& out,

@@ -34,6 +34,8 @@ struct Pair {
 
 // An int[2] argument.
 Pair pair_of(KernelContext& ctx, int i, const char* name, int32_t low);
+// Of a list of one or two items, one standing for both.
+Pair pair_of(KernelContext& ctx, const IntList& list, const char* name, int32_t low);
 
 struct Window {
   Pair kernel;

@@ -1,4 +1,5 @@
-// Fully connected layers: the arithmetic of CMSIS-NN's arm_fully_connected_s8.
+// Fully connected layers and products of matrices: the arithmetic of CMSIS-NN's
+// arm_fully_connected_s8 and arm_batch_matmul_s8.
 #include "runtime/builtin/kernels/dot.h"
 #include "runtime/builtin/kernels/kernels.h"
 
@@ -131,7 +132,74 @@ int32_t only_item(KernelContext& ctx, const IntList& list, const char* name, int
   return inside ? static_cast<int32_t>(item) : low;
 }
 
+// Products of matrices
+
+struct Product {
+  const Tensor& lhs;
+  const Tensor& rhs;  // transposed: [batch, columns, inner]
+  const Tensor& out;
+  int32_t lhs_offset;
+  int32_t rhs_offset;
+  int32_t output_offset;
+  int32_t multiplier;
+  int32_t shift;
+};
+
+bool check(KernelContext& ctx, const Product& product) {
+  const Tensor& lhs = product.lhs;
+  const Tensor& rhs = product.rhs;
+  const Tensor& out = product.out;
+  return ctx.require(lhs.rank == 3 && rhs.rank == 3 && out.rank == 3 &&
+                         lhs.size(0) == out.size(0) && rhs.size(0) == out.size(0) &&
+                         lhs.size(1) == out.size(1) && rhs.size(1) == out.size(2) &&
+                         lhs.size(2) == rhs.size(2),
+                     "lhs is ", lhs, ", rhs_transposed is ", rhs, ", out is ", out,
+                     ": [batch, rows, inner], [batch, columns, inner] and [batch, rows, columns] "
+                     "needed") &&
+         ctx.require(is_row_major(lhs) && is_row_major(rhs) && is_row_major(out),
+                     "lhs, rhs_transposed or out is not contiguous") &&
+         ctx.require_disjoint(out, lhs, "lhs") && ctx.require_disjoint(out, rhs, "rhs_transposed");
+}
+
+void compute(const Product& product) {
+  const uint32_t inner = product.lhs.size(2);
+  const uint32_t columns = product.rhs.size(1);
+  const int8_t* row = product.lhs.as<int8_t>();
+  const int8_t* matrix = product.rhs.as<int8_t>();
+  int8_t* out = product.out.as<int8_t>();
+  for (uint32_t batch = 0; batch < product.out.size(0); ++batch, matrix += columns * inner) {
+    for (uint32_t y = 0; y < product.out.size(1); ++y, row += inner) {
+      for (uint32_t x = 0; x < columns; ++x) {
+        const int32_t sum = dot_with_offsets(row, product.lhs_offset, matrix + x * inner,
+                                             product.rhs_offset, inner, 0);
+        const int32_t scaled = requantize(sum, product.multiplier, product.shift);
+        *out++ = static_cast<int8_t>(
+            clamp(wrapping_add(scaled, product.output_offset), INT8_MIN, INT8_MAX));
+      }
+    }
+  }
+}
+
 }  // namespace
+
+// cortex_m::quantized_batch_matmul.out(Tensor lhs, int lhs_zero_point, Tensor rhs_transposed,
+//     int rhs_zero_point, int output_zero_point, int output_multiplier, int output_shift,
+//     Tensor scratch, *, Tensor(a!) out). The operands' zero points come negated, as CMSIS-NN takes
+// them; the scratch tensor is CMSIS-NN's.
+void quantized_batch_matmul(KernelContext& ctx) {
+  ctx.tensor(7, "scratch");
+  const Product product = {
+      ctx.tensor(0, "lhs", DType::kInt8),
+      ctx.tensor(2, "rhs_transposed", DType::kInt8),
+      ctx.out(8, DType::kInt8),
+      ctx.integer(1, "lhs_zero_point", -128, 128),
+      ctx.integer(3, "rhs_zero_point", -128, 128),
+      ctx.integer(4, "output_zero_point", INT8_MIN, INT8_MAX),
+      ctx.integer(5, "output_multiplier", INT32_MIN, INT32_MAX),
+      ctx.integer(6, "output_shift", -kMaxRightShift, kMaxLeftShift),
+  };
+  if (ctx.ok() && check(ctx, product)) compute(product);
+}
 
 // cortex_m::quantized_linear.out(Tensor input, Tensor weights, Tensor? bias, Tensor? kernel_sum,
 //     int input_offset, int filter_offset, int output_offset, int[] requantize_multipliers,

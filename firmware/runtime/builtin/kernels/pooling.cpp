@@ -1,9 +1,11 @@
-// 2-D pooling: the arithmetic of CMSIS-NN's arm_avgpool_s8 and arm_max_pool_s8.
+// 2-D pooling: the arithmetic of CMSIS-NN's arm_avgpool_s8 and arm_max_pool_s8, and ATen's pooling
+// that tells where it found the largest.
 //
 // The scratch tensor is CMSIS-NN's; this code needs none.
 #include "runtime/builtin/kernels/image.h"
 #include "runtime/builtin/kernels/kernels.h"
 #include "runtime/builtin/kernels/requantize.h"
+#include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
 namespace {
@@ -117,7 +119,110 @@ void quantized_max_pool2d_in(KernelContext& ctx, Layout layout) {
   });
 }
 
+// With indices: any dim order, int8 and float32
+
+struct IndexedPooling {
+  const Tensor& input;
+  const Tensor& out;
+  const Tensor& indices;
+  Window window;
+  bool ceil_mode;
+
+  // Channels do not matter to a window.
+  static Image image_of(const Tensor& tensor) {
+    return {&tensor, tensor.sizes[0], tensor.sizes[2], tensor.sizes[3], tensor.sizes[1]};
+  }
+};
+
+bool check(KernelContext& ctx, const IndexedPooling& pooling) {
+  const Window& window = pooling.window;
+  const Tensor& input = pooling.input;
+  const Tensor& out = pooling.out;
+  return ctx.require(input.rank == 4 && out.rank == 4 && input.size(0) == out.size(0) &&
+                         input.size(1) == out.size(1),
+                     "input is ", input, ", out is ", out,
+                     ": 4 dimensions needed, of the same batches and channels") &&
+         ctx.require(same_shape(out, pooling.indices) && same_dim_order(out, pooling.indices),
+                     "out is ", out, ", indices are ", pooling.indices,
+                     ": shape or dim order differ") &&
+         ctx.require(
+             2 * window.padding.y <= window.kernel.y && 2 * window.padding.x <= window.kernel.x,
+             "padding is more than half of kernel_size: windows would be empty") &&
+         check_window(ctx, window, IndexedPooling::image_of(input), IndexedPooling::image_of(out),
+                      pooling.ceil_mode) &&
+         ctx.require_disjoint(out, input, "input") &&
+         ctx.require_disjoint(pooling.indices, input, "input") &&
+         ctx.require_disjoint(out, pooling.indices, "indices");
+}
+
+// `plane` is a channel's first pixel. The first of equals counts, and the last NaN.
+template <typename T>
+void pool_window(const IndexedPooling& pooling, const T* plane, const Strides& strides, int32_t top,
+                 int32_t left, T* largest, int64_t* index) {
+  const Window& window = pooling.window;
+  const int32_t width = pooling.input.sizes[3];
+  const Steps rows = steps_inside(top, window.kernel.y, window.dilation.y, pooling.input.sizes[2]);
+  const Steps columns = steps_inside(left, window.kernel.x, window.dilation.x, width);
+  bool found = false;
+  for (int32_t row = rows.begin; row < rows.end; ++row) {
+    for (int32_t column = columns.begin; column < columns.end; ++column) {
+      const int32_t y = top + row * window.dilation.y;
+      const int32_t x = left + column * window.dilation.x;
+      const T value =
+          plane[static_cast<uint32_t>(y) * strides[2] + static_cast<uint32_t>(x) * strides[3]];
+      if (found && value <= *largest) continue;
+      if (found && *largest != *largest && value == value) continue;
+      found = true;
+      *largest = value;
+      *index = int64_t{y} * width + x;
+    }
+  }
+}
+
+template <typename T>
+void pool_indexed(const IndexedPooling& pooling) {
+  const Tensor& out = pooling.out;
+  const Window& window = pooling.window;
+  Strides strides = {};
+  strides_of(pooling.input, strides);
+  Walk<3> walk(out);  // the channel's plane, and the place in it
+  walk.strides(0)[0] = strides[0];
+  walk.strides(0)[1] = strides[1];
+  walk.strides(1)[2] = 1;
+  walk.strides(2)[3] = 1;
+  for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
+    const int32_t top = static_cast<int32_t>(walk.at(1)) * window.stride.y - window.padding.y;
+    const int32_t left = static_cast<int32_t>(walk.at(2)) * window.stride.x - window.padding.x;
+    pool_window(pooling, pooling.input.as<T>() + walk.at(0), strides, top, left, out.as<T>() + i,
+                pooling.indices.as<int64_t>() + i);
+  }
+}
+
 }  // namespace
+
+// aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[],
+//     int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out,
+//     Tensor(b!) indices)
+void max_pool2d_with_indices(KernelContext& ctx) {
+  const Tensor& input = ctx.tensor(0, "self");
+  const Tensor& out = ctx.out(6, input.dtype);
+  const Tensor& indices = ctx.out(7, DType::kInt64);
+  const Pair kernel = pair_of(ctx, 1, "kernel_size", 1);
+  const bool no_stride = ctx.int_list(2, "stride").size() == 0;
+  const IndexedPooling pooling = {input,
+                                  out,
+                                  indices,
+                                  {kernel, no_stride ? kernel : pair_of(ctx, 2, "stride", 1),
+                                   pair_of(ctx, 3, "padding", 0), pair_of(ctx, 4, "dilation", 1)},
+                                  ctx.boolean(5, "ceil_mode")};
+  if (!ctx.ok() || !check(ctx, pooling)) return;
+  if (input.dtype == DType::kFloat32) {
+    pool_indexed<float>(pooling);
+  } else if (ctx.require(input.dtype == DType::kInt8, "self is ", input,
+                         ", the operator takes int8 and float32")) {
+    pool_indexed<int8_t>(pooling);
+  }
+}
 
 // cortex_m::quantized_avg_pool2d.out(Tensor input, int[] kernel_size, int[] stride, int[] padding,
 //     bool ceil_mode, int zero_point, int multiplier, int shift, Tensor scratch, *,

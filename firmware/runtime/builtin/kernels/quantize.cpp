@@ -40,7 +40,7 @@ bool check(KernelContext& ctx, const Quantization& quantization, const Tensor& i
                      "scale is not a positive float") &&
          ctx.require(same_shape(input, out), "input is ", input, ", out is ", out,
                      ": the shapes differ") &&
-         ctx.require(same_dim_order(input, out), "input and out differ in dim order") &&
+         ctx.require(same_layout(input, out), "input and out differ in dim order") &&
          ctx.require_disjoint(out, input, "input");
 }
 

@@ -1,0 +1,45 @@
+// What the quantised convolutions share: a bias, a multiplier and a shift for each output channel.
+#pragma once
+
+#include "runtime/builtin/kernels/image.h"
+#include "runtime/builtin/kernels/requantize.h"
+
+namespace hil::builtin {
+
+struct Convolution {
+  Image input;
+  Image out;
+  const Tensor& weight;
+  const Tensor* bias;
+  const Tensor& multipliers;
+  const Tensor& shifts;
+  Window window;
+  int32_t input_offset;
+  int32_t output_offset;
+  int32_t activation_min;
+  int32_t activation_max;
+
+  int32_t bias_of(int32_t channel) const {
+    return bias == nullptr ? 0 : bias->as<int32_t>()[channel];
+  }
+
+  int8_t finish(int32_t sum, int32_t channel) const {
+    const int32_t scaled =
+        requantize(sum, multipliers.as<int32_t>()[channel], shifts.as<int32_t>()[channel]);
+    return static_cast<int8_t>(
+        clamp(wrapping_add(scaled, output_offset), activation_min, activation_max));
+  }
+};
+
+// Arguments 0 to 4, `dilation`, and from `offsets` on: input_offset, output_offset, multipliers,
+// shifts, activation_min, activation_max, scratch, and out at `out`. The kernel's size is that of
+// dimensions 1 and 2 of the weight.
+Convolution read_convolution(KernelContext& ctx, Layout layout, int dilation, int offsets, int out);
+
+// Everything but the window and the channels.
+bool check_convolution(KernelContext& ctx, const Convolution& conv);
+
+// cmsis_nn_scratch.cpp: for tests of red zones.
+void use_scratch_as_cmsis_nn(const Convolution& conv, const Tensor& scratch);
+
+}  // namespace hil::builtin

@@ -1,0 +1,126 @@
+// ATen's operators on one or two tensors, item by item: float32, and int8 where they only choose.
+#include <cmath>
+
+#include "runtime/builtin/kernels/broadcast.h"
+#include "runtime/builtin/kernels/kernels.h"
+
+namespace hil::builtin {
+namespace {
+
+template <typename Compute>
+void compute_floats(KernelContext& ctx, int out, const Compute& compute) {
+  const Operands operands = {ctx.tensor(0, "self", DType::kFloat32),
+                             ctx.tensor(1, "other", DType::kFloat32),
+                             ctx.out(out, DType::kFloat32)};
+  if (ctx.ok() && check_broadcast(ctx, operands)) {
+    compute_broadcast<float, float>(operands, compute);
+  }
+}
+
+template <typename T>
+void compare_all(const Operands& operands) {
+  compute_broadcast<T, uint8_t>(operands, [](T self, T other) { return self >= other ? 1 : 0; });
+}
+
+// A bound of clamp: None is none.
+template <typename T>
+struct Bounds {
+  T low = 0;
+  T high = 0;
+  bool has_low = false;
+  bool has_high = false;
+
+  // As ATen: `high` wins where they cross, and NaN stays.
+  T apply(T value) const {
+    if (has_low && value < low) value = low;
+    if (has_high && value > high) value = high;
+    return value;
+  }
+};
+
+template <typename T>
+void clamp_all(const Bounds<T>& bounds, const Tensor& self, const Tensor& out) {
+  Walk<1> walk(out);
+  strides_of(self, walk.strides(0));
+  for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
+    out.as<T>()[i] = bounds.apply(self.as<T>()[walk.at(0)]);
+  }
+}
+
+Bounds<float> float_bounds(KernelContext& ctx) {
+  Bounds<float> bounds;
+  bounds.has_low = !ctx.is_none(1);
+  bounds.has_high = !ctx.is_none(2);
+  if (bounds.has_low) bounds.low = static_cast<float>(ctx.number(1, "min"));
+  if (bounds.has_high) bounds.high = static_cast<float>(ctx.number(2, "max"));
+  ctx.require(!std::isnan(bounds.low) && !std::isnan(bounds.high), "min or max is NaN");
+  return bounds;
+}
+
+Bounds<int8_t> int8_bounds(KernelContext& ctx) {
+  Bounds<int8_t> bounds;
+  bounds.has_low = !ctx.is_none(1);
+  bounds.has_high = !ctx.is_none(2);
+  if (bounds.has_low) bounds.low = static_cast<int8_t>(ctx.integer(1, "min", INT8_MIN, INT8_MAX));
+  if (bounds.has_high) bounds.high = static_cast<int8_t>(ctx.integer(2, "max", INT8_MIN, INT8_MAX));
+  return bounds;
+}
+
+}  // namespace
+
+// aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out)
+void add(KernelContext& ctx) {
+  const float alpha = static_cast<float>(ctx.number(2, "alpha"));
+  compute_floats(ctx, 3, [=](float self, float other) { return self + alpha * other; });
+}
+
+// aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out)
+void sub(KernelContext& ctx) {
+  const float alpha = static_cast<float>(ctx.number(2, "alpha"));
+  compute_floats(ctx, 3, [=](float self, float other) { return self - alpha * other; });
+}
+
+// aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out)
+void mul(KernelContext& ctx) {
+  compute_floats(ctx, 2, [](float self, float other) { return self * other; });
+}
+
+// aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out)
+void div(KernelContext& ctx) {
+  compute_floats(ctx, 2, [](float self, float other) { return self / other; });
+}
+
+// aten::ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out)
+void ge(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor(0, "self");
+  const Operands operands = {self, ctx.tensor(1, "other", self.dtype), ctx.out(2, DType::kBool)};
+  if (!ctx.ok() || !check_broadcast(ctx, operands)) return;
+  if (self.dtype == DType::kFloat32) {
+    compare_all<float>(operands);
+  } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
+                         ", the operator takes int8 and float32")) {
+    compare_all<int8_t>(operands);
+  }
+}
+
+// aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out)
+void clamp(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor(0, "self");
+  const Tensor& out = ctx.out(3, self.dtype);
+  if (!ctx.ok() ||
+      !ctx.require(same_shape(self, out), "self is ", self, ", out is ", out,
+                   ": the shapes differ") ||
+      !ctx.require_disjoint(out, self, "self")) {
+    return;
+  }
+  if (self.dtype == DType::kFloat32) {
+    const Bounds<float> bounds = float_bounds(ctx);
+    if (ctx.ok()) clamp_all(bounds, self, out);
+  } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
+                         ", the operator takes int8 and float32")) {
+    const Bounds<int8_t> bounds = int8_bounds(ctx);
+    if (ctx.ok()) clamp_all(bounds, self, out);
+  }
+}
+
+}  // namespace hil::builtin
