@@ -15,9 +15,10 @@ help: ## list the targets
 demo: install ## install what is missing, then run the sample tests on three targets, and compare their bits
 	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets tests/test_isa_agreement.py
 
-test: lint ## lint, the project's own tests, then tests/targets on four targets
+test: lint ## lint, the project's own tests, then tests/targets on four targets, on one with red zones
 	$(BIN)/pytest -n $(JOBS) tests --ignore=tests/targets
-	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp,native tests/targets
+	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
+	$(BIN)/pytest -n $(JOBS) --target=native --redzones tests/targets
 
 lint: install ## ruff, mypy, import-linter and clang-format; changes nothing
 	$(BIN)/ruff check

@@ -53,6 +53,8 @@ constexpr Operator kOperators[] = {
     {"hil_test::exit.out", 3, test_exit},
     {"hil_test::fault.out", 3, test_fault},
     {"hil_test::hang.out", 3, test_hang},
+    {"hil_test::overcopy.out", 3, test_overcopy},
+    {"hil_test::stray.out", 4, test_stray},
 #endif
 };
 

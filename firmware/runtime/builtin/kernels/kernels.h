@@ -77,5 +77,7 @@ void test_dots(KernelContext& ctx);
 void test_exit(KernelContext& ctx);
 void test_fault(KernelContext& ctx);
 void test_hang(KernelContext& ctx);
+void test_overcopy(KernelContext& ctx);
+void test_stray(KernelContext& ctx);
 
 }  // namespace hil::builtin

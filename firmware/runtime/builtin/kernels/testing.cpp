@@ -1,5 +1,7 @@
 // Operators that misbehave, so that the harness can be tested against what it is there to catch;
 // and one that compares the two forms of each inner loop.
+#include <cstring>
+
 #include "runtime/builtin/kernels/dot.h"
 #include "runtime/builtin/kernels/kernels.h"
 
@@ -139,6 +141,27 @@ void test_dots(KernelContext& ctx) {
     }
   }
   for (int i = 0; i < 7; ++i) out.as<int32_t>()[i] = results[i];
+}
+
+// hil_test::stray.out(Tensor x, int at, int byte, *, Tensor(a!) out): copies x, and writes a byte
+// `at` bytes from the start of out
+void test_stray(KernelContext& ctx) {
+  const Tensor& x = ctx.tensor(0, "x");
+  const int32_t at = ctx.integer(1, "at", -256, 4096);
+  const int32_t byte = ctx.integer(2, "byte", 0, UINT8_MAX);
+  const Tensor& out = ctx.out(3);
+  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  std::memmove(out.data, x.data, out.nbytes);
+  out.data[at] = static_cast<uint8_t>(byte);
+}
+
+// hil_test::overcopy.out(Tensor x, int extra, *, Tensor(a!) out): copies that many bytes too many
+void test_overcopy(KernelContext& ctx) {
+  const Tensor& x = ctx.tensor(0, "x");
+  const int32_t extra = ctx.integer(1, "extra", 0, 256);
+  const Tensor& out = ctx.out(2);
+  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  std::memmove(out.data, x.data, out.nbytes + static_cast<uint32_t>(extra));
 }
 
 }  // namespace hil::builtin
