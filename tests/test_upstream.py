@@ -10,6 +10,7 @@ import xml.etree.ElementTree as xml
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
