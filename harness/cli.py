@@ -13,10 +13,12 @@ import math
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -30,13 +32,15 @@ from typer.core import TyperGroup
 import harness
 from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
-from harness.build import Elf, build_runner
+from harness.build import Elf, build_runner, cache_directory
+from harness.diagnose.redzones import RedZones
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
+from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
 from harness.results import Identity, RunResult
-from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
+from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")
@@ -348,6 +352,7 @@ def run(
         list[Path] | None, typer.Option("--output", "-o", help="Where to write outputs, in order")
     ] = None,
     no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
+    redzones: Annotated[bool, typer.Option("--redzones", help="Watch the memory that no tensor owns")] = False,
     require_fvp: RequireFvp = False,
     timeout_multiplier: Multiplier = 1.0,
     runtime: Runtime = "builtin",
@@ -364,10 +369,12 @@ def run(
     given = _read_inputs(program, inputs or [])
     _check_outputs(program, outputs or [])
     with _log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
-        result = flow.run(dut, program, given, linted=not no_lint)
+        result = flow.run(dut, program, given, linted=not no_lint, guards=RedZones if redzones else None)
         identity = dut.session().identity
     _tell_log(result.log, verbose)
     _tell_result(result, identity, resolved)
+    if redzones:
+        print(f"red zones intact: {RedZones(program).describe()}")
     for path, output in zip(outputs or [], result.outputs, strict=False):
         _write(path, output)
     _refuse_unwritten(result, resolved)
@@ -508,6 +515,53 @@ def selftest(
     raise typer.Exit(NO if failed else 0)
 
 
+@app.command("upstream")
+def upstream(
+    target: Annotated[list[str], typer.Option("--target", "-t", help="Names, globs, comma lists or 'all'; repeatable")],
+    pytest_args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
+    ] = None,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Run ExecuTorch's own Cortex-M test suite, unmodified, on targets."""
+    suite = find_suite()
+    select(target, _targets(targets_file))  # a wrong name is told here, in one line
+    check_runtime(runtime)
+    command = [sys.executable, "-m", "pytest", *_pytest_plugins()]
+    # A configuration file beside the suite or above it is not about this run, and the suite's folder not to be
+    # written to.
+    command += [f"--confcutdir={suite}", "-c", os.devnull, f"--rootdir={suite}", "--import-mode=importlib"]
+    command.append("--continue-on-collection-errors")  # a module that is broken costs only itself
+    command += ["-o", f"cache_dir={cache_directory() / 'pytest-upstream'}", *_WARNINGS]
+    command += [f"--hil-target={name}" for name in target] + [f"--runtime={runtime}"]
+    command += [f"--targets-file={targets_file}"] if targets_file is not None else []
+    raise typer.Exit(_PYTEST_STATUS.get(_foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
+
+
+# Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
+_PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}
+# Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
+_WARNINGS = ("-W", "ignore", "-W", "default::harness.fixtures.HilWarning")
+
+
+def _pytest_plugins() -> list[str]:
+    """Where the package is not installed, its own pytest plugin must be named as well."""
+    installed = any(point.value == "harness.plugin" for point in entry_points(group="pytest11"))
+    names = ["harness.upstream"] if installed else ["harness.plugin", "harness.upstream"]
+    return [word for name in names for word in ("-p", name)]
+
+
+def _foreground(command: Sequence[str]) -> int:
+    """Its exit status. An interrupt is its own business: it ends simulators, and prints what it has."""
+    with subprocess.Popen(command) as child:
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return child.wait()
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
 @app.command("fuzz")
 def fuzz_command(
     target: OneTarget,
@@ -567,16 +621,67 @@ def _shim() -> None:
 
 
 @shim.command("install")
-def install_shim(folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]) -> None:
-    """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models."""
+def install_shim(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
+    runner: Annotated[
+        list[str] | None,
+        typer.Option("--runner", help="Also a target's runner, for ExecuTorch's own tests; repeatable"),
+    ] = None,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models.
+
+    With --runner, ExecuTorch's Cortex-M tests run on that target as they are, no plugin needed: they look for the
+    model on PATH, and for the runner below EXECUTORCH_ROOT. The stand-in then runs the target's machine, not the
+    model's.
+    """
+    runners = [_resolve(name, targets_file, runtime) for name in select(runner or [], _targets(targets_file))]
+    _check_runners(runners)
     paths = fvp_shim.install(folder)
+    paths += [_install_runner(folder, resolved) for resolved in runners]
     for path in paths:
         print(path)
     print(
-        f"\nThese {len(paths)} are stand-ins and NOT Arm's models: QEMU runs behind their command line. Results on"
-        '\nthem say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is wanted:\n'
-        f"  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
+        f"\n{len(fvp_shim.MODELS)} of these are stand-ins and NOT Arm's models: QEMU runs behind their command line."
+        '\nResults on them say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is'
+        f"\nwanted:\n  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
     )
+    for resolved in runners:
+        where = shlex.quote(str(folder.absolute()))
+        print(
+            f"\nExecuTorch's tests on {_label(resolved)}:\n  EXECUTORCH_ROOT={where} PATH={where}:$PATH pytest "
+            f"--cortex-m-target={resolved.target.cpu} {shlex.quote(str(find_suite() / 'ops'))}"
+        )
+
+
+def _check_runners(runners: Sequence[Resolved]) -> None:
+    """ConfigError for what ExecuTorch's tests cannot name, or the stand-in cannot run."""
+    taken: dict[str, str] = {}
+    for resolved in runners:
+        target = resolved.target
+        if not isinstance(target.launcher, QemuLauncher):
+            raise ConfigError(f"--runner {resolved.name}: not on QEMU, which is what the stand-in runs")
+        strongest = CPU_ISAS[target.cpu][0]
+        if target.isa is not strongest:
+            raise ConfigError(
+                f"--runner {resolved.name}: ExecuTorch's tests know {target.cpu} only as {strongest.value}",
+                hint=f"hil upstream --target {resolved.name}",
+            )
+        if target.cpu in taken:
+            raise ConfigError(f"--runner {resolved.name}: {taken[target.cpu]} is for {target.cpu} too")
+        taken[target.cpu] = resolved.name
+
+
+def _install_runner(folder: Path, resolved: Resolved) -> Path:
+    """Its operators are those of ExecuTorch's own test runner, so that what is expected to fail there fails here."""
+    target = resolved.target
+    assert isinstance(target.launcher, QemuLauncher)
+    elf = build_runner(target, resolved.runtime, {"HIL_UPSTREAM_OPERATORS": "ON"})
+    return fvp_shim.install_runner(
+        folder, elf.path, target.cpu, target=resolved.arrow, machine=target.launcher.machine,
+        arguments=target.launcher.args,
+    )  # fmt: skip
 
 
 # --- output --------------------------------------------------------------------------------------------------

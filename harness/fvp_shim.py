@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import resource
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -29,12 +30,16 @@ FEATURES_FILE = ":semihosting-features"
 MAGIC, EXIT_EXTENDED = b"SHFB", 0x01
 REFUSED = 1  # exit status for a wrong command line; the real one is not documented
 LOCKUP = (b"qemu: fatal: Lockup", b"qemu-system-arm: Trying to execute code outside RAM or ROM")
+NOTE = ".stand-in.json"  # beside an ELF: the machine of QEMU's that it is for
 DATA = Path(__file__).parent / "fvp_models"
 
 
 @dataclass(frozen=True)
 class Model:
-    """`machine` is QEMU's, `clock` in Hz, `remark` says where the two cores differ."""
+    """`machine` is QEMU's, `clock` in Hz, `remark` says where the two cores differ.
+
+    `extra` are further arguments of QEMU.
+    """
 
     machine: str
     cpu: str
@@ -42,6 +47,7 @@ class Model:
     clock: int
     lists: tuple[str, ...]
     remark: str = ""
+    extra: tuple[str, ...] = ()
 
 
 def _mps2(core: str, machine: str, *lists: str, remark: str = "") -> Model:
@@ -131,10 +137,25 @@ def _settings(model: Model, options: argparse.Namespace) -> dict[str, str]:
             raise Refusal(f"parameter {text!r} is not of the form INSTANCE.PARAMETER=VALUE")
         if name not in values:
             raise Refusal(f"the model has no parameter {name!r}; -l lists those it has")
-        if re.search(r"(?i)\.uart\d\.(out_file|shutdown_)", name) and value not in ("", "0"):
-            raise Refusal(f"the stand-in has no UART: {name} cannot be set")
+        value = _unquoted(value)
+        if (
+            re.search(r"(?i)\.uart\d\.(out_file|shutdown_)", name)
+            and value not in ("", "0")
+            and not _to_output(name, value)
+        ):
+            raise Refusal(f"the stand-in has no such UART: {name} cannot be set")
         values[name] = value
     return values
+
+
+def _unquoted(value: str) -> str:
+    """ExecuTorch's tests quote values on a command line that no shell reads, and the model takes that."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+
+
+def _to_output(name: str, value: str) -> bool:
+    """The first UART on the model's own output."""
+    return value == "-" and name.lower().endswith(".uart0.out_file")
 
 
 def _config_lines(path: Path) -> Iterator[str]:
@@ -146,6 +167,16 @@ def _config_lines(path: Path) -> Iterator[str]:
     for line in text.splitlines():
         if setting := "".join(shlex.split(line, comments=True)):
             yield setting
+
+
+def _for_application(model: Model, images: Sequence[str]) -> Model:
+    """Another machine where a note beside the application asks for it: a deviation from every model, for `--runner`."""
+    note = Path(f"{images[0]}{NOTE}") if images else None
+    if note is None or not note.is_file():
+        return model
+    wanted = json.loads(note.read_text())
+    remark = f"as the runner of {wanted['target']} asks, and not the model's machine"
+    return replace(model, machine=wanted["machine"], extra=tuple(wanted["arguments"]), remark=remark)
 
 
 def _truth(value: str) -> bool:
@@ -184,8 +215,9 @@ def _command(model: Model, options: argparse.Namespace, settings: Mapping[str, s
         if not os.access(path, os.R_OK):
             raise Refusal(f"cannot read the application {path}")
     # The child dies with the stand-in, even if that is killed by SIGKILL.
-    line = [_tool("setpriv"), "--pdeathsig", "KILL", "--", _tool("qemu-system-arm"), "-M", model.machine]
-    line += ["-display", "none", "-serial", "none", "-monitor", "none"]
+    line = [_tool("setpriv"), "--pdeathsig", "KILL", "--", _tool("qemu-system-arm"), "-M", model.machine, *model.extra]
+    uart = "file:/dev/stdout" if any(_to_output(name, value) for name, value in settings.items()) else "none"
+    line += ["-display", "none", "-serial", uart, "-monitor", "none"]
     if _truth(settings[f"{model.cpu}.semihosting-enable"]):
         text = settings[f"{model.cpu}.semihosting-cmd_line"][:COMMAND_LINE_LIMIT]
         line += ["-semihosting-config", f"enable=on,target=native,arg={text.replace(',', ',,')}"]
@@ -308,6 +340,7 @@ def _say(text: str) -> None:
 
 def _simulate(name: str, model: Model, options: argparse.Namespace) -> int:
     settings = _settings(model, options)
+    model = _for_application(model, _images(model, [*options.application, *options.applications]))
     if options.plugin:
         raise Refusal("the stand-in loads no plugins")
     command = _command(model, options, settings)
@@ -379,6 +412,19 @@ def install(folder: Path, names: Sequence[str] = tuple(MODELS)) -> list[Path]:
         path.write_text(f'#!/bin/sh\n# A stand-in (QEMU) for {path.name}; NOT Arm\'s model.\nexec {call} "$@"\n')
         path.chmod(0o755)
     return paths
+
+
+def install_runner(root: Path, elf: Path, cpu: str, *, target: str, machine: str, arguments: Sequence[str]) -> Path:
+    """A runner where ExecuTorch's tests look for the one of `cpu` below $EXECUTORCH_ROOT, with a note for QEMU.
+
+    Source of the place: `_elf_path_candidates` in backends/arm/test/runner_utils.py and the tester's suffix.
+    """
+    place = root / "arm_test" / f"arm_semihosting_executor_runner_corstone-300_{cpu}" / "arm_executor_runner"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(elf, place)
+    note = {"target": target, "machine": machine, "arguments": list(arguments)}
+    Path(f"{place}{NOTE}").write_text(json.dumps(note) + "\n")
+    return place
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -27,6 +27,7 @@ from harness.fixtures import (
     runner_elf,
     target_spec,
 )
+from harness.lowering import RED_ZONE
 from harness.report.table import Outcome, table
 from harness.resolve import Resolved, resolve, select
 from harness.results import Verdict
@@ -35,6 +36,7 @@ from harness.targets import Isa, Target, load_targets, parse_size
 __all__ = ["HilWarning", "hil", "hil_dut", "run_pte", "runner_elf", "target_spec"]
 
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
+RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
 OUTCOMES: pytest.StashKey[dict[str, Outcome]] = pytest.StashKey()
 _PROPERTIES = ("hil_test", "hil_requested", "hil_ran", "hil_verdict", "hil_error")
 
@@ -61,6 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--timeout-multiplier", type=float, default=1.0, metavar="X", help="stretches every program's time limit"
+    )
+    group.addoption(
+        "--redzones", action="store_true", help="plan memory that no tensor owns around every tensor, and watch it"
     )
     parser.addini("hil_targets", "default targets, as in --target", type="args", default=[])
 
@@ -117,6 +122,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
     for resolved in config.stash[RESOLVED]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.why}" if resolved.why else ""))
+    if config.getoption("redzones"):
+        lines.append(f"hil: red zones: at least {RED_ZONE} bytes around every planned tensor, watched in every run")
     return lines
 
 
@@ -204,12 +211,16 @@ def pytest_runtest_makereport(
     if _resolved(item) is None:
         return report
     error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, InfraError) and hasattr(report, "wasxfail"):
+        # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
+        del report.wasxfail
+        report.outcome = "failed"
     verdict = _verdict(report, error)
     if verdict is not None:
-        report.user_properties += [
-            ("hil_verdict", verdict.name),
-            ("hil_error", type(error).__name__ if error and report.failed else ""),
-        ]
+        name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""
+        found: list[tuple[str, object]] = [("hil_verdict", verdict.name), ("hil_error", name)]
+        report.user_properties += found
+        item.user_properties += found  # for the reports of later phases: the last is what JUnit files are made of
     for title, key in (("details", DETAILS), ("target log", LOG)):
         text = item.stash.get(key, "")
         if report.failed and text:
@@ -272,9 +283,20 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
-    option = "--hil-target" if embedded() else "--target"
+    command, separator = config.stash.get(RERUN, ("pytest", ""))
+    option = "--hil-target" if embedded() and not separator else "--target"
     targets = dict.fromkeys(outcome.requested for outcome in bad)
-    nodes = [f"'{outcome.node_id.split('@')[0]}'" for outcome in bad]
     extra = [f"--targets-file={config.getoption('targets_file')}"] if config.getoption("targets_file") else []
+    extra += [separator] if separator else []
     extra += ["--require-fvp"] if config.getoption("require_fvp") else []
-    return " ".join(["pytest", *(f"{option}={name}" for name in targets), *extra, *nodes])
+    extra += ["--redzones"] if config.getoption("redzones") else []
+    nodes = [f"'{_from_here(config, outcome.node_id.split('@')[0])}'" for outcome in bad]
+    return " ".join([command, *(f"{option}={name}" for name in targets), *extra, *nodes])
+
+
+def _from_here(config: pytest.Config, node_id: str) -> str:
+    """A node id, which is relative to the root folder, as pytest takes it where it was called."""
+    path, colons, rest = node_id.partition("::")
+    file = config.rootpath / path
+    here = config.invocation_params.dir
+    return str(file.relative_to(here) if file.is_relative_to(here) else file) + colons + rest

@@ -55,10 +55,11 @@ def conform(values: Sequence[HostTensor], specs: Sequence[TensorSpec]) -> tuple[
 class HostModels:
     """What computes the references of one program; each callable takes the module's own arguments.
 
-    ``structure`` is the pytree of those arguments. ``quantized`` is None for a float program.
+    ``structure`` is the pytree of those arguments. ``quantized`` is None for a float program, ``eager`` where only
+    the lowered program is known.
     """
 
-    eager: Any
+    eager: Any | None
     quantized: Any | None
     dialect: Any
     structure: Any
@@ -70,11 +71,13 @@ class HostModels:
             raise ConfigError(f"the module takes {self.structure.num_leaves} inputs, {len(leaves)} were given")
         return References(
             dialect=self._run(self.dialect, leaves),
-            quantized=self._run(self.quantized, leaves) if self.quantized is not None else None,
+            quantized=self._run(self.quantized, leaves),
             eager=self._run(self.eager, leaves),
         )
 
-    def _run(self, model: Any, leaves: list[Any]) -> tuple[Array, ...]:
+    def _run(self, model: Any | None, leaves: list[Any]) -> tuple[Array, ...] | None:
+        if model is None:
+            return None
         # Modules may write to their inputs, so every run has its own copy, strides kept.
         fresh = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         with torch.no_grad():

@@ -70,7 +70,10 @@ class _ContentPickler(pickle.Pickler):
             return ("property", obj.fget, obj.fset)
         if isinstance(obj, (staticmethod, classmethod)):
             return (type(obj).__name__, obj.__func__)
-        if isinstance(obj, tools().torch.Tensor):
+        torch = tools().torch
+        if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+            return ("operator", self._identity(obj))
+        if isinstance(obj, torch.Tensor):
             return self._tensor(obj)
         return None
 

@@ -8,13 +8,15 @@ namespace hil::builtin {
 namespace {
 
 constexpr Operator kOperators[] = {
+#ifndef HIL_UPSTREAM_OPERATORS
     {"aten::_softmax.out", 4, softmax_float},
+    {"aten::div.out", 3, div},
+#endif
     {"aten::add.out", 4, add},
     {"aten::amax.out", 4, amax},
     {"aten::cat.out", 3, cat},
     {"aten::clamp.out", 4, clamp},
     {"aten::convolution.out", 10, convolution},
-    {"aten::div.out", 3, div},
     {"aten::full.out", 3, full},
     {"aten::ge.Tensor_out", 3, ge},
     {"aten::max_pool2d_with_indices.out", 8, max_pool2d_with_indices},
@@ -47,9 +49,12 @@ constexpr Operator kOperators[] = {
     {"cortex_m::transpose.out", 3, transpose},
     {"dim_order_ops::_clone_dim_order.out", 4, clone_dim_order},
 #ifdef HIL_TEST_KERNELS
+    {"hil_test::dots.out", 5, test_dots},
     {"hil_test::exit.out", 3, test_exit},
     {"hil_test::fault.out", 3, test_fault},
     {"hil_test::hang.out", 3, test_hang},
+    {"hil_test::overcopy.out", 3, test_overcopy},
+    {"hil_test::stray.out", 4, test_stray},
 #endif
 };
 

@@ -1,0 +1,182 @@
+"""ExecuTorch's own Cortex-M test suite: where it is, which of its tests run programs, and the taking over of these.
+
+The suite stays as it is installed. While a test runs, four methods of ExecuTorch are replaced in memory: the pass
+manager's constructor (it lowers for the target's configuration), `to_executorch` (it keeps the graph that Python can
+still run, the reference), the tester's `run_artifact` (it would start an FVP) and its `_run_stage` (what does not
+depend on the target is done once for all targets).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+from harness.errors import ToolchainError
+from harness.lowering.cache import Lru, key_of
+from harness.lowering.capability import INSTALL, feature, tools
+from harness.lowering.pipeline import CPU_OF, graph_nodes
+from harness.program import HostTensor, Program, References, parse_pte
+from harness.targets import Target
+
+_PACKAGE: Final = "executorch.backends.cortex_m"
+# A test function that mentions one of these runs a program on the target; the others stay on the host.
+_RUNS: Final = frozenset({"run_artifact", "run_on_fvp", "serialize", "test_implementation"})
+# No stage up to here knows the target; the Cortex-M passes, which do, are the next.
+_SHARED: Final = frozenset({"QUANTIZE", "EXPORT", "TO_EDGE"})
+# Few: the targets of one test run one after the other, and a test seldom lowers more than one module.
+_stages: Final[Lru[dict[str, Any]]] = Lru(8)
+
+
+def find() -> Path:
+    """The suite's folder, in an installed wheel or in an editable checkout. Imports neither torch nor ExecuTorch."""
+    try:
+        spec = importlib.util.find_spec(_PACKAGE)
+    except ModuleNotFoundError:
+        spec = None
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        folder = Path(place).resolve() / "test"
+        if (folder / "tester.py").is_file():
+            return folder
+    raise ToolchainError(f"no test suite: {_PACKAGE} has no test/tester.py, or is not installed", hint=INSTALL)
+
+
+def implementation_tests(module: Path) -> frozenset[str]:
+    """Names of a test module's functions that run a program on a target; the module is read, not imported.
+
+    `test_dialect_*` run the Python operators, by methods of the same names.
+    """
+    tree = ast.parse(module.read_bytes(), str(module))
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return frozenset(
+        test.name for test in tests if not test.name.startswith("test_dialect") and _mentioned(test) & _RUNS
+    )
+
+
+def _mentioned(function: ast.FunctionDef) -> frozenset[str]:
+    nodes = list(ast.walk(function))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return frozenset(names | {node.attr for node in nodes if isinstance(node, ast.Attribute)})
+
+
+def configuration(target: Target) -> Any:
+    """ExecuTorch's CortexMTargetConfig of a target: its CPU with its ISA class, so an override of the class counts."""
+    cpu = CPU_OF[target.isa] if target.cpu == "host" else target.cpu
+    config = tools().target_config
+    backend = feature(f"{_PACKAGE}.library.cmsis_nn", "Backend")
+    return config(cpu=config.from_target_string(cpu).cpu, isa=getattr(backend, target.isa.value))
+
+
+def clear_cache() -> None:
+    """Forget every stage."""
+    _stages.clear()
+
+
+def cached() -> int:
+    """How many stages are remembered."""
+    return len(_stages)
+
+
+@contextmanager
+def taken_over(target: Target, run: Callable[[Program], Sequence[HostTensor]]) -> Iterator[None]:
+    """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `run`."""
+    config = configuration(target)
+    references: dict[int, tuple[Any, Any]] = {}  # by identity of the result, which is kept alive
+    manager: Any = tools().pass_manager
+    edge = feature("executorch.exir", "EdgeProgramManager")
+    stage = feature(f"{_PACKAGE}.test.tester", "CortexMSerialize")
+    tester = feature("executorch.backends.test.harness", "Tester")
+    construct: Callable[..., None] = manager.__init__
+    to_executorch: Callable[..., Any] = edge.to_executorch
+
+    def construct_for_target(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        self.target_config = config
+
+    def to_executorch_with_reference(self: Any, *args: Any, **kwargs: Any) -> Any:
+        dialect = copy.deepcopy(self.exported_program())  # to_executorch leaves nothing that Python can run
+        made = to_executorch(self, *args, **kwargs)
+        references[id(made)] = (made, dialect)
+        return made
+
+    def run_artifact(self: Any, inputs: Any) -> list[Any]:
+        from harness.reference import to_torch
+
+        made = self.executorch_program_manager
+        return [to_torch(output) for output in run(_program(made, references[id(made)][1], inputs, target))]
+
+    with ExitStack() as stack:
+        for owner, name, replacement in (
+            (manager, "__init__", construct_for_target),
+            (edge, "to_executorch", to_executorch_with_reference),
+            (stage, "run_artifact", run_artifact),
+            (tester, "_run_stage", _sharing(tester._run_stage)),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, replacement))
+        yield
+
+
+def _sharing(run_stage: Callable[..., Any]) -> Callable[..., Any]:
+    """`Tester._run_stage` that remembers the stages before the Cortex-M passes, by content.
+
+    The key covers the module, the inputs, and class and configuration of each stage so far; what has no such key
+    is run. Every use gets a copy of its own, since comparing changes the exported program.
+    """
+    done: dict[int, tuple[Any, str]] = {}  # per tester: the key of what it holds
+
+    def run(self: Any, stage: Any, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+        start = self.original_module if self.cur is None else done.pop(id(self), (self, None))[1]
+        shared = stage.stage_type().name in _SHARED and start is not None
+        key = key_of(start, type(stage), vars(stage), inputs, args, kwargs) if shared else None
+        found = _stages.get(key) if key is not None else None
+        if key is None:
+            return run_stage(self, stage, inputs, *args, **kwargs)
+        if found is None:
+            before = dict(vars(stage))
+            run_stage(self, stage, inputs, *args, **kwargs)
+            made = {name: value for name, value in vars(stage).items() if value is not before.get(name)}
+            _stages.put(key, copy.deepcopy(made))
+        else:
+            self._pre(stage)
+            vars(stage).update(copy.deepcopy(found))
+            self._post(stage)
+        done[id(self)] = (self, key.digest)
+        return self
+
+    return run
+
+
+def _program(made: Any, dialect: Any, inputs: Any, target: Target) -> Program:
+    """What upstream's tester serialised, with the inputs it is to run on and the dialect as the only reference."""
+    from harness.reference import HostModels, conform, to_host
+
+    pte = bytes(made.buffer)
+    file = parse_pte(pte, "program")
+    leaves, structure = tools().torch.utils._pytree.tree_flatten(inputs)
+    models = HostModels(None, None, dialect.module(check_guards=False), structure)
+    given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
+    reference = _with_exact_convolutions(models)
+    return Program(pte, file, target.isa, graph_nodes(made, file), "program", given, reference)
+
+
+def _with_exact_convolutions(models: Callable[..., References]) -> Callable[..., References]:
+    """The dialect convolves int32 tensors, which torch cannot where they are dilated; float64 holds the same sums."""
+    torch = tools().torch
+    convolve = torch.nn.functional.conv2d
+
+    def exact(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if input.dtype != torch.int32:
+            return convolve(input, weight, bias, *args, **kwargs)
+        wide = [None if item is None else item.double() for item in (input, weight, bias)]
+        return convolve(*wide, *args, **kwargs).to(torch.int32)
+
+    def compute(inputs: tuple[HostTensor, ...]) -> References:
+        with mock.patch.object(torch.nn.functional, "conv2d", exact):
+            return models(inputs)
+
+    return compute

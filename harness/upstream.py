@@ -1,0 +1,211 @@
+"""A pytest plugin that runs ExecuTorch's own Cortex-M suite on this project's targets: `hil upstream`.
+
+Every implementation test runs once per target, lowered for its configuration, and keeps its own comparison and its
+own expected failures. What it would have handed to an FVP goes through `flow`, which lints it, runs it and compares
+its integers with the dialect. Nothing here is done to a test that is not of the suite.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from harness import flow
+from harness.compare import Tolerance
+from harness.errors import HarnessError, InfraError, UnsupportedOperator
+from harness.fixtures import TEST_ID, Hil
+from harness.lowering import suite
+from harness.plugin import RERUN, RESOLVED
+from harness.program import HostTensor, Program
+
+# Upstream's test runner is built without these (its backends/cortex_m/test/build_test_runner.sh), and its strict xfails
+# rely on that: a runtime that has them would pass broadcasting divisions and softmax over another dimension.
+WITHHELD: Final = ("aten::div.*", "aten::_softmax.*")
+
+NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # module: why, and what of it
+_FIXTURE: Final = "cortex_m_target"  # upstream's: the configuration that a test of ops/ is lowered for
+_WORKER_OUTPUT: Final = "hil_not_run"
+
+
+# --- what is collected ---------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """The suite, unless files are named: its conftest has options, so it must be known this early."""
+    named = early_config.known_args_namespace.file_or_dir
+    if not named:
+        folder = str(suite.find())
+        named.append(folder)
+        args.append(folder)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[NOT_RUN] = {}
+    config.stash[RERUN] = "hil upstream", "--"
+    if hasattr(config, "workerinput"):
+        return
+    if getattr(config.option, _FIXTURE, None):
+        raise pytest.UsageError("--cortex-m-target has no meaning here: --target names what the suite is run on")
+    if config.getoption("redzones"):
+        raise pytest.UsageError("--redzones has no meaning here: the suite's programs come with their own memory plans")
+    # What upstream's header shows. Its tests are parametrised below.
+    setattr(config.option, _FIXTURE, [resolved.arrow for resolved in config.stash[RESOLVED]])
+
+
+@functools.cache
+def _selected(module: Path) -> frozenset[str]:
+    return suite.implementation_tests(module)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """A module none of whose tests runs on a target is not even imported."""
+    if collection_path.suffix == ".py" and not _selected(collection_path):
+        return True
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that needs a package which is not installed is not run, and the summary says so."""
+    report = yield
+    missing = _missing_package(report.call.excinfo) if report.failed and report.call else ""
+    if missing and isinstance(collector, pytest.Module):
+        tests = len(_selected(collector.path))
+        why = f"no package {missing}; {tests} test function{'s' if tests > 1 else ''} not run"
+        collector.config.stash[NOT_RUN][collector.nodeid] = why
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, why)
+    return report
+
+
+def _missing_package(failure: pytest.ExceptionInfo[BaseException] | None) -> str:
+    """The name of the package whose absence caused this; "" if something else did."""
+    error: BaseException | None = failure.value if failure is not None else None
+    while error is not None and not isinstance(error, ModuleNotFoundError):
+        error = error.__cause__
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return "" if package in ("executorch", "torch", "harness") else package
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Implementation tests only, and all targets of a test after each other: they share most of the lowering."""
+    chosen = [item for item in items if getattr(item, "originalname", item.name) in _selected(item.path)]
+    others = [item for item in items if item not in set(chosen)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+    items[:] = chosen
+    yield  # where the plugin gives each item the name that it has without its target
+    order = {name: place for place, name in enumerate(dict.fromkeys(item.stash[TEST_ID] for item in items))}
+    items.sort(key=lambda item: order[item.stash[TEST_ID]])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
+    """Upstream parametrises `cortex_m_target` by an option of its own; here it follows from the target."""
+    hidden = _FIXTURE in metafunc.fixturenames
+    if hidden:
+        metafunc.fixturenames.remove(_FIXTURE)
+    yield
+    if hidden:
+        metafunc.fixturenames.append(_FIXTURE)
+
+
+# --- what is run ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """What the harness itself does wrong is an infra error, or an expected failure would hide it."""
+    try:
+        yield
+    except UnsupportedOperator as error:
+        if any(fnmatch.fnmatch(error.operator, pattern) for pattern in WITHHELD):
+            error.hint = "withheld from ExecuTorch's tests: their own runner is built without it"
+        raise
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise InfraError(f"the harness failed: {type(error).__name__}: {error}") from error
+
+
+class _Executor:
+    """One test's programs on one target."""
+
+    def __init__(self, hil: Hil) -> None:
+        self.runs = 0
+        self._hil = hil
+
+    def __call__(self, program: Program) -> Sequence[HostTensor]:
+        __tracebackhide__ = True
+        with _own_errors():
+            done = self._hil.verify(program, Tolerance(), withheld=WITHHELD)
+        self.runs += 1
+        return done.result.outputs
+
+
+EXECUTOR: pytest.StashKey[_Executor] = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    with _own_errors():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
+    """Makes every test of the run one on a target."""
+    executor = request.node.stash[EXECUTOR] = _Executor(Hil(hil_dut, request.node, redzones=False))
+    with suite.taken_over(hil_dut.target, executor):
+        yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> object | None:
+    if fixturedef.argname != _FIXTURE:
+        return None
+    config: object = suite.configuration(request.getfixturevalue("target_spec").target)
+    fixturedef.cached_result = (config, fixturedef.cache_key(request), None)
+    return config
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    done = yield
+    if not pyfuncitem.stash[EXECUTOR].runs:
+        raise InfraError(f"{pyfuncitem.stash[TEST_ID]} passed and ran no program: nothing was learnt about the target")
+    return done
+
+
+# --- what is told --------------------------------------------------------------------------------------------
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_WORKER_OUTPUT] = session.config.stash[NOT_RUN]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Of xdist: every worker collects, so each tells the same."""
+    node.config.stash[NOT_RUN].update(getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    missing = config.stash[NOT_RUN]
+    terminalreporter.section("not run")
+    terminalreporter.write_line(f"{len(missing)} module{'' if len(missing) == 1 else 's'} that cannot be imported")
+    for module, why in sorted(missing.items()):
+        terminalreporter.write_line(f"{module}: {why}")

@@ -1,0 +1,324 @@
+"""ExecuTorch's own suite through `hil upstream` and without it: real lowering, real simulators, exact counts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import xml.etree.ElementTree as xml
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness
+from harness.errors import ToolchainError
+from harness.lowering import suite
+from harness.targets import Isa, load_targets
+
+ROOT = Path(harness.__file__).parents[1]
+SUITE = suite.find()
+DEADLINE = 600.0  # seconds, for a run that may have to build runners
+TARGETS = load_targets()
+# Twelve divisions and four that are expected to fail; pooling in int8; a network; the explicit layout.
+SAMPLE = ("ops/test_div.py", "ops/test_nhwc_pool.py", "models/test_deep_autoencoder.py", "test_explicit_layout.py")
+DIVISION = "ops/test_div.py::test_implementation_div"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One test on one target, as the JUnit file has it."""
+
+    target: str
+    verdict: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Done:
+    status: int
+    text: str
+    cells: dict[str, dict[str, Cell]]  # by test, then by target
+
+    def count(self) -> dict[str, Counter[str]]:
+        """Verdicts by target."""
+        counts: dict[str, Counter[str]] = {}
+        for by_target in self.cells.values():
+            for cell in by_target.values():
+                counts.setdefault(cell.target, Counter())[cell.verdict] += 1
+        return counts
+
+
+def environment(**changes: str) -> dict[str, str]:
+    path = os.pathsep.join(str(folder) for folder in (ROOT, ROOT / "tests"))
+    return {**os.environ, "PYTHONPATH": path, **changes}
+
+
+def upstream(folder: Path, targets: str, *arguments: str, path: str = "") -> Done:
+    """`hil upstream` in `folder`; `path` goes before PATH."""
+    report = folder / "report.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "harness.cli", "upstream", "-t", targets, "--", f"--junit-xml={report}"]
+    changes = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}"} if path else {}
+    changes["PYTHONPATH"] = os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
+    done = subprocess.run(
+        [*command, *arguments], cwd=folder, env=environment(**changes), capture_output=True, text=True,
+        timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout + done.stderr, _cells(report) if report.exists() else {})
+
+
+def _cells(report: Path) -> dict[str, dict[str, Cell]]:
+    cells: dict[str, dict[str, Cell]] = {}
+    for case in xml.parse(report).iter("testcase"):
+        found = {one.get("name"): one.get("value") or "" for one in case.iter("property")}
+        if "hil_test" in found:
+            cell = Cell(found["hil_requested"], found["hil_verdict"], found["hil_error"])
+            cells.setdefault(found["hil_test"], {})[cell.target] = cell
+    return cells
+
+
+def files(*names: str) -> list[str]:
+    return [str(SUITE / name) for name in names]
+
+
+# --- the sample ----------------------------------------------------------------------------------------------
+
+
+def test_a_sample_gives_what_upstream_expects_with_and_without_workers(tmp_path: Path) -> None:
+    """Three targets of three ISA classes, each test lowered for its own, in one process and in two."""
+    alone = upstream(tmp_path, "m4-qemu,m0-qemu,m55-qemu", *files(*SAMPLE))
+    assert alone.status == 0, alone.text
+    assert alone.count() == {
+        name: {"PASS": 16, "XFAIL": 4} for name in ("m4-qemu", "m0-qemu", "m55-qemu")
+    }, alone.text  # fmt: skip
+    xfails = [cell for cells in alone.cells.values() for cell in cells.values() if cell.verdict == "XFAIL"]
+    assert {cell.error for cell in xfails} == {"UnsupportedOperator"}
+    assert "passed  " in alone.text and "test × target" in alone.text
+    shared = upstream(tmp_path, "m4-qemu,m0-qemu,m55-qemu", "-n2", *files(*SAMPLE))
+    assert shared.status == 0, shared.text
+    assert shared.cells == alone.cells
+
+
+# --- honesty -------------------------------------------------------------------------------------------------
+
+
+def test_an_infra_error_is_no_expected_failure(tmp_path: Path) -> None:
+    """With a simulator that does not start nothing is learnt, whatever a test expects."""
+    broken = tmp_path / "qemu-system-arm"
+    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit 0\nexit 3\n")
+    broken.chmod(0o755)
+    done = upstream(
+        tmp_path, "m4-qemu", "-k", "broadcast_1 and not int16", *files("ops/test_div.py"), path=str(tmp_path)
+    )
+    assert done.status == 1
+    assert done.count() == {"m4-qemu": {"INFRA": 1}}, done.text
+    assert done.cells[f"{DIVISION}[broadcast_1]"]["m4-qemu"].error == "LaunchError"
+    assert "1 failed" in done.text and "xfailed" not in done.text
+
+
+def test_the_operators_that_upstream_lacks_are_withheld_with_a_reason(tmp_path: Path) -> None:
+    done = upstream(tmp_path, "native", "--runxfail", "-k", "broadcast_1 and not int16", *files("ops/test_div.py"))
+    assert done.count() == {"native": {"FAIL": 1}}, done.text
+    assert "no aten::div.out" in done.text and "withheld from ExecuTorch's tests" in done.text
+
+
+SABOTAGE = """
+import dataclasses
+
+import pytest
+
+import misbehaving
+from harness.build import build_runner
+from harness.lowering import suite
+
+BAD = {"[m4-qemu-self_rank_1]": ("hang", misbehaving.BUSY), "[m4-qemu-self_rank_4]": ("fault", misbehaving.UNMAPPED)}
+
+
+@pytest.fixture
+def runner_elf(target_spec):
+    return build_runner(target_spec.target, options=misbehaving.OPTIONS)
+
+
+@pytest.fixture(autouse=True)
+def sabotage(request, monkeypatch):
+    for name, bad in BAD.items():
+        if name in request.node.name:
+            program = dataclasses.replace(misbehaving.bad(*bad), inputs=misbehaving.ones())
+            monkeypatch.setattr(suite, "_program", lambda *_: program)
+"""
+
+
+def test_a_hang_and_a_crash_cost_only_themselves(tmp_path: Path) -> None:
+    (tmp_path / "sabotage.py").write_text(SABOTAGE)
+    done = upstream(
+        tmp_path, "m4-qemu", "-p", "sabotage", "--timeout-multiplier=0.1", "-k", "not int16", *files("ops/test_div.py")
+    )
+    assert done.count() == {"m4-qemu": {"PASS": 4, "FAIL": 2, "XFAIL": 2}}, done.text
+    assert done.cells[f"{DIVISION}[self_rank_1]"]["m4-qemu"].error == "TargetHang"
+    assert done.cells[f"{DIVISION}[self_rank_4]"]["m4-qemu"].error == "TargetFault"
+    assert "rerun: hil upstream --target=m4-qemu -- " in done.text
+
+
+WRONG = """
+import dataclasses
+
+import pytest
+
+from harness import flow
+
+
+@pytest.fixture(autouse=True)
+def wrong(monkeypatch):
+    run = flow.run
+
+    def off_by_one(dut, program, *args, **options):
+        # The dialect alone sees it: the float output moves by one quantum, which upstream's tolerance allows.
+        result = run(dut, program, *args, **options)
+        (output,) = result.outputs
+        array = output.array().copy()
+        array.flat[0] += min(abs(a - b) for a in array.flat for b in array.flat if a != b)
+        return dataclasses.replace(result, outputs=(type(output).from_array(array, output.spec.dim_order),))
+
+    monkeypatch.setattr(flow, "run", off_by_one)
+"""
+
+
+def test_one_quantum_off_the_dialect_is_a_mismatch_though_upstream_tolerates_it(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    name = "ops/test_linear.py::test_implementation_linear[linear_rank1]"
+    done = upstream(tmp_path, "native", "-p", "wrong", "-k", "linear_rank1", *files("ops/test_linear.py"))
+    assert done.status == 1
+    assert done.cells[name]["native"] == Cell("native", "FAIL", "Mismatch"), done.text
+
+
+def test_a_test_that_runs_nothing_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "idle.py").write_text(
+        textwrap.dedent(
+            """
+            import pytest
+            from executorch.backends.cortex_m.test.tester import CortexMTester
+
+            @pytest.fixture(autouse=True)
+            def idle(monkeypatch):
+                monkeypatch.setattr(CortexMTester, "test_implementation", lambda *args, **options: None)
+            """
+        )
+    )
+    done = upstream(tmp_path, "native", "-p", "idle", "-k", "broadcast_1 or tensor_pos", *files("ops/test_div.py"))
+    # Those of test_implementation_div_int16 drive the tester by themselves.
+    assert done.count() == {"native": {"INFRA": 2, "PASS": 1, "XFAIL": 1}}, done.text
+    assert "passed and ran no program" in done.text
+
+
+# --- what is not run, and what is not taken ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
+def test_a_module_that_cannot_be_imported_is_named_and_counted(tmp_path: Path, workers: list[str]) -> None:
+    (tmp_path / "without.py").write_text("import sys\nsys.modules['torchvision'] = None\n")
+    named = files("models/test_mobilenet_v2.py", "models/test_deep_autoencoder.py")
+    done = upstream(tmp_path, "native", "-p", "without", *workers, *named)
+    assert done.status == 0 and done.count() == {"native": {"PASS": 1}}, done.text
+    assert "1 module that cannot be imported" in done.text
+    assert "models/test_mobilenet_v2.py: no package torchvision; 1 test function not run" in done.text
+
+
+def test_wrong_options_are_told_in_a_line(tmp_path: Path) -> None:
+    unknown = upstream(tmp_path, "m4-qem")
+    assert unknown.status == 2 and "did you mean 'm4-qemu'" in unknown.text
+    theirs = upstream(tmp_path, "native", "--cortex-m-target=cortex-m4")
+    assert theirs.status == 2 and "--target names what the suite is run on" in theirs.text
+    assert "Traceback" not in unknown.text + theirs.text
+
+
+# --- the parts -----------------------------------------------------------------------------------------------
+
+
+def test_implementation_tests_are_known_without_an_import() -> None:
+    found = {path.name: suite.implementation_tests(path) for path in SUITE.rglob("test_*.py")}
+    assert found["test_mobilenet_v2.py"] == {"test_implementation_mv2"}
+    assert found["test_portable_int8.py"] == {"test_shared_qspec_portable_int8_ops_fvp"}
+    assert found["test_explicit_layout.py"] == {"test_explicit_conv1d_runs_on_fvp"}
+    assert found["test_pattern_matcher.py"] == frozenset()
+    assert not any(name.startswith("test_dialect") for names in found.values() for name in names)
+
+
+def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "executorch" / "backends" / "cortex_m"
+    for folder in (package.parents[1], package.parent, package):
+        folder.mkdir(exist_ok=True, parents=True)
+        (folder / "__init__.py").touch()
+    call = [sys.executable, "-c", "from harness.lowering import suite; print(suite.find())"]
+    there = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    missing = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert missing.returncode != 0 and ToolchainError.__name__ in missing.stderr
+    (package / "test").mkdir()
+    (package / "test" / "tester.py").touch()
+    found = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert found.stdout.strip() == str((package / "test").resolve()), found.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "isa"),
+    [("m4-qemu", "M4", "DSP"), ("m55-dsp-qemu", "M55", "DSP"), ("m0plus-fvp", "M0PLUS", "SCALAR")],
+)
+def test_a_configuration_has_the_cpu_and_the_class(name: str, cpu: str, isa: str) -> None:
+    config = suite.configuration(TARGETS[name])
+    assert (config.cpu.name, config.backend.name) == (cpu, isa)
+
+
+def test_sharing_the_front_of_the_lowering_changes_no_byte() -> None:
+    """The same module for three targets in a row, and each of them by upstream's tester alone."""
+    import torch
+    from executorch.backends.cortex_m.target_config import CortexMTargetConfig
+    from executorch.backends.cortex_m.test.tester import CortexMTester
+
+    module: Any = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4)
+    )
+    inputs = (torch.randn(1, 3, 8, 8).to(memory_format=torch.channels_last),)
+
+    def lowered(target: str) -> bytes:
+        config = CortexMTargetConfig.from_target_string(target)
+        tester = CortexMTester(module.to(memory_format=torch.channels_last), inputs, target_config=config)
+        tester.quantize().export().to_edge().run_passes().to_executorch().serialize()
+        return bytes(tester.get_artifact())
+
+    suite.clear_cache()
+    programs = {}
+    for name in ("m55-qemu", "m4-qemu", "m0-qemu"):
+        with suite.taken_over(TARGETS[name], lambda _: ()):
+            # The argument is what upstream's own model tests pass; the target's configuration counts.
+            programs[name] = lowered("cortex-m55")
+    assert suite.cached() == 3  # quantised, exported, to_edge: once for all three
+    assert programs == {name: lowered(TARGETS[name].cpu) for name in programs}
+    assert programs["m55-qemu"] != programs["m4-qemu"]
+    assert {TARGETS[name].isa for name in programs} == set(Isa)
+
+
+# --- without a plugin ----------------------------------------------------------------------------------------
+
+
+def test_upstreams_own_command_runs_on_an_installed_runner(tmp_path: Path) -> None:
+    """No code of this project in that pytest: its tests find a model on PATH and a runner in EXECUTORCH_ROOT."""
+    shim = tmp_path / "shim"
+    install = [sys.executable, "-m", "harness.cli", "fvp-shim", "install", str(shim), "--runner", "m0-qemu"]
+    subprocess.run(install, env=environment(), check=True, capture_output=True, timeout=DEADLINE)
+    call = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "--cortex-m-target=cortex-m0"]
+    call += [*files("ops/test_div.py"), "-k", "implementation_div and not int16 and (broadcast or tensor_pos)"]
+    there = environment(EXECUTORCH_ROOT=str(shim), PATH=f"{shim}{os.pathsep}{os.environ['PATH']}")
+    done = subprocess.run(call, env=there, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout and "2 xfailed" in done.stdout
+
+
+def test_a_runner_that_upstream_cannot_name_is_refused(tmp_path: Path) -> None:
+    for name, reason in (("m55-dsp-qemu", "only as MVE"), ("native", "not on QEMU")):
+        install = [sys.executable, "-m", "harness.cli", "fvp-shim", "install", str(tmp_path / "x"), "--runner", name]
+        done = subprocess.run(install, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False)
+        assert done.returncode == 2 and reason in done.stderr
+        assert not (tmp_path / "x").exists()
