@@ -147,7 +147,7 @@ def test_a_small_campaign_finds_nothing(target: str, total: int) -> None:
         fuzzers = [Fuzzer(opened, program(name)) for name in PROGRAMS]
         tally = fuzz.campaign(fuzzers, total, SEED, lambda *_: None)
     assert [(bug.mutant.kind, bug.mutant.edits, bug.detail) for bug in tally.bugs] == []
-    assert tally.total == total and tally.field_aware >= 0.6
+    assert tally.total == total
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)

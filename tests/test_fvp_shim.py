@@ -135,7 +135,8 @@ def test_the_list_has_a_parameter_a_line(folder: Path, model: str) -> None:
     [
         (["-C", "cpu0.FPU=1"], "no parameter 'cpu0.FPU'"),
         (["-C", "armcortexm4ct.vfp-present"], "not of the form"),
-        (["-C", "fvp_mps2.UART0.out_file=-"], "no UART"),
+        (["-C", "fvp_mps2.UART1.out_file=-"], "no such UART"),
+        (["-C", "fvp_mps2.UART0.out_file=uart.txt"], "no such UART"),
         (["--plugin", "x.so"], "no plugins"),
         (["--no-such-option"], "--no-such-option"),
         (["-C", "armcortexm4ct.semihosting-cwd=/nowhere"], "no folder /nowhere"),
