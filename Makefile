@@ -12,12 +12,13 @@ FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: install ## install what is missing, then run the sample tests on three targets
-	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets
+demo: install ## install what is missing, then run the sample tests on three targets, and compare their bits
+	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets tests/test_isa_agreement.py
 
-test: lint ## lint, the project's own tests, then tests/targets on four targets
+test: lint ## lint, the project's own tests, then tests/targets on four targets, on one with red zones
 	$(BIN)/pytest -n $(JOBS) tests --ignore=tests/targets
-	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp,native tests/targets
+	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
+	$(BIN)/pytest -n $(JOBS) --target=native --redzones tests/targets
 
 lint: install ## ruff, mypy, import-linter and clang-format; changes nothing
 	$(BIN)/ruff check

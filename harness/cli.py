@@ -33,6 +33,7 @@ import harness
 from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness.build import Elf, build_runner, cache_directory
+from harness.diagnose.redzones import RedZones
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
 from harness.lowering.suite import find as find_suite
@@ -351,6 +352,7 @@ def run(
         list[Path] | None, typer.Option("--output", "-o", help="Where to write outputs, in order")
     ] = None,
     no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
+    redzones: Annotated[bool, typer.Option("--redzones", help="Watch the memory that no tensor owns")] = False,
     require_fvp: RequireFvp = False,
     timeout_multiplier: Multiplier = 1.0,
     runtime: Runtime = "builtin",
@@ -367,10 +369,12 @@ def run(
     given = _read_inputs(program, inputs or [])
     _check_outputs(program, outputs or [])
     with _log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
-        result = flow.run(dut, program, given, linted=not no_lint)
+        result = flow.run(dut, program, given, linted=not no_lint, guards=RedZones if redzones else None)
         identity = dut.session().identity
     _tell_log(result.log, verbose)
     _tell_result(result, identity, resolved)
+    if redzones:
+        print(f"red zones intact: {RedZones(program).describe()}")
     for path, output in zip(outputs or [], result.outputs, strict=False):
         _write(path, output)
     _refuse_unwritten(result, resolved)

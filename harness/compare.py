@@ -498,7 +498,8 @@ def _to_quanta(values: Array, quantization: OutputQuantization) -> Array:
 
 
 def _distance(integers: Array, expected: Array) -> Array:
-    return np.abs(integers.astype(np.int64) - expected.astype(np.int64))
+    distance: Array = np.abs(integers.astype(np.int64) - expected.astype(np.int64))
+    return distance
 
 
 def _spread(reference: Array) -> float:

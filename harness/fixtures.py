@@ -17,6 +17,7 @@ import pytest
 from harness import flow
 from harness.build import Elf, build_runner
 from harness.compare import Comparison, Tolerance
+from harness.diagnose.redzones import RedZones
 from harness.errors import HarnessError
 from harness.program import HostTensor, Program
 from harness.resolve import Resolved
@@ -88,9 +89,10 @@ class _Reporting:
 class Hil:
     """One test's hand on one target."""
 
-    def __init__(self, dut: flow.Dut, node: pytest.Item) -> None:
+    def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
         self.dut = dut
         self._node = node
+        self._redzones = redzones
 
     @property
     def isa(self) -> Isa:
@@ -111,14 +113,15 @@ class Hil:
         __tracebackhide__ = True
         with _Reporting(self._node, self.dut.resolved):
             return flow.lower(
-                module, inputs, isa=isa or self.isa, calibration=calibration, quantize=quantize, layout=layout
-            )
+                module, inputs, isa=isa or self.isa, calibration=calibration, quantize=quantize, layout=layout,
+                redzones=self._redzones,
+            )  # fmt: skip
 
     def run(self, program: Program, inputs: tuple[Any, ...] | None = None, *, lint: bool = True) -> RunResult:
         """The program's outputs on the target. `inputs`: torch tensors or HostTensors; default: its example inputs."""
         __tracebackhide__ = True
         with _Reporting(self._node, self.dut.resolved):
-            result = flow.run(self.dut, program, _host(inputs), linted=lint)
+            result = flow.run(self.dut, program, _host(inputs), linted=lint, guards=_guards(self._redzones))
         self._record_run(result)
         return result
 
@@ -148,6 +151,7 @@ class Hil:
                 self.dut, module, inputs,
                 tolerance=Tolerance(qtol, atol, rtol, eager_sqnr), isa=isa, linted=lint, observe=self._observe,
                 calibration=calibration, quantize=quantize, layout=layout,
+                redzones=self._redzones, guards=_guards(self._redzones),
             )  # fmt: skip
         return checked.comparison
 
@@ -182,6 +186,16 @@ class Hil:
 
     def _property(self, name: str, value: object) -> None:
         self._node.user_properties.append((name, value))
+
+
+def _guards(redzones: bool) -> flow.Guards | None:
+    return _watched if redzones else None
+
+
+def _watched(program: Program) -> RedZones:
+    if program.unspaced is None:
+        warnings.warn(HilWarning(f"{program.name}: {RedZones(program).describe()}"), stacklevel=5)
+    return RedZones(program)
 
 
 def _host(inputs: tuple[Any, ...] | None) -> tuple[HostTensor, ...] | None:
@@ -227,7 +241,7 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
     from harness import lowering
 
     lowering.seed(zlib.crc32(request.node.stash[TEST_ID].encode()))
-    return Hil(hil_dut, request.node)
+    return Hil(hil_dut, request.node, request.config.getoption("redzones"))
 
 
 @pytest.fixture
@@ -239,6 +253,7 @@ def run_pte(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Callable[..., 
         data = pte if isinstance(pte, bytes) else Path(pte).read_bytes()
         with _Reporting(request.node, hil_dut.resolved):
             program = Program.from_bytes(data, "program.pte" if isinstance(pte, bytes) else str(pte))
-            return flow.run(hil_dut, program, flow.arrange(program, inputs), linted=lint)
+            guards = _guards(request.config.getoption("redzones"))
+            return flow.run(hil_dut, program, flow.arrange(program, inputs), linted=lint, guards=guards)
 
     return run

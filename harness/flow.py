@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,22 @@ from harness.targets import Isa, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
 EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
+
+
+class Guard(Protocol):
+    """Watches what one program does to memory, in two passes: with POISON and with COUNTER_POISON."""
+
+    def fill(self, session: Session, poison: int) -> None:
+        """The arena is full of `poison`, the inputs are not yet set."""
+
+    def inspect(self, session: Session, poison: int) -> None:
+        """The program has run."""
+
+    def judge(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> None:
+        """After both passes. Raises a verdict."""
+
+
+Guards = Callable[[Program], Guard]
 
 
 class Dut:
@@ -130,11 +146,13 @@ def run(
     *,
     linted: bool = True,
     withheld: Sequence[str] = (),
+    guards: Guards | None = None,
 ) -> RunResult:
-    """One program, once (twice where an output looks unwritten).
+    """One program, once (twice where an output looks unwritten, or under a guard).
 
     `inputs` default to the program's own. `linted=False` skips the rules of fit, never those of the inputs.
     `withheld` are patterns of operators that lint takes for absent, though the runner has them.
+    `guards` makes the program's guard, for instance `diagnose.redzones.RedZones`.
     Raises infra or verdict errors; a program that does not end is TargetHang only if the target
     passes its canary afterwards.
     """
@@ -145,32 +163,45 @@ def run(
         raise_findings(findings(program, dut.target, offered), dut.target.name)
     raise_findings(lint_inputs(program, given), dut.target.name)
     try:
-        return _execute(dut, session, program, given)
+        return _execute(dut, session, program, given, guards(program) if guards else None)
     except NoAnswer as stuck:
         raise _explain_hang(dut, stuck, session.log) from None
 
 
-def _execute(dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor]) -> RunResult:
-    session.load(program.pte, lambda at: _operator(program, at))
-    outputs, ticks = _pass(dut, session, program, inputs, POISON)
+def _execute(
+    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
+) -> RunResult:
+    session.load(program.pte, lambda at: operator_at(program, at))
+    outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
     unwritten = [_equals(output, POISON) for output in outputs]
-    if any(mask.any() for mask in unwritten):
-        again, _ = _pass(dut, session, program, inputs, COUNTER_POISON)
+    if guard or any(mask.any() for mask in unwritten):
+        again, _ = _pass(dut, session, program, inputs, COUNTER_POISON, guard)
         unwritten = [mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)]
+    if guard:
+        guard.judge(dut, session, inputs)
     return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, dut.ran(), session.log)
 
 
 def _pass(
-    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], poison: int
+    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], poison: int, guard: Guard | None
 ) -> tuple[list[HostTensor], int]:
-    session.fill(Space.PLANNED, 0, poison)
-    for number, value in enumerate(inputs):
-        session.set_input(number, value)
+    prepare(session, inputs, poison, guard)
     ticks = session.execute(dut.seconds)
+    if guard:
+        guard.inspect(session, poison)
     return [session.get_output(number) for number in range(len(program.file.outputs))], ticks
 
 
-def _operator(program: Program, instruction: int) -> str:
+def prepare(session: Session, inputs: Sequence[HostTensor], poison: int, guard: Guard | None = None) -> None:
+    """Brings a loaded program to its first instruction: arena full of poison, inputs set."""
+    session.fill(Space.PLANNED, 0, poison)
+    if guard:
+        guard.fill(session, poison)
+    for number, value in enumerate(inputs):
+        session.set_input(number, value)
+
+
+def operator_at(program: Program, instruction: int) -> str:
     """`cortex_m::quantized_linear.out`, with the graph node where it is known."""
     if not 0 <= instruction < len(program.file.instructions):
         return ""
@@ -247,11 +278,13 @@ def check(
     calibration: Iterable[tuple[Any, ...]] | None = None,
     quantize: bool = True,
     layout: str = "channels_last",
+    redzones: bool = False,
+    guards: Guards | None = None,
 ) -> Checked:
     """Lowers, lints, runs, compares; raises on a bad verdict, after telling `observe` what was measured."""
-    options = {"calibration": calibration, "quantize": quantize, "layout": layout}
+    options = {"calibration": calibration, "quantize": quantize, "layout": layout, "redzones": redzones}
     program = lower(module, inputs, isa=isa or dut.target.isa, **options)
-    return verify(dut, program, tolerance=tolerance, linted=linted, observe=observe)
+    return verify(dut, program, tolerance=tolerance, linted=linted, observe=observe, guards=guards)
 
 
 def verify(
@@ -261,10 +294,11 @@ def verify(
     tolerance: Tolerance,
     linted: bool = True,
     withheld: Sequence[str] = (),
+    guards: Guards | None = None,
     observe: Callable[[Checked], None] = lambda _: None,
 ) -> Checked:
     """`check` of a program that exists already, on its own inputs and with the references it brings."""
-    result = run(dut, program, linted=linted, withheld=withheld)
+    result = run(dut, program, linted=linted, withheld=withheld, guards=guards)
     references = program.reference(program.inputs) if program.reference else References()
     comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
     checked = Checked(program, result, comparison)

@@ -128,13 +128,14 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
 def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
     pools = target.board.pools
     for rule, what, asked, had in (
-        (Rule.PLANNED_POOL, "tensors", program.file.planned_bytes, pools.planned),
-        (Rule.PROGRAM_POOL, "program", program.file.size, pools.program),
+        (Rule.PLANNED_POOL, "the tensors need", program.file.planned_bytes, pools.planned),
+        (Rule.PROGRAM_POOL, "the program needs", program.file.size, pools.program),
     ):
         if asked > had:
-            yield LintFinding(
-                rule, f"the {what} needs {asked} bytes and {target.name} has {had}: {asked - had} too many"
-            )
+            problem = f"{asked - had} too many"
+            if rule is Rule.PLANNED_POOL and program.unspaced is not None:
+                problem = f"red zones need {asked - had} bytes more; without them the plan takes {program.unspaced}"
+            yield LintFinding(rule, f"{what} {asked} bytes and {target.name} has {had}: {problem}")
 
 
 def lint_inputs(program: Program, inputs: Sequence[HostTensor]) -> tuple[LintFinding, ...]:

@@ -27,6 +27,7 @@ from harness.fixtures import (
     runner_elf,
     target_spec,
 )
+from harness.lowering import RED_ZONE
 from harness.report.table import Outcome, table
 from harness.resolve import Resolved, resolve, select
 from harness.results import Verdict
@@ -62,6 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--timeout-multiplier", type=float, default=1.0, metavar="X", help="stretches every program's time limit"
+    )
+    group.addoption(
+        "--redzones", action="store_true", help="plan memory that no tensor owns around every tensor, and watch it"
     )
     parser.addini("hil_targets", "default targets, as in --target", type="args", default=[])
 
@@ -118,6 +122,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
     for resolved in config.stash[RESOLVED]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.why}" if resolved.why else ""))
+    if config.getoption("redzones"):
+        lines.append(f"hil: red zones: at least {RED_ZONE} bytes around every planned tensor, watched in every run")
     return lines
 
 
@@ -283,6 +289,7 @@ def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
     extra = [f"--targets-file={config.getoption('targets_file')}"] if config.getoption("targets_file") else []
     extra += [separator] if separator else []
     extra += ["--require-fvp"] if config.getoption("require_fvp") else []
+    extra += ["--redzones"] if config.getoption("redzones") else []
     nodes = [f"'{_from_here(config, outcome.node_id.split('@')[0])}'" for outcome in bad]
     return " ".join([command, *(f"{option}={name}" for name in targets), *extra, *nodes])
 

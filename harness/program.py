@@ -367,7 +367,8 @@ class Program:
     """A `.pte` and what the host knows of it.
 
     ``nodes`` has a graph node per instruction ("" unknown); ``inputs`` are example inputs, in the layout the
-    program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere.
+    program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere. ``unspaced`` is None unless
+    the memory plan has red zones; then it is the bytes that the plan would take without.
     """
 
     pte: bytes = field(repr=False)
@@ -377,6 +378,7 @@ class Program:
     name: str
     inputs: tuple[HostTensor, ...] = field(default=(), repr=False)
     reference: Reference | None = field(default=None, repr=False)
+    unspaced: int | None = None
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:
@@ -816,13 +818,13 @@ def producer(file: PteFile, value: int, before: int | None = None) -> Instructio
     for instruction in reversed(file.instructions[:before]):
         if instruction.kind is not InstructionKind.KERNEL:
             continue
-        for arg in _written(file, instruction):
+        for arg in written(file, instruction):
             if arg == value or (planned is not None and file.values[arg].planned == planned):
                 return instruction
     return None
 
 
-def _written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
+def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
     """Values an instruction writes: its last argument, or what that lists (operators with several outs)."""
     if not instruction.args:
         return ()

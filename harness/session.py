@@ -182,12 +182,12 @@ class Session:
         for at in range(0, len(data), chunk):
             self._ask(Request.WRITE, struct.pack("<BII", space, index, at) + data[at : at + chunk])
 
-    def read(self, space: Space, index: int, length: int) -> bytes:
+    def read(self, space: Space, index: int, length: int, *, offset: int = 0) -> bytes:
         chunk = self.identity.max_payload - 2  # a response begins with its status
         out = bytearray()
         while len(out) < length:
             size = min(chunk, length - len(out))
-            part = self._ask(Request.READ, struct.pack("<BIII", space, index, len(out), size)).rest
+            part = self._ask(Request.READ, struct.pack("<BIII", space, index, offset + len(out), size)).rest
             if len(part) != size:
                 raise ProtocolError(f"READ of {size} bytes gave {len(part)}", target=self.target.name)
             out += part

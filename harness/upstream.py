@@ -54,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if getattr(config.option, _FIXTURE, None):
         raise pytest.UsageError("--cortex-m-target has no meaning here: --target names what the suite is run on")
+    if config.getoption("redzones"):
+        raise pytest.UsageError("--redzones has no meaning here: the suite's programs come with their own memory plans")
     # What upstream's header shows. Its tests are parametrised below.
     setattr(config.option, _FIXTURE, [resolved.arrow for resolved in config.stash[RESOLVED]])
 
@@ -164,7 +166,7 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
 @pytest.fixture(autouse=True)
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
     """Makes every test of the run one on a target."""
-    executor = request.node.stash[EXECUTOR] = _Executor(Hil(hil_dut, request.node))
+    executor = request.node.stash[EXECUTOR] = _Executor(Hil(hil_dut, request.node, redzones=False))
     with suite.taken_over(hil_dut.target, executor):
         yield
 

@@ -1,16 +1,19 @@
-"""Programs with operators that misbehave: hil_test::fault, hang and exit, in builds with HIL_TEST_KERNELS."""
+"""Programs with operators that misbehave: hil_test::*, in builds with HIL_TEST_KERNELS (kernels/testing.cpp)."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from executorch.exir import EdgeCompileConfig, to_edge
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from torch import nn
 
 from harness.lowering import quiet
+from harness.lowering.pipeline import graph_nodes
+from harness.lowering.spacing import Spacing, planning_pass
 from harness.program import HostTensor, Program
 
 OPTIONS = {"HIL_TEST_KERNELS": "ON"}
@@ -23,6 +26,11 @@ for operator in ("fault", "hang", "exit"):
     LIBRARY.define(f"{operator}.out(Tensor x, int kind, *, Tensor(a!) out) -> Tensor(a!)")
     LIBRARY.impl(operator, lambda x, kind: x.clone(), "CompositeExplicitAutograd")
     LIBRARY.impl(f"{operator}.out", lambda x, kind, *, out: out.copy_(x), "CompositeExplicitAutograd")
+for operator, arguments in (("stray", "int at, int byte"), ("overcopy", "int extra")):
+    LIBRARY.define(f"{operator}(Tensor x, {arguments}) -> Tensor")
+    LIBRARY.define(f"{operator}.out(Tensor x, {arguments}, *, Tensor(a!) out) -> Tensor(a!)")
+    LIBRARY.impl(operator, lambda x, *_: x.clone(), "CompositeExplicitAutograd")
+    LIBRARY.impl(f"{operator}.out", lambda x, *_, out: out.copy_(x), "CompositeExplicitAutograd")
 
 
 class Misbehaving(nn.Module):
@@ -37,12 +45,23 @@ class Misbehaving(nn.Module):
         return self.operator(torch.clone(x), self.kind)
 
 
-def program(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
+def program(module: nn.Module, inputs: tuple[torch.Tensor, ...] = (torch.ones(4),)) -> Program:
     """Lowered by ExecuTorch alone, so that nothing but the operators' own names is in it."""
     with quiet():
-        exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
+        exported = torch.export.export(module.eval(), inputs, strict=True)
         lowered = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
     return Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
+
+
+def spaced(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
+    """The same with red zones and names of graph nodes, and with the input that it was exported with."""
+    spacing = Spacing()
+    with quiet():
+        exported = torch.export.export(module.eval(), (torch.ones(shape),), strict=True)
+        edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
+        lowered = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning_pass(spacing)))
+    made = Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
+    return replace(made, unspaced=spacing.unspaced, nodes=graph_nodes(lowered, made.file), inputs=ones(shape))
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from misbehaving import OPTIONS, bad, ones
 
 from harness import flow, fvp_shim, launchers, verify_fvp
 from harness.build import Elf
@@ -22,6 +21,7 @@ from harness.launchers import fvp
 from harness.program import Program
 from harness.resolve import resolve
 from harness.targets import FvpLauncher, load_targets
+from misbehaving import OPTIONS, bad, ones
 
 pytest_plugins = ["pytester"]
 NAMES = ["m4-fvp", "m55-fvp", "m0plus-fvp"]

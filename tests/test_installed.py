@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import site
 import subprocess
@@ -84,3 +85,14 @@ def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_
     done = run(python, tmp_path, "harness.cli", "selftest", "--target", "native")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
+
+
+def test_the_wheel_carries_the_stand_in_and_the_check_of_fvps(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(python, tmp_path, "harness.cli", "fvp-shim", "install", "models")
+    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
+    done = run(python, tmp_path, "harness.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stand-in" in done.stdout

@@ -235,6 +235,7 @@ def test_transfers_around_the_size_of_a_chunk(session: Session, chunks: int, bey
         data = np.random.default_rng(size).bytes(size)
         session.write(Space.PROGRAM, 0, data)
         assert session.read(Space.PROGRAM, 0, size) == data
+        assert session.read(Space.PROGRAM, 0, size - 7, offset=7) == data[7:]
         assert session.digest(Space.PROGRAM, 0, length=size) == zlib.crc32(data)
 
 
@@ -253,6 +254,7 @@ def test_the_end_of_a_space_can_be_reached_and_not_passed(dut: Dut, session: Ses
     session.fill(Space.PROGRAM, 0, 0x33, offset=size, length=0)
     assert session.digest(Space.PROGRAM, 0, offset=size - 5) == zlib.crc32(b"\x11\x11\x22\x22\x22")
     assert session.digest(Space.PROGRAM, 0) == zlib.crc32(b"\x11" * (size - 3) + b"\x22" * 3)
+    assert session.read(Space.PROGRAM, 0, 4, offset=size - 4) == b"\x11\x22\x22\x22"
     with refused(dut, "outside"):
         session.digest(Space.PROGRAM, 0, offset=size + 1)
 
@@ -266,6 +268,13 @@ def test_what_lies_beyond_a_space_is_refused(dut: Dut, offset: int, length: int)
     for call in (session.fill, session.digest):
         with refused(dut, "outside"):
             call(Space.PLANNED, 0, *([0] if call == session.fill else []), offset=offset, length=length)
+
+
+def test_a_read_beyond_a_space_is_refused(dut: Dut, loaded: Session) -> None:
+    end = loaded.load(canary(dut.target.isa).program).planned
+    assert len(loaded.read(Space.PLANNED, 0, 3, offset=end - 3)) == 3
+    with refused(dut, "outside"):
+        loaded.read(Space.PLANNED, 0, 3, offset=end - 2)
 
 
 def test_a_write_beyond_a_space_writes_nothing(dut: Dut, loaded: Session, known: Canary) -> None:

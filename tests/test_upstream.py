@@ -10,6 +10,7 @@ import xml.etree.ElementTree as xml
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -277,7 +278,9 @@ def test_sharing_the_front_of_the_lowering_changes_no_byte() -> None:
     from executorch.backends.cortex_m.target_config import CortexMTargetConfig
     from executorch.backends.cortex_m.test.tester import CortexMTester
 
-    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4))
+    module: Any = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4)
+    )
     inputs = (torch.randn(1, 3, 8, 8).to(memory_format=torch.channels_last),)
 
     def lowered(target: str) -> bytes:

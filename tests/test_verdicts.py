@@ -14,7 +14,6 @@ import torch
 from executorch.exir import to_edge
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.test.backend_with_compiler_demo import BackendWithCompilerDemo
-from misbehaving import ASLEEP, BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones, program
 
 from harness import flow
 from harness.canary import canary
@@ -25,6 +24,7 @@ from harness.program import HostTensor, Program
 from harness.resolve import resolve
 from harness.session import Session
 from harness.targets import load_targets
+from misbehaving import ASLEEP, BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones, program
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 CORES = NAMES[1:]
@@ -252,7 +252,7 @@ def test_a_delegate_is_refused_by_name(dut: Dut, linted: bool) -> None:
 def test_too_much_planned_memory_says_how_much(dut: Dut, linted: bool) -> None:
     had = dut.target.board.pools.planned
     shape = (had // 4 + 16,)
-    large = program(Copy(), shape)
+    large = program(Copy(), (torch.ones(shape),))
     asked = large.file.planned_bytes
     assert asked > had
     with pytest.raises(OutOfTargetMemory) as caught:

@@ -3,5 +3,17 @@
 from harness.lowering.capability import quiet, tools
 from harness.lowering.pipeline import CPU_OF, Inputs, Layout, clear_cache, lower, seed
 from harness.lowering.scratch import required_scratch
+from harness.lowering.spacing import RED_ZONE
 
-__all__ = ["CPU_OF", "Inputs", "Layout", "clear_cache", "lower", "quiet", "required_scratch", "seed", "tools"]
+__all__ = [
+    "CPU_OF",
+    "RED_ZONE",
+    "Inputs",
+    "Layout",
+    "clear_cache",
+    "lower",
+    "quiet",
+    "required_scratch",
+    "seed",
+    "tools",
+]

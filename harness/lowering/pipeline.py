@@ -18,6 +18,7 @@ import numpy as np
 from harness.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from harness.lowering.cache import Lru, key_of
 from harness.lowering.capability import INSTALL, quiet, tools
+from harness.lowering.spacing import Spacing, planning_pass
 from harness.program import Program, PteFile, parse_pte
 from harness.targets import Isa
 
@@ -47,7 +48,7 @@ class _Shared:
     eager: Any
     quantized: Any | None
     edge: Any
-    programs: dict[Isa, Program] = field(default_factory=dict)
+    programs: dict[tuple[Isa, bool], Program] = field(default_factory=dict)  # by ISA class and `redzones`
 
 
 _cache: Final[Lru[_Shared]] = Lru(16)
@@ -61,12 +62,14 @@ def lower(
     calibration: Iterable[Inputs] | None = None,
     quantize: bool = True,
     layout: Layout = "channels_last",
+    redzones: bool = False,
     name: str = "",
 ) -> Program:
     """Lower a torch module for an ISA class; neither it nor the inputs are changed.
 
     ``calibration`` are input tuples for the quantiser's observers (default: ``inputs``). ``channels_last`` turns
     4-D tensors channels-last; ``explicit`` keeps them contiguous and lets the compiler insert transposes.
+    ``redzones`` plans memory that no tensor owns around every tensor.
     Same contents give the same program, from a cache.
 
     Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's).
@@ -79,9 +82,9 @@ def lower(
     samples = None if calibration is None else [tuple(sample) for sample in calibration]
     with quiet():
         shared = _shared(module, inputs, samples, options)
-        if isa not in shared.programs:
-            shared.programs[isa] = _specialise(shared, isa)
-    program = shared.programs[isa]
+        if (isa, redzones) not in shared.programs:
+            shared.programs[isa, redzones] = _specialise(shared, isa, redzones)
+    program = shared.programs[isa, redzones]
     return replace(program, name=name) if name else program
 
 
@@ -158,7 +161,7 @@ def _quantize(title: str, module: Any, inputs: Inputs, calibration: list[Inputs]
     return _stage(title, "quantise", observe)
 
 
-def _specialise(shared: _Shared, isa: Isa) -> Program:
+def _specialise(shared: _Shared, isa: Isa, redzones: bool) -> Program:
     """Cortex-M passes and to_executorch."""
     from harness.reference import HostModels, conform, to_host
 
@@ -170,14 +173,17 @@ def _specialise(shared: _Shared, isa: Isa) -> Program:
     )
     # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
     dialect = copy.deepcopy(edge.exported_program())
-    config = kit.backend_config(extract_delegate_segments=False)
+    spacing = Spacing() if redzones else None
+    plan = {} if spacing is None else {"memory_planning_pass": planning_pass(spacing)}
+    config = kit.backend_config(extract_delegate_segments=False, **plan)
     made = _stage(shared.title, f"to_executorch for {isa.value}", lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
     file = parse_pte(pte, shared.title)
     leaves, structure = kit.torch.utils._pytree.tree_flatten(shared.inputs)
     models = HostModels(shared.eager, shared.quantized, dialect.module(check_guards=False), structure)
     inputs = conform([to_host(leaf) for leaf in leaves], file.input_specs())
-    return Program(pte, file, isa, graph_nodes(made, file), shared.title, inputs, models)
+    unspaced = None if spacing is None else spacing.unspaced
+    return Program(pte, file, isa, graph_nodes(made, file), shared.title, inputs, models, unspaced)
 
 
 def _passes(edge: Any, options: _Options, isa: Isa) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from harness.lowering import lower
+from harness.lowering.pipeline import Layout
 from harness.targets import Isa
 
 
@@ -37,16 +38,45 @@ def _autoencoder() -> torch.nn.Module:
     return torch.nn.Sequential(*layers[:-1])
 
 
+class _Images(torch.nn.Module):
+    """One of each kind of operator on images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 3, 3, padding=1)
+        self.depthwise = torch.nn.Conv2d(3, 3, 3, padding=1, groups=3)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.nn.functional.pad(self.conv(x), (1, 0, 0, 1))
+        x = (x + self.depthwise(x)) * x
+        return torch.max_pool2d(x, 2) + torch.nn.functional.avg_pool2d(x, 2)
+
+
+class _Rows(torch.nn.Module):
+    """One of each kind of operator on rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 4)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.softmax(self.linear(torch.maximum(x, y)), dim=-1)
+
+
 def main() -> None:
-    """`conv.pte` has scratch and lists, for the host's lint; the built-in runtime may lack its operators."""
     folder = Path(__file__).parent
     conv = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.AvgPool2d(2))
-    for name, module, inputs in (
-        ("linear", torch.nn.Linear(9, 5), _input(2, 9)),
-        ("autoencoder", _autoencoder(), _input(1, 16)),
-        ("conv", conv, _input(1, 2, 4, 4)),
-    ):
-        (folder / f"{name}.pte").write_bytes(lower(_fill(module), inputs, isa=Isa.SCALAR, name=name).pte)
+    programs: list[tuple[str, torch.nn.Module, tuple[Any, ...], Layout]] = [
+        ("linear", torch.nn.Linear(9, 5), _input(2, 9), "channels_last"),
+        ("autoencoder", _autoencoder(), _input(1, 16), "channels_last"),
+        ("rows", _Rows(), (*_input(3, 6), *_input(3, 6)), "channels_last"),
+        ("conv", conv, _input(1, 2, 4, 4), "channels_last"),
+        ("images", _Images(), _input(1, 2, 5, 5), "channels_last"),
+        ("images_nhwc", _Images(), _input(1, 2, 5, 5), "explicit"),
+    ]
+    for name, module, inputs, layout in programs:
+        program = lower(_fill(module), inputs, isa=Isa.SCALAR, name=name, layout=layout)
+        (folder / f"{name}.pte").write_bytes(program.pte)
 
 
 if __name__ == "__main__":

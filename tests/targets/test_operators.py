@@ -1,4 +1,4 @@
-"""Small nets that together use every integer operator of the built-in runtime, in both layouts.
+"""Small nets that together use every operator of the built-in runtime, the integer ones in both layouts.
 
 Each names the operators it is there for, so that a compiler that chooses others is noticed. No dilated convolution: the
 dialect has none (torch 2.13: "slow_conv_dilated<>" not implemented for 'Int').
@@ -37,16 +37,17 @@ class Apply(nn.Module):
 
 @dataclass(frozen=True)
 class Case:
-    """``operators`` without namespace; ``layers`` are those whose names end in _nhwc in the explicit layout."""
+    """``operators`` without namespace ``cortex_m``; those of ``images`` end in _nhwc in the explicit layout."""
 
     module: Callable[[], nn.Module]
     shapes: tuple[tuple[int, ...], ...]
     operators: tuple[str, ...]
     images: bool = False
+    deviation: float = 1.0  # of the inputs, for quanta that are small against the tolerance
 
     def wanted(self, layout: str) -> set[str]:
         suffix = "_nhwc" if self.images and layout == "explicit" else ""
-        return {f"cortex_m::{name}{suffix}.out" for name in self.operators}
+        return {name if "::" in name else f"cortex_m::{name}{suffix}.out" for name in self.operators}
 
 
 def image(module: Callable[[], nn.Module], shape: tuple[int, ...], *operators: str) -> Case:
@@ -61,6 +62,11 @@ def depthwise(channels: int, multiplier: int, **options: Any) -> Callable[[], nn
     return lambda: nn.Conv2d(channels, channels * multiplier, groups=channels, **options)
 
 
+def transposed(inputs: int, outputs: int, *args: Any, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.ConvTranspose2d(inputs, outputs, *args, **options)
+
+
+TRANSPOSED = "quantized_transpose_conv2d"
 CONV, DEPTHWISE = "quantized_conv2d", "quantized_depthwise_conv2d"
 AVERAGE, LARGEST = "quantized_avg_pool2d", "quantized_max_pool2d"
 
@@ -76,6 +82,9 @@ IMAGES = {
     "depthwise": image(depthwise(19, 1, kernel_size=3, padding=1), (1, 19, 8, 7), DEPTHWISE),
     "depthwise_strided": image(depthwise(16, 1, kernel_size=(5, 3), stride=2, padding=1), (1, 16, 11, 9), DEPTHWISE),
     "depthwise_multiplier": image(depthwise(5, 3, kernel_size=3, padding=1), (1, 5, 6, 7), DEPTHWISE),
+    "transposed": image(transposed(5, 7, 3), (1, 5, 4, 6), TRANSPOSED),
+    "transposed_strided": image(transposed(4, 6, (5, 2), stride=(2, 3), padding=(2, 1)), (2, 4, 5, 3), TRANSPOSED),
+    "transposed_sparse": image(transposed(3, 2, 1, stride=3, bias=False), (1, 3, 3, 4), TRANSPOSED),
     "avg_pool_3x3": image(lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), (1, 17, 9, 9), AVERAGE),
     "avg_pool_ceil": image(lambda: nn.AvgPool2d(3, 2, ceil_mode=True), (1, 4, 8, 8), AVERAGE),
     "max_pool_2x2": image(lambda: nn.MaxPool2d(2), (1, 18, 8, 6), LARGEST),
@@ -91,9 +100,50 @@ OTHERS = {
     "maximum_broadcast": Case(lambda: Apply(torch.maximum), ((2, 1, 4), (3, 1)), ("maximum",)),
     "softmax": Case(lambda: nn.Softmax(-1), ((6, 37),), ("softmax",)),
     "transpose": Case(lambda: Apply(lambda x: x.permute(2, 0, 1)), ((3, 4, 5),), ("transpose",)),
+    "div": Case(lambda: Apply(lambda x, y: x / (y * y + 1)), ((4, 9), (4, 9)), ("quantized_div",)),
+    "batch_matmul": Case(
+        lambda: Apply(torch.bmm), ((3, 5, 19), (3, 19, 7)), ("quantized_batch_matmul",), deviation=0.3
+    ),
+    "hardswish": Case(lambda: nn.Sequential(nn.Linear(9, 7), nn.Hardswish()), ((4, 9),), ("quantized_mul",)),
+    "relu": Case(lambda: Apply(torch.relu), ((3, 4, 5),), ("aten::clamp.out",)),
+    "cat": Case(lambda: Apply(lambda x, y: torch.cat((x, y), 1)), ((2, 3, 4), (2, 5, 4)), ("aten::cat.out",)),
+    "amax": Case(lambda: Apply(lambda x: torch.amax(x, (0, 2))), ((3, 4, 5),), ("aten::amax.out",)),
+    "select": Case(lambda: Apply(lambda x: x[:, 1]), ((3, 4, 5),), ("aten::select_copy.int_out",)),
+    "select_backwards": Case(lambda: Apply(lambda x: x.select(-1, -2)), ((3, 4, 5),), ("aten::select_copy.int_out",)),
+    "unsqueeze": Case(lambda: Apply(lambda x: x.unsqueeze(1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
+    "unsqueeze_last": Case(lambda: Apply(lambda x: x.unsqueeze(-1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
     "pad": Case(lambda: nn.ConstantPad1d((2, 3), 0.0), ((3, 5),), ("pad",)),
     "pad_value": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 5),), ("pad",)),
     "pad_one_channel": Case(lambda: nn.ConstantPad2d((1, 0, 2, 1), 0.0), ((1, 1, 4, 5),), ("pad",)),
+}
+
+
+def aten(module: Callable[[], nn.Module], operator: str, *shapes: tuple[int, ...]) -> Case:
+    return Case(module, shapes, (f"aten::{operator}.out",))
+
+
+FLOATS = {
+    "add": aten(lambda: Apply(torch.add), "add", (2, 3, 4), (2, 3, 4)),
+    "add_alpha": aten(lambda: Apply(lambda x, y: torch.add(x, y, alpha=0.3)), "add", (2, 3, 4), (2, 3, 4)),
+    "add_broadcast": aten(lambda: Apply(torch.add), "add", (2, 1, 5, 1), (3, 1, 4)),
+    "add_scalar": aten(lambda: Apply(lambda x: x + torch.full((3,), 2.5)), "add", (2, 3)),
+    "sub": aten(lambda: Apply(lambda x, y: torch.sub(x, y, alpha=2)), "sub", (7,), (3, 7)),
+    "mul": aten(lambda: Apply(torch.mul), "mul", (2, 8, 5, 5), (1, 8, 1, 1)),
+    "div": aten(lambda: Apply(torch.div), "div", (1,), (2, 3, 4)),
+    "clamp": aten(lambda: Apply(lambda x: torch.clamp(x, -0.5, 0.8)), "clamp", (4, 5)),
+    "clamp_below": aten(lambda: Apply(lambda x: torch.clamp(x, min=0.1)), "clamp", (2, 3, 4, 5)),
+    "amax": aten(lambda: Apply(lambda x: torch.amax(x, (0, 2), keepdim=True)), "amax", (3, 4, 5)),
+    "amax_of_all": aten(lambda: Apply(torch.amax), "amax", (3, 4, 5)),
+    "cat": aten(lambda: Apply(lambda x, y: torch.cat((x, y, x), -1)), "cat", (3, 4), (3, 2)),
+    "softmax": aten(lambda: nn.Softmax(1), "_softmax", (4, 9, 5)),
+    "softmax_last": aten(lambda: nn.Softmax(-1), "_softmax", (4, 19)),
+    "conv": aten(conv(3, 6, 3, stride=2, padding=1), "convolution", (2, 3, 8, 7)),
+    "conv_dilated": aten(conv(4, 6, (2, 3), dilation=2, groups=2, bias=False), "convolution", (1, 4, 8, 7)),
+    "conv_1d": aten(lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1), "convolution", (2, 4, 9)),
+    "transposed": aten(
+        transposed(4, 6, 3, stride=2, padding=1, output_padding=1, dilation=2, groups=2), "convolution", (1, 4, 5, 6)
+    ),
+    "transposed_1d": aten(lambda: nn.ConvTranspose1d(3, 2, 4, stride=3), "convolution", (2, 3, 5)),
 }
 
 # ExecuTorch's operators take the sizes of these as they stand, whatever the dim order, so in channels-last order they
@@ -103,17 +153,25 @@ CONTIGUOUS = {
     "transpose_4d": Case(lambda: Apply(lambda x: x.permute(0, 3, 1, 2)), ((2, 3, 4, 5),), ("transpose",)),
 }
 
-# Broadcasts over an image's channels exist in the channels-last layout only.
-PER_CHANNEL = {
+# The explicit layout has no broadcasts over an image's channels, and no pooling but CMSIS-NN's.
+CHANNELS_LAST = {
     "add_per_channel": Case(lambda: Apply(torch.add), ((1, 6, 4, 3), (1, 6, 1, 1)), ("quantized_add",)),
     "mul_per_channel": Case(lambda: Apply(torch.mul), ((1, 6, 1, 1), (1, 6, 4, 3)), ("quantized_mul",)),
+    "max_pool_ceil": Case(
+        lambda: nn.MaxPool2d(3, 2, 1, ceil_mode=True), ((1, 1, 4, 4),), ("aten::max_pool2d_with_indices.out",)
+    ),
+    "max_pool_dilated": Case(
+        lambda: nn.MaxPool2d(2, 1, dilation=2), ((2, 3, 6, 7),), ("aten::max_pool2d_with_indices.out",)
+    ),
 }
 
 
 def check(hil: Hil, case: Case, layout: str) -> None:
-    inputs = tuple(torch.randn(shape) for shape in case.shapes)
-    comparison = hil.check(case.module(), inputs, layout=layout, qtol=0, atol=ATOL)
-    assert comparison.operators[0] in case.wanted(layout)
+    inputs = tuple(torch.randn(shape) * case.deviation for shape in case.shapes)
+    module = case.module()
+    program = hil.lower(module, inputs, layout=layout)
+    assert case.wanted(layout) <= {instruction.operator for instruction in program.file.instructions}
+    comparison = hil.check(module, inputs, layout=layout, qtol=0, atol=ATOL)
     assert comparison.outputs[0].max_quanta is not None
 
 
@@ -129,9 +187,23 @@ def test_other(hil: Hil, name: str, layout: str) -> None:
     check(hil, OTHERS[name], layout)
 
 
-@pytest.mark.parametrize("name", PER_CHANNEL)
-def test_per_channel(hil: Hil, name: str) -> None:
-    check(hil, PER_CHANNEL[name], "channels_last")
+@pytest.mark.parametrize("name", FLOATS)
+def test_float(hil: Hil, name: str) -> None:
+    case = FLOATS[name]
+    inputs = tuple(torch.randn(shape) for shape in case.shapes)
+    comparison = hil.check(case.module(), inputs, quantize=False, atol=1e-6, rtol=1e-5, eager_sqnr=100.0)
+    assert comparison.operators[0] in case.wanted("channels_last")
+
+
+def test_greater_or_equal(hil: Hil) -> None:
+    hil.check(
+        Apply(torch.ge), (torch.randint(-2, 2, (4, 5)).float(), torch.randint(-2, 2, (5,)).float()), quantize=False
+    )
+
+
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_channels_last(hil: Hil, name: str) -> None:
+    check(hil, CHANNELS_LAST[name], "channels_last")
 
 
 @pytest.mark.parametrize("name", CONTIGUOUS)

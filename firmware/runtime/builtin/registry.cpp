@@ -17,6 +17,7 @@ constexpr Operator kOperators[] = {
     {"aten::cat.out", 3, cat},
     {"aten::clamp.out", 4, clamp},
     {"aten::convolution.out", 10, convolution},
+    {"aten::full.out", 3, full},
     {"aten::ge.Tensor_out", 3, ge},
     {"aten::max_pool2d_with_indices.out", 8, max_pool2d_with_indices},
     {"aten::mul.out", 3, mul},
@@ -48,9 +49,12 @@ constexpr Operator kOperators[] = {
     {"cortex_m::transpose.out", 3, transpose},
     {"dim_order_ops::_clone_dim_order.out", 4, clone_dim_order},
 #ifdef HIL_TEST_KERNELS
+    {"hil_test::dots.out", 5, test_dots},
     {"hil_test::exit.out", 3, test_exit},
     {"hil_test::fault.out", 3, test_fault},
     {"hil_test::hang.out", 3, test_hang},
+    {"hil_test::overcopy.out", 3, test_overcopy},
+    {"hil_test::stray.out", 4, test_stray},
 #endif
 };
 

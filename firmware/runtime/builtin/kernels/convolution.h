@@ -39,4 +39,7 @@ Convolution read_convolution(KernelContext& ctx, Layout layout, int dilation, in
 // Everything but the window and the channels.
 bool check_convolution(KernelContext& ctx, const Convolution& conv);
 
+// cmsis_nn_scratch.cpp: for tests of red zones.
+void use_scratch_as_cmsis_nn(const Convolution& conv, const Tensor& scratch);
+
 }  // namespace hil::builtin

@@ -20,9 +20,34 @@
 
 namespace hil::builtin {
 
-#if defined(HIL_DOT_MVE)
+namespace scalar {
 
 // sum + Σ a·b
+inline int32_t dot(const int8_t* a, const int8_t* b, uint32_t count, int32_t sum) {
+  for (uint32_t i = 0; i < count; ++i) sum = wrapping_add(sum, a[i] * b[i]);
+  return sum;
+}
+
+// Σ a
+inline int32_t sum_of(const int8_t* a, uint32_t count) {
+  int32_t sum = 0;
+  for (uint32_t i = 0; i < count; ++i) sum = wrapping_add(sum, a[i]);
+  return sum;
+}
+
+// sum + Σ (a + a_offset)·(b + b_offset). Each term in brackets must fit in 16 bits.
+inline int32_t dot_with_offsets(const int8_t* a, int32_t a_offset, const int8_t* b,
+                                int32_t b_offset, uint32_t count, int32_t sum) {
+  for (uint32_t i = 0; i < count; ++i) {
+    sum = wrapping_add(sum, (a[i] + a_offset) * (b[i] + b_offset));
+  }
+  return sum;
+}
+
+}  // namespace scalar
+
+#if defined(HIL_DOT_MVE)
+
 inline int32_t dot(const int8_t* a, const int8_t* b, uint32_t count, int32_t sum) {
   for (; count > 0; count -= count < 16 ? count : 16, a += 16, b += 16) {
     const mve_pred16_t lanes = vctp8q(count);
@@ -31,7 +56,6 @@ inline int32_t dot(const int8_t* a, const int8_t* b, uint32_t count, int32_t sum
   return sum;
 }
 
-// Σ a
 inline int32_t sum_of(const int8_t* a, uint32_t count) {
   int32_t sum = 0;
   for (; count > 0; count -= count < 16 ? count : 16, a += 16) {
@@ -40,22 +64,21 @@ inline int32_t sum_of(const int8_t* a, uint32_t count) {
   return sum;
 }
 
-#else
-
-inline int32_t dot(const int8_t* a, const int8_t* b, uint32_t count, int32_t sum) {
-  for (uint32_t i = 0; i < count; ++i) sum = wrapping_add(sum, a[i] * b[i]);
-  return sum;
+// Σ (a + a_offset)·(b + b_offset) = Σ a·b + b_offset·Σ a + a_offset·Σ b + count·a_offset·b_offset
+inline int32_t dot_with_offsets(const int8_t* a, int32_t a_offset, const int8_t* b,
+                                int32_t b_offset, uint32_t count, int32_t sum) {
+  sum = dot(a, b, count, sum);
+  const int32_t sum_b =
+      wrapping_add(sum_of(b, count), wrapping_multiply(static_cast<int32_t>(count), b_offset));
+  sum = wrapping_add(sum, wrapping_multiply(sum_b, a_offset));
+  if (b_offset == 0) return sum;
+  return wrapping_add(sum, wrapping_multiply(sum_of(a, count), b_offset));
 }
 
-inline int32_t sum_of(const int8_t* a, uint32_t count) {
-  int32_t sum = 0;
-  for (uint32_t i = 0; i < count; ++i) sum = wrapping_add(sum, a[i]);
-  return sum;
-}
+#elif defined(HIL_DOT_DSP)
 
-#endif
-
-#if defined(HIL_DOT_DSP)
+using scalar::dot;
+using scalar::sum_of;
 
 inline int16x2_t two_of(int32_t value) {
   return static_cast<int16x2_t>((static_cast<uint32_t>(value) & 0xFFFF) * 0x00010001u);
@@ -69,7 +92,6 @@ inline uint32_t four_of(const int8_t* bytes) {
 
 inline uint32_t odd_bytes(uint32_t word) { return word >> 8 | word << 24; }
 
-// sum + Σ (a + a_offset)·(b + b_offset). Each term in brackets must fit in 16 bits.
 inline int32_t dot_with_offsets(const int8_t* a, int32_t a_offset, const int8_t* b,
                                 int32_t b_offset, uint32_t count, int32_t sum) {
   const int16x2_t a_offsets = two_of(a_offset);
@@ -82,21 +104,14 @@ inline int32_t dot_with_offsets(const int8_t* a, int32_t a_offset, const int8_t*
     sum = __smlad(__sxtab16(a_offsets, static_cast<int8x4_t>(odd_bytes(a_word))),
                   __sxtab16(b_offsets, static_cast<int8x4_t>(odd_bytes(b_word))), sum);
   }
-  for (; count > 0; --count, ++a, ++b) {
-    sum = wrapping_add(sum, (*a + a_offset) * (*b + b_offset));
-  }
-  return sum;
+  return scalar::dot_with_offsets(a, a_offset, b, b_offset, count, sum);
 }
 
 #else
 
-inline int32_t dot_with_offsets(const int8_t* a, int32_t a_offset, const int8_t* b,
-                                int32_t b_offset, uint32_t count, int32_t sum) {
-  for (uint32_t i = 0; i < count; ++i) {
-    sum = wrapping_add(sum, (a[i] + a_offset) * (b[i] + b_offset));
-  }
-  return sum;
-}
+using scalar::dot;
+using scalar::dot_with_offsets;
+using scalar::sum_of;
 
 #endif
 

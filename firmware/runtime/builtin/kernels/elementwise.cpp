@@ -127,7 +127,7 @@ bool check_sizes(KernelContext& ctx, const Operands& operands) {
          check_broadcast(ctx, operands) &&
          ctx.require(
              is_row_major(operands.self) && is_row_major(operands.other) && is_row_major(out),
-             "self, other or out is not contiguous, and their shapes differ");
+             "self, other or out is not contiguous, and their shapes or dim orders differ");
 }
 
 template <typename Compute>

@@ -46,6 +46,7 @@ void convolution(KernelContext& ctx);
 void add(KernelContext& ctx);
 void clamp(KernelContext& ctx);
 void div(KernelContext& ctx);
+void full(KernelContext& ctx);
 void ge(KernelContext& ctx);
 void mul(KernelContext& ctx);
 void sub(KernelContext& ctx);
@@ -72,8 +73,11 @@ void quantized_transpose_conv2d(KernelContext& ctx);
 void quantized_transpose_conv2d_nhwc(KernelContext& ctx);
 
 // testing.cpp: operators that misbehave, for the harness's own tests
+void test_dots(KernelContext& ctx);
 void test_exit(KernelContext& ctx);
 void test_fault(KernelContext& ctx);
 void test_hang(KernelContext& ctx);
+void test_overcopy(KernelContext& ctx);
+void test_stray(KernelContext& ctx);
 
 }  // namespace hil::builtin

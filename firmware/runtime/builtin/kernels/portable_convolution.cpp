@@ -2,6 +2,7 @@
 // order of the sums open; here it is that of ExecuTorch's portable kernel, on every target.
 #include "runtime/builtin/kernels/image.h"
 #include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernels/one_nan.h"
 #include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
@@ -198,7 +199,7 @@ void convolve(const Convolution& conv) {
         for (int32_t x = 0; x < out.sizes[3]; ++x) {
           const Place place = {batch, channel, y, x};
           *out.at(batch, channel, y, x) =
-              conv.transposed ? transposed_at(conv, place) : plain_at(conv, place);
+              one_nan(conv.transposed ? transposed_at(conv, place) : plain_at(conv, place));
         }
       }
     }

@@ -3,6 +3,7 @@
 
 #include "runtime/builtin/kernels/broadcast.h"
 #include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernels/one_nan.h"
 
 namespace hil::builtin {
 namespace {
@@ -13,7 +14,8 @@ void compute_floats(KernelContext& ctx, int out, const Compute& compute) {
                              ctx.tensor(1, "other", DType::kFloat32),
                              ctx.out(out, DType::kFloat32)};
   if (ctx.ok() && check_broadcast(ctx, operands)) {
-    compute_broadcast<float, float>(operands, compute);
+    compute_broadcast<float, float>(
+        operands, [&](float self, float other) { return one_nan(compute(self, other)); });
   }
 }
 
@@ -120,6 +122,26 @@ void clamp(KernelContext& ctx) {
                          ", the operator takes int8 and float32")) {
     const Bounds<int8_t> bounds = int8_bounds(ctx);
     if (ctx.ok()) clamp_all(bounds, self, out);
+  }
+}
+
+// aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out)
+void full(KernelContext& ctx) {
+  const IntList size = ctx.int_list(0, "size");
+  const Tensor& out = ctx.out(2);
+  if (!ctx.ok()) return;
+  bool fits = size.size() == out.rank;
+  for (int i = 0; fits && i < out.rank; ++i) {
+    fits = size[static_cast<uint32_t>(i)] == out.sizes[i];
+  }
+  if (!ctx.require(fits, "out is ", out, ", not of the size asked for")) return;
+  if (out.dtype == DType::kFloat32) {
+    const float value = static_cast<float>(ctx.number(1, "fill_value"));
+    for (uint32_t i = 0; i < out.numel; ++i) out.as<float>()[i] = value;
+  } else if (ctx.require(out.dtype == DType::kInt8, "out is ", out,
+                         ", the operator takes int8 and float32")) {
+    const int32_t value = ctx.integer(1, "fill_value", INT8_MIN, INT8_MAX);
+    for (uint32_t i = 0; i < out.numel; ++i) out.as<int8_t>()[i] = static_cast<int8_t>(value);
   }
 }
 

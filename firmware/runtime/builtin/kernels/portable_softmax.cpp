@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernels/one_nan.h"
 #include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
@@ -39,7 +40,7 @@ void compute_row(const float* from, float* to, uint32_t size, uint32_t stride, u
     to[i * to_stride] = power;
     sum += power;
   }
-  for (uint32_t i = 0; i < size; ++i) to[i * to_stride] = to[i * to_stride] / sum;
+  for (uint32_t i = 0; i < size; ++i) to[i * to_stride] = one_nan(to[i * to_stride] / sum);
 }
 
 }  // namespace

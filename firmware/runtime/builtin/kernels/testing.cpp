@@ -1,4 +1,8 @@
-// Operators that misbehave, so that the harness can be tested against what it is there to catch.
+// Operators that misbehave, so that the harness can be tested against what it is there to catch;
+// and one that compares the two forms of each inner loop.
+#include <cstring>
+
+#include "runtime/builtin/kernels/dot.h"
 #include "runtime/builtin/kernels/kernels.h"
 
 #if !defined(__arm__)
@@ -102,6 +106,62 @@ void test_hang(KernelContext& ctx) {
 void test_exit(KernelContext& ctx) {
   const int32_t status = ctx.integer(1, "status", 0, UINT8_MAX);
   if (ctx.ok()) leave(status);
+}
+
+// hil_test::dots.out(Tensor a, Tensor b, int a_offset, int b_offset, *, Tensor(a!) out)
+//
+// For every range of a and b, of any length and alignment: out[0] counts them; out[1..3] those
+// where this ISA's dot, sum_of and dot_with_offsets differ from their scalar forms; out[4..6] are
+// the sums of the scalar forms over all ranges, for the host to check.
+void test_dots(KernelContext& ctx) {
+  const Tensor& a = ctx.tensor(0, "a", DType::kInt8);
+  const Tensor& b = ctx.tensor(1, "b", DType::kInt8);
+  const int32_t a_offset = ctx.integer(2, "a_offset", -256, 256);
+  const int32_t b_offset = ctx.integer(3, "b_offset", -256, 256);
+  const Tensor& out = ctx.out(4, DType::kInt32);
+  if (!ctx.ok()) return;
+  const uint32_t length = a.numel;
+  if (!ctx.require(b.numel == length, "a has ", length, " elements, b ", b.numel)) return;
+  if (!ctx.require(out.numel == 7, "out has ", out.numel, " elements, 7 needed")) return;
+  int32_t results[7] = {};
+  for (uint32_t start = 0; start <= length; ++start) {
+    const int8_t* x = a.as<int8_t>() + start;
+    const int8_t* y = b.as<int8_t>() + start;
+    for (uint32_t count = 0; count <= length - start; ++count) {
+      const int32_t seed = static_cast<int32_t>(start * 0x01000193u + count);
+      const int32_t plain[3] = {scalar::dot(x, y, count, seed), scalar::sum_of(x, count),
+                                scalar::dot_with_offsets(x, a_offset, y, b_offset, count, seed)};
+      const int32_t vector[3] = {dot(x, y, count, seed), sum_of(x, count),
+                                 dot_with_offsets(x, a_offset, y, b_offset, count, seed)};
+      ++results[0];
+      for (int form = 0; form < 3; ++form) {
+        results[1 + form] += plain[form] != vector[form];
+        results[4 + form] = wrapping_add(results[4 + form], plain[form]);
+      }
+    }
+  }
+  for (int i = 0; i < 7; ++i) out.as<int32_t>()[i] = results[i];
+}
+
+// hil_test::stray.out(Tensor x, int at, int byte, *, Tensor(a!) out): copies x, and writes a byte
+// `at` bytes from the start of out
+void test_stray(KernelContext& ctx) {
+  const Tensor& x = ctx.tensor(0, "x");
+  const int32_t at = ctx.integer(1, "at", -256, 4096);
+  const int32_t byte = ctx.integer(2, "byte", 0, UINT8_MAX);
+  const Tensor& out = ctx.out(3);
+  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  std::memmove(out.data, x.data, out.nbytes);
+  out.data[at] = static_cast<uint8_t>(byte);
+}
+
+// hil_test::overcopy.out(Tensor x, int extra, *, Tensor(a!) out): copies that many bytes too many
+void test_overcopy(KernelContext& ctx) {
+  const Tensor& x = ctx.tensor(0, "x");
+  const int32_t extra = ctx.integer(1, "extra", 0, 256);
+  const Tensor& out = ctx.out(2);
+  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  std::memmove(out.data, x.data, out.nbytes + static_cast<uint32_t>(extra));
 }
 
 }  // namespace hil::builtin

@@ -93,7 +93,11 @@ void quantized_transpose_conv2d_in(KernelContext& ctx, Layout layout) {
   const Convolution conv = read_convolution(ctx, layout, 6, 7, 15);
   const Pair output_padding = pair_of(ctx, 5, "output_padding", 0);
   ctx.tensor(14, "output_scratch");
-  if (ctx.ok() && check(ctx, conv, output_padding)) convolve(conv);
+  if (!ctx.ok() || !check(ctx, conv, output_padding)) return;
+#ifdef HIL_CMSIS_NN_SCRATCH
+  use_scratch_as_cmsis_nn(conv, ctx.tensor(13, "scratch"));
+#endif
+  convolve(conv);
 }
 
 }  // namespace

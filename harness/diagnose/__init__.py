@@ -1,0 +1,1 @@
+"""What goes beyond a verdict: who did it, and where."""

@@ -1,0 +1,270 @@
+"""Red zones: bytes of the planned arena that no tensor owns. Who writes there, writes outside its tensor.
+
+Only the memory plan and the protocol's FILL, DIGEST, READ and STEP are needed, so every runtime can be checked. See
+docs/redzones.md.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.errors import RedzoneViolation
+from harness.flow import COUNTER_POISON, POISON, Dut, operator_at, prepare
+from harness.program import HostTensor, Instruction, InstructionKind, Program, PteFile, Value, ValueKind, written
+from harness.session import Session, Space
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Zone:
+    """Bytes `begin` to `end` of the arena; `before` are the values that end there, `after` those that begin there."""
+
+    number: int
+    begin: int
+    end: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+    def pattern(self, poison: int) -> int:
+        """The byte that fills the zone.
+
+        Complementary for complementary poisons, so that a constant hides in one pass at most. Different from the poison
+        and from the next 254 zones', so that a copy that runs too long does not bring the bytes that belong there.
+        """
+        return poison ^ (self.number % 255 + 1)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Changed bytes of a zone: `first` to `last`, counted from its begin. `instruction` is -1 where it is not known."""
+
+    zone: Zone
+    first: int
+    last: int
+    instruction: int
+
+
+def zones(file: PteFile) -> tuple[Zone, ...]:
+    """What the memory plan leaves free at every moment, between the first and the last byte of each planned buffer."""
+    found: list[Zone] = []
+    base = 0
+    for memory_id, size in enumerate(file.planned_sizes):
+        if memory_id == 0:  # a placeholder
+            continue
+        found += _zones_of(file, memory_id, base, size, len(found))
+        base += -(-size // 16) * 16
+    return tuple(found)
+
+
+def _zones_of(file: PteFile, memory_id: int, base: int, size: int, number: int) -> list[Zone]:
+    begins: dict[int, list[int]] = {}
+    ends: dict[int, list[int]] = {}
+    extents = {(0, 0), (size, size)}
+    for value in file.values:
+        planned = value.planned
+        if planned is not None and planned.memory_id == memory_id:
+            extent = (planned.offset, planned.offset + planned.nbytes)
+            extents.add(extent)
+            begins.setdefault(extent[0], []).append(value.index)
+            ends.setdefault(extent[1], []).append(value.index)
+    found: list[Zone] = []
+    reached = 0
+    for begin, end in sorted(extents):
+        if begin > reached:
+            before, after = (tuple(values) for values in (ends.get(reached, ()), begins.get(begin, ())))
+            found.append(Zone(number + len(found), base + reached, base + begin, before, after))
+        reached = max(reached, end)
+    return found
+
+
+@dataclass
+class RedZones:
+    """The guard of one run (`flow.Guard`): fills a program's zones, looks whether they are intact, says who wrote."""
+
+    program: Program
+    zones: tuple[Zone, ...] = ()
+    _changed: dict[Zone, Mask] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.zones = zones(self.program.file)
+
+    def describe(self) -> str:
+        """`12 zones, 3072 bytes`, and whether that is all there could be."""
+        plain = "" if self.program.unspaced is not None else "; only what the program's own memory plan leaves free"
+        return f"{len(self.zones)} zones, {sum(zone.size for zone in self.zones)} bytes{plain}"
+
+    def fill(self, session: Session, poison: int) -> None:
+        for zone in self.zones:
+            session.fill(Space.PLANNED, 0, zone.pattern(poison), offset=zone.begin, length=zone.size)
+
+    def inspect(self, session: Session, poison: int) -> None:
+        for zone in self.zones:
+            mask = _difference(session, zone, poison)
+            if mask.any():
+                self._changed[zone] = mask | self._changed.get(zone, False)
+
+    def judge(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> None:
+        """RedzoneViolation for the first operator that wrote where no tensor is; the others follow in the log."""
+        if not self._changed:
+            return
+        found = [
+            Violation(zone, int(mask.argmax()), zone.size - 1 - int(mask[::-1].argmax()), instruction)
+            for (zone, instruction), mask in self._by_writer(dut, session, inputs).items()
+        ]
+        found.sort(key=lambda violation: (violation.instruction < 0, violation.instruction, violation.zone.number))
+        texts = [explain(self.program, violation) for violation in found]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise RedzoneViolation(
+            texts[0] + more,
+            target=dut.target.name,
+            operator=operator_at(self.program, found[0].instruction),
+            hint="the kernel writes too far, or whatever sized the tensor reckons otherwise than the kernel",
+            log="\n".join([*texts, session.log]),
+        )
+
+    def _by_writer(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> dict[tuple[Zone, int], Mask]:
+        """The changed bytes by zone and by the instruction that changed them, found by running step by step.
+
+        -1 stands for an instruction that did not do it again.
+        """
+        found: dict[tuple[Zone, int], Mask] = {}
+        rest = dict(self._changed)
+        for poison in (POISON, COUNTER_POISON):
+            for zone, instruction, mask in self._steps(dut, session, inputs, poison):
+                found[zone, instruction] = mask | found.get((zone, instruction), False)
+                rest[zone] = rest[zone] & ~mask
+        return found | {(zone, -1): mask for zone, mask in rest.items() if mask.any()}
+
+    def _steps(
+        self, dut: Dut, session: Session, inputs: Sequence[HostTensor], poison: int
+    ) -> Iterator[tuple[Zone, int, Mask]]:
+        """What each instruction newly changes in the zones that a whole run has changed."""
+        before = {zone: np.zeros(zone.size, np.bool_) for zone in self._changed}
+        prepare(session, inputs, poison, self)
+        position, done = 0, False
+        while not done:
+            step = session.step(1, dut.seconds)
+            for zone, known in before.items():
+                now = _difference(session, zone, poison)
+                if (now & ~known).any():
+                    yield zone, position, now & ~known
+                before[zone] = now | known
+            position, done = step.next, step.done
+
+
+def _intact(session: Session, zone: Zone, poison: int) -> bool:
+    expected = zlib.crc32(bytes([zone.pattern(poison)]) * zone.size)
+    return session.digest(Space.PLANNED, 0, offset=zone.begin, length=zone.size) == expected
+
+
+def _difference(session: Session, zone: Zone, poison: int) -> Mask:
+    """Which bytes of a zone are not its pattern. They are read only if their digest is wrong."""
+    if _intact(session, zone, poison):
+        return np.zeros(zone.size, np.bool_)
+    read = np.frombuffer(session.read(Space.PLANNED, 0, zone.size, offset=zone.begin), np.uint8)
+    mask: Mask = read != zone.pattern(poison)
+    return mask
+
+
+# --- in words ------------------------------------------------------------------------------------------------
+
+
+def explain(program: Program, violation: Violation) -> str:
+    """Which tensor was overrun, by whom, and by how many bytes."""
+    zone = violation.zone
+    value, beyond = _victim(program.file, violation)
+    who = _node(program, violation.instruction)
+    if value is None:
+        where = f"bytes {zone.begin + violation.first} to {zone.begin + violation.last} of the arena, beside no tensor"
+        return f"{who} wrote outside every tensor: {where}"
+    planned = program.file.values[value].planned
+    nbytes = planned.nbytes if planned is not None else 0
+    reach = violation.last + 1 if beyond else zone.size - violation.first
+    distance = violation.first if beyond else zone.size - 1 - violation.last
+    least = "at least " if reach == zone.size else ""  # the zone ends here, perhaps not the writing
+    apart = f", the nearest {distance + 1} bytes away" if distance else ""
+    if beyond:
+        extent = f"{least}{nbytes + reach} bytes used of {nbytes} planned: {least}{_bytes(reach)} beyond the end{apart}"
+    else:
+        extent = f"{nbytes} bytes planned, and {least}{_bytes(reach)} used before their start{apart}"
+    return f"{who} wrote outside {role(program, value, violation.instruction)}: {extent}"
+
+
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count} bytes"
+
+
+def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
+    """The tensor that was left, and whether beyond its end: one that the operator may write, else the nearer one."""
+    zone = violation.zone
+    mine: set[int] = set()
+    if violation.instruction >= 0:
+        writer = file.instructions[violation.instruction]
+        mine = {*_outs(file, writer), *scratch_of(file, writer)}
+    before = [value for value in zone.before if value in mine] or list(zone.before)
+    after = [value for value in zone.after if value in mine] or list(zone.after)
+    if not before or not after:
+        return next(iter(before or after), None), bool(before)
+    beyond = violation.first <= zone.size - 1 - violation.last
+    if mine.isdisjoint(before) != mine.isdisjoint(after):
+        beyond = mine.isdisjoint(after)
+    return (before if beyond else after)[0], beyond
+
+
+def role(program: Program, value: int, writer: int = -1) -> str:
+    """What a planned tensor is, and the graph node that it belongs to.
+
+    `scratch 0 of conv (features.0), uint8[272]`, and `its scratch 0, uint8[272]` where the node is the writer's own.
+    """
+    file = program.file
+    spec = file.values[value].spec
+    makers = [instruction.index for instruction in file.instructions if value in _outs(file, instruction)]
+    users = [instruction.index for instruction in file.instructions if value in scratch_of(file, instruction)]
+    if value in file.inputs:
+        name = f"input {file.inputs.index(value)}"
+    elif value in file.outputs:
+        name = f"output {file.outputs.index(value)}"
+    elif users:
+        name = f"scratch {scratch_of(file, file.instructions[users[0]]).index(value)}"
+    else:
+        name = f"intermediate {value}"
+    owner = (makers or users or [-1])[-1]
+    if owner < 0:
+        return f"{name}, {spec}"
+    return f"its {name}, {spec}" if owner == writer else f"{name} of {_node(program, owner)}, {spec}"
+
+
+def scratch_of(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
+    """Values that are given to an operator as scratch: planned bytes that nobody else writes, reads or sets."""
+    if instruction.kind is not InstructionKind.KERNEL:
+        return ()
+    outs = {value for other in file.instructions for value in _outs(file, other)}
+    return tuple(value for value in dict.fromkeys(instruction.args) if _is_scratch(file.values[value], outs, file))
+
+
+def _is_scratch(value: Value, outs: set[int], file: PteFile) -> bool:
+    if value.kind is not ValueKind.TENSOR or value.planned is None or value.spec is None:
+        return False
+    return value.spec.dtype == "uint8" and value.index not in outs and value.index not in file.inputs
+
+
+def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
+    return written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+
+
+def _node(program: Program, instruction: int) -> str:
+    """The graph node of an instruction, else its operator and number."""
+    if instruction < 0:
+        return "an operator that could not be found again"
+    known = program.nodes[instruction]
+    return known or f"instruction {instruction} ({program.file.instructions[instruction].operator})"

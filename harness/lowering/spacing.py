@@ -1,0 +1,76 @@
+"""A memory plan with red zones: every tensor has memory of its own, and bytes that no tensor owns lie around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from harness.lowering.capability import feature
+
+RED_ZONE: Final = 256
+"""Bytes at least between two tensors: more than the rows by which kernels overrun, and little beside 1M of arena."""
+_PLANNING: Final = "executorch.exir.memory_planning"
+
+
+def spread(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int, ...], int]:
+    """Offsets of tensors of ``sizes`` bytes, and where the buffer ends.
+
+    Every offset is a multiple of ``alignment``, and at least RED_ZONE bytes lie before the first tensor (counted from
+    ``start``), between any two, and after the last. All in bytes.
+    """
+    offsets = []
+    end = start
+    for size in sizes:
+        offset = -(-(end + RED_ZONE) // alignment) * alignment
+        offsets.append(offset)
+        end = offset + size
+    return tuple(offsets), -(-(end + RED_ZONE) // alignment) * alignment
+
+
+class Spacing:
+    """A planning algorithm for ExecuTorch's MemoryPlanningPass.
+
+    It lets ExecuTorch make its own plan first, and then moves every tensor. ``unspaced`` is what ExecuTorch's plan
+    takes, in bytes.
+    """
+
+    def __init__(self) -> None:
+        self.unspaced = 0
+
+    def __call__(
+        self, alignment: int, specs: Iterable[Any], graph_module: Any, graph_signature: Any, extra_padding: int
+    ) -> list[int]:
+        """Sets `mem_offset` of each spec; the size of each planned buffer."""
+        listed = list(specs)
+        suite = feature(_PLANNING, "MemoryPlanningAlgorithmSuite")()
+        sizes: list[int] = suite(alignment, listed, graph_module, graph_signature, extra_padding)
+        self.unspaced = sum(-(-size // 16) * 16 for size in sizes)
+        # What a submodule (a branch, a loop's body) has planned lies first in each buffer.
+        starts = [*(getattr(graph_module, "input_mem_buffer_sizes", None) or []), *[0] * len(sizes)]
+        # A view has no fields of memory of its own, it shows its base's: one of the two is enough.
+        roots = list({id(spec.lifetime): spec for spec in listed if _base(spec) is None}.values())
+        for memory_id in range(1, len(sizes)):
+            mine = [spec for spec in roots if spec.mem_id == memory_id]
+            offsets, sizes[memory_id] = spread([spec.nbytes() for spec in mine], alignment, starts[memory_id])
+            for spec, offset in zip(mine, offsets, strict=True):
+                spec.mem_offset = offset
+        for spec in listed:
+            if _base(spec) is not None:
+                spec.mem_offset = _resolved(spec)
+        return sizes
+
+
+def _base(spec: Any) -> Any:
+    """The spec whose bytes these are: a view of it, or an operator working in place. Older wheels know none."""
+    return getattr(spec, "storage_base", None)
+
+
+def _resolved(spec: Any) -> int:
+    base = _base(spec)
+    offset: int = spec.mem_offset if base is None else _resolved(base) + spec.storage_base_offset
+    return offset
+
+
+def planning_pass(spacing: Spacing) -> Any:
+    """For ExecutorchBackendConfig(memory_planning_pass=…). Inputs and outputs are planned too."""
+    return feature("executorch.exir.passes", "MemoryPlanningPass")(memory_planning_algo=spacing)

@@ -1,0 +1,98 @@
+"""All targets give the same bits, floats as well: programs are lowered for each target's ISA class, and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness import flow
+from harness.flow import Dut
+from harness.resolve import resolve
+from harness.targets import load_targets
+
+NAMES = [name for name in load_targets() if not name.endswith("-fvp")]
+
+
+class Apply(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+# Subnormal, huge, signed zeros, infinite, not a number: where units that flush, contract or make their own NaNs differ.
+SPECIAL = torch.tensor(
+    [1e-40, -1e-40, 1e-38, 1e-45, 3e38, -3e38, 0.0, -0.0, 1.5, -3.3, torch.inf, -torch.inf, torch.nan]
+)
+PAIRS = (SPECIAL.repeat(len(SPECIAL)), SPECIAL.repeat_interleave(len(SPECIAL)))
+ROWS = (random(6, 31) * 30,)
+FLOATS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
+    "add": (lambda: Apply(lambda x, y: torch.add(x, y, alpha=0.3)), PAIRS),
+    "sub": (lambda: Apply(torch.sub), PAIRS),
+    "mul": (lambda: Apply(torch.mul), PAIRS),
+    "div": (lambda: Apply(torch.div), PAIRS),
+    "clamp": (lambda: Apply(lambda x: torch.clamp(x, -1e38, 1e-39)), (SPECIAL,)),
+    "amax": (lambda: Apply(lambda x: torch.amax(x, 0)), (SPECIAL.reshape(13, 1),)),
+    "softmax": (lambda: nn.Softmax(-1), ROWS),
+    "softmax_special": (lambda: nn.Softmax(-1), (SPECIAL.reshape(13, 1) * torch.ones(1, 3),)),
+    "conv": (
+        lambda: nn.Conv2d(3, 5, 3, padding=1),
+        (random(1, 3, 9, 8),),
+    ),
+    "transposed": (
+        lambda: nn.ConvTranspose2d(3, 5, 3, stride=2, dilation=2),
+        (random(1, 3, 4, 5),),
+    ),
+}
+
+
+INTEGERS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
+    "conv": (lambda: nn.Conv2d(7, 19, 3, padding=1), (random(1, 7, 9, 8),)),
+    "transposed": (lambda: nn.ConvTranspose2d(19, 5, 3, stride=2, padding=1), (random(1, 19, 4, 5),)),
+    "linear": (lambda: nn.Linear(67, 21), (random(5, 67),)),
+    "batch_matmul": (lambda: Apply(torch.bmm), (random(3, 5, 17), random(3, 17, 9))),
+    "div": (lambda: Apply(lambda x, y: x / (y * y + 1)), (random(4, 31), random(4, 31))),
+    "softmax": (lambda: nn.Softmax(-1), (random(9, 45),)),
+}
+
+
+@pytest.fixture(scope="module")
+def duts() -> Iterator[list[Dut]]:
+    opened = [flow.open_dut(resolve(name, load_targets())) for name in NAMES]
+    yield opened
+    for dut in opened:
+        dut.close()
+
+
+def differing(duts: list[Dut], module: nn.Module, inputs: tuple[torch.Tensor, ...], **options: Any) -> list[str]:
+    """Targets whose output is not the first one's."""
+    outputs = {
+        dut.target.name: flow.run(dut, flow.lower(module, inputs, isa=dut.target.isa, **options)).outputs[0].data
+        for dut in duts
+    }
+    assert len(outputs) == len(NAMES) >= 10
+    return [name for name, data in outputs.items() if data != outputs[NAMES[0]]]
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_floats(duts: list[Dut], name: str) -> None:
+    torch.manual_seed(1)
+    make, inputs = FLOATS[name]
+    assert differing(duts, make(), inputs, quantize=False) == []
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers(duts: list[Dut], name: str) -> None:
+    torch.manual_seed(1)
+    make, inputs = INTEGERS[name]
+    assert differing(duts, make(), inputs) == []
