@@ -110,8 +110,6 @@ OTHERS = {
     "amax": Case(lambda: Apply(lambda x: torch.amax(x, (0, 2))), ((3, 4, 5),), ("aten::amax.out",)),
     "select": Case(lambda: Apply(lambda x: x[:, 1]), ((3, 4, 5),), ("aten::select_copy.int_out",)),
     "select_backwards": Case(lambda: Apply(lambda x: x.select(-1, -2)), ((3, 4, 5),), ("aten::select_copy.int_out",)),
-    "unsqueeze": Case(lambda: Apply(lambda x: x.unsqueeze(1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
-    "unsqueeze_last": Case(lambda: Apply(lambda x: x.unsqueeze(-1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
     "pad": Case(lambda: nn.ConstantPad1d((2, 3), 0.0), ((3, 5),), ("pad",)),
     "pad_value": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 5),), ("pad",)),
     "pad_one_channel": Case(lambda: nn.ConstantPad2d((1, 0, 2, 1), 0.0), ((1, 1, 4, 5),), ("pad",)),
@@ -153,10 +151,12 @@ CONTIGUOUS = {
     "transpose_4d": Case(lambda: Apply(lambda x: x.permute(0, 3, 1, 2)), ((2, 3, 4, 5),), ("transpose",)),
 }
 
-# The explicit layout has no broadcasts over an image's channels, and no pooling but CMSIS-NN's.
+# The explicit layout has no broadcasts over channels and no pooling but CMSIS-NN's; there, new dimensions are views.
 CHANNELS_LAST = {
     "add_per_channel": Case(lambda: Apply(torch.add), ((1, 6, 4, 3), (1, 6, 1, 1)), ("quantized_add",)),
     "mul_per_channel": Case(lambda: Apply(torch.mul), ((1, 6, 1, 1), (1, 6, 4, 3)), ("quantized_mul",)),
+    "unsqueeze": Case(lambda: Apply(lambda x: x.unsqueeze(1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
+    "unsqueeze_last": Case(lambda: Apply(lambda x: x.unsqueeze(-1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
     "max_pool_ceil": Case(
         lambda: nn.MaxPool2d(3, 2, 1, ceil_mode=True), ((1, 1, 4, 4),), ("aten::max_pool2d_with_indices.out",)
     ),
