@@ -2,7 +2,7 @@
 # PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint install system clean
+.PHONY: help demo test nightly lint install system clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -16,9 +16,14 @@ demo: install ## install what is missing, then run the sample tests on three tar
 	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets tests/test_isa_agreement.py
 
 test: lint ## lint, the project's own tests, then tests/targets on four targets, on one with red zones
-	$(BIN)/pytest -n $(JOBS) tests --ignore=tests/targets
+	$(BIN)/pytest -n $(JOBS) tests --ignore=tests/targets --ignore=tests/nightly
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones tests/targets
+
+nightly: install ## what takes too long for make test: ExecuTorch's whole suite on six targets, 10,000 hostile programs
+	$(BIN)/pytest tests/nightly
+	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/canary/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
+	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/canary/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
 
 lint: install ## ruff, mypy, import-linter and clang-format; changes nothing
 	$(BIN)/ruff check

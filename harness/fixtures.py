@@ -5,6 +5,7 @@ No logic of their own: they bring `flow` the right Dut, and pytest what `flow` f
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import warnings
 import zlib
@@ -179,6 +180,7 @@ class Hil:
         self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])
         self._property("hil_engine", result.ran.engine)
         self._property("hil_runtime", f"{result.ran.runtime} {result.ran.runtime_version}")
+        self._property("hil_outputs", hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()[:16])
         self._property("hil_ticks", result.ticks)
         self._property("hil_planned_bytes", result.stats.planned.used)
         self._property("hil_method_bytes", result.stats.method.used)

@@ -21,25 +21,10 @@ from harness.program import HostTensor
 from harness.resolve import resolve
 from harness.targets import Isa, load_targets
 from misbehaving import OPTIONS, program
+from networks import Net
 
 Array = npt.NDArray[np.int8]
 NAMES = {Isa.MVE: "m55-fvp", Isa.DSP: "m4-fvp", Isa.SCALAR: "m0plus-fvp"}
-
-
-class Net(nn.Module):
-    """Odd sizes, so that vectors have tails; a wide classifier, so that a difference has room to show."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entry = nn.Sequential(nn.Conv2d(3, 19, 3, stride=2, padding=1), nn.ReLU())
-        self.branch = nn.Sequential(nn.Conv2d(19, 19, 3, padding=1, groups=19), nn.Conv2d(19, 19, 1))
-        self.pool = nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2))
-        self.head = nn.Linear(19 * 4, 33)
-
-    def forward(self, x: Any) -> Any:
-        x = self.entry(x)
-        x = self.pool(x + self.branch(x) * x)
-        return self.head(torch.flatten(x, 1))
 
 
 CASES: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {

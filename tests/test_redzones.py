@@ -28,6 +28,7 @@ from harness.program import Planned, Program, PteFile, TensorSpec, Value, ValueK
 from harness.resolve import resolve
 from harness.targets import Isa, load_targets
 from misbehaving import OPTIONS, ones, spaced
+from networks import Net
 
 pytest_plugins = ["pytester"]
 
@@ -325,21 +326,6 @@ def test_a_file_from_elsewhere_is_watched_where_its_own_plan_leaves_room(open_du
 
 
 # --- programs that are sound -----------------------------------------------------------------------------------
-
-
-class Net(nn.Module):
-    """Scratch of every kind, two uses of one tensor, odd sizes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entry = nn.Sequential(nn.Conv2d(3, 19, 3, stride=2, padding=1), nn.ReLU())
-        self.branch = nn.Sequential(nn.Conv2d(19, 19, 3, padding=1, groups=19), nn.Conv2d(19, 19, 1))
-        self.pool = nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2))
-        self.head = nn.Linear(19 * 4, 33)
-
-    def forward(self, x: Any) -> Any:
-        x = self.entry(x)
-        return self.head(torch.flatten(self.pool(x + self.branch(x) * x), 1))
 
 
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])

@@ -6,83 +6,24 @@ import os
 import subprocess
 import sys
 import textwrap
-import xml.etree.ElementTree as xml
-from collections import Counter
-from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import harness
+from harness import flow
 from harness.errors import ToolchainError
 from harness.lowering import suite
+from harness.resolve import resolve
 from harness.targets import Isa, load_targets
+from harness.upstream import WITHHELD
+from upstream_runs import DEADLINE, ROOT, SUITE, environment, files, upstream
 
-ROOT = Path(harness.__file__).parents[1]
-SUITE = suite.find()
-DEADLINE = 600.0  # seconds, for a run that may have to build runners
 TARGETS = load_targets()
 # Twelve divisions and four that are expected to fail; pooling in int8; a network; the explicit layout.
 SAMPLE = ("ops/test_div.py", "ops/test_nhwc_pool.py", "models/test_deep_autoencoder.py", "test_explicit_layout.py")
 DIVISION = "ops/test_div.py::test_implementation_div"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One test on one target, as the JUnit file has it."""
-
-    target: str
-    verdict: str
-    error: str
-
-
-@dataclass(frozen=True)
-class Done:
-    status: int
-    text: str
-    cells: dict[str, dict[str, Cell]]  # by test, then by target
-
-    def count(self) -> dict[str, Counter[str]]:
-        """Verdicts by target."""
-        counts: dict[str, Counter[str]] = {}
-        for by_target in self.cells.values():
-            for cell in by_target.values():
-                counts.setdefault(cell.target, Counter())[cell.verdict] += 1
-        return counts
-
-
-def environment(**changes: str) -> dict[str, str]:
-    path = os.pathsep.join(str(folder) for folder in (ROOT, ROOT / "tests"))
-    return {**os.environ, "PYTHONPATH": path, **changes}
-
-
-def upstream(folder: Path, targets: str, *arguments: str, path: str = "") -> Done:
-    """`hil upstream` in `folder`; `path` goes before PATH."""
-    report = folder / "report.xml"
-    report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "harness.cli", "upstream", "-t", targets, "--", f"--junit-xml={report}"]
-    changes = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}"} if path else {}
-    changes["PYTHONPATH"] = os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
-    done = subprocess.run(
-        [*command, *arguments], cwd=folder, env=environment(**changes), capture_output=True, text=True,
-        timeout=DEADLINE, check=False,
-    )  # fmt: skip
-    return Done(done.returncode, done.stdout + done.stderr, _cells(report) if report.exists() else {})
-
-
-def _cells(report: Path) -> dict[str, dict[str, Cell]]:
-    cells: dict[str, dict[str, Cell]] = {}
-    for case in xml.parse(report).iter("testcase"):
-        found = {one.get("name"): one.get("value") or "" for one in case.iter("property")}
-        if "hil_test" in found:
-            cell = Cell(found["hil_requested"], found["hil_verdict"], found["hil_error"])
-            cells.setdefault(found["hil_test"], {})[cell.target] = cell
-    return cells
-
-
-def files(*names: str) -> list[str]:
-    return [str(SUITE / name) for name in names]
 
 
 # --- the sample ----------------------------------------------------------------------------------------------
@@ -97,6 +38,7 @@ def test_a_sample_gives_what_upstream_expects_with_and_without_workers(tmp_path:
     }, alone.text  # fmt: skip
     xfails = [cell for cells in alone.cells.values() for cell in cells.values() if cell.verdict == "XFAIL"]
     assert {cell.error for cell in xfails} == {"UnsupportedOperator"}
+    assert all(len({cell.outputs for cell in cells.values()}) == 1 for cells in alone.cells.values())
     assert "passed  " in alone.text and "test × target" in alone.text
     shared = upstream(tmp_path, "m4-qemu,m0-qemu,m55-qemu", "-n2", "-k", "not int16", *files(*SAMPLE))
     assert shared.status == 0, shared.text
@@ -194,7 +136,8 @@ def test_one_quantum_off_the_dialect_is_a_mismatch_though_upstream_tolerates_it(
     name = "ops/test_linear.py::test_implementation_linear[linear_rank1]"
     done = upstream(tmp_path, "native", "-p", "wrong", "-k", "linear_rank1", *files("ops/test_linear.py"))
     assert done.status == 1
-    assert done.cells[name]["native"] == Cell("native", "FAIL", "Mismatch"), done.text
+    cell = done.cells[name]["native"]
+    assert (cell.verdict, cell.error) == ("FAIL", "Mismatch"), done.text
 
 
 def test_a_test_that_runs_nothing_does_not_pass(tmp_path: Path) -> None:
@@ -316,6 +259,15 @@ def test_upstreams_own_command_runs_on_an_installed_runner(tmp_path: Path) -> No
     done = subprocess.run(call, env=there, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout and "2 xfailed" in done.stdout
+
+
+def test_a_runner_for_upstream_lacks_what_the_plugin_withholds_and_nothing_else() -> None:
+    native = resolve("native", TARGETS)
+    with flow.open_dut(native) as whole, flow.open_dut(native, options={"HIL_UPSTREAM_OPERATORS": "ON"}) as lacking:
+        operators = set(whole.session().identity.operators)
+        left_out = operators - set(lacking.session().identity.operators)
+        assert left_out == {one for one in operators if any(fnmatch(one, pattern) for pattern in WITHHELD)}
+    assert len(left_out) == len(WITHHELD)
 
 
 def test_a_runner_that_upstream_cannot_name_is_refused(tmp_path: Path) -> None:
