@@ -6,7 +6,6 @@ names file and line.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, did_you_mean
 
 
 class Isa(str, Enum):
@@ -187,15 +186,6 @@ class _RawTarget(_Strict):
 
 class _RawFile(_Strict):
     targets: dict[str, _RawTarget]
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'm4-qemu'?`, or the known words where none is near."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(repr(n) for n in near)}?"
-    return f"known: {', '.join(names)}"
 
 
 def package_data(name: str) -> Path:
