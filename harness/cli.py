@@ -32,6 +32,7 @@ from typer.core import TyperGroup
 import harness
 from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
+from harness.boards import leases
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
@@ -682,6 +683,61 @@ def _install_runner(folder: Path, resolved: Resolved) -> Path:
         folder, elf.path, target.cpu, target=resolved.arrow, machine=target.launcher.machine,
         arguments=target.launcher.args,
     )  # fmt: skip
+
+
+# --- boards --------------------------------------------------------------------------------------------------
+
+board = typer.Typer(cls=_Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(board, name="board")
+BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a target's name", show_default=False)]
+
+
+@board.callback()
+def _board() -> None:
+    """Who uses which board; take one for yourself, give it back, believe in it again."""
+
+
+@board.command("status")
+def board_status(as_json: Json = False) -> None:
+    """List the boards that were used on this machine: held by whom and for what, wedged why, or free."""
+    statuses = [leases.inspect(name) for name in leases.known_boards()]
+    if as_json:
+        print(json.dumps([asdict(status) for status in statuses], indent=2))
+        return
+    rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
+    _table(("board", "state", "failures"), rows)
+
+
+@board.command("hold")
+def board_hold(
+    name: BoardPort,
+    minutes: Annotated[float, typer.Option("--minutes", "-m", help="Until the tests get it back", min=0.01)] = 60.0,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for it", min=0.0)] = 60.0,
+    targets_file: Targets = None,
+) -> None:
+    """Keep a board from the tests, for a person, beyond this command."""
+    holder = leases.hold(_port(name, targets_file), seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
+    print(f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})")
+
+
+@board.command("release")
+def board_release(name: BoardPort, targets_file: Targets = None) -> None:
+    """End a hold."""
+    holder = leases.release_hold(_port(name, targets_file))
+    print(f"{name} was held by {holder.describe()}")
+
+
+@board.command("clear")
+def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
+    """Believe in a wedged board again, and forget its failures."""
+    leases.clear(_port(name, targets_file))
+    print(f"{name} is in use again")
+
+
+def _port(name: str, targets_file: Path | None) -> str:
+    """A port as it is."""
+    return name
 
 
 # --- output --------------------------------------------------------------------------------------------------

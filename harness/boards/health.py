@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from harness.boards.tools import Bench
-from harness.errors import BoardWedged, HarnessError
+from harness.boards.tools import Tools
+from harness.errors import BoardWedged, ConfigError, HarnessError, ToolchainError
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Patient(Protocol):
     def health(self, health: Health) -> None: ...
 
 
-def flash(patient: Patient, bench: Bench, elf: Path, build: str) -> str:
+def flash(patient: Patient, tools: Tools, elf: Path, build: str) -> str:
     """Flashes, and remembers that it was begun until it ended well.
 
     What was cut short may answer with the right build id and be wrong further on, so it is flashed again before use.
     """
     patient.health = replace(patient.health, flashing=build, build="")
-    output = bench.flash(elf)
+    output = tools.flash(elf)
     patient.health = replace(patient.health, flashing="", build=build)
     return output
 
@@ -60,10 +60,23 @@ class Rung:
     climb: Callable[[], object]
 
 
+def ladder(patient: Patient, tools: Tools, elf: Path, build: str) -> list[Rung]:
+    """What can be done to this board, the gentlest first."""
+    rungs = []
+    if tools.resetting:
+        rungs.append(Rung("reset", tools.reset))
+    if tools.flashing:
+        rungs.append(Rung("reflash", lambda: flash(patient, tools, elf, build)))
+    if tools.powering:
+        rungs.append(Rung("power cycle", tools.power_cycle))
+    return rungs
+
+
 def recover(patient: Patient, cause: HarnessError, rungs: Sequence[Rung], canary: Callable[[], object]) -> str:
     """Climbs until the canary passes; the name of the rung that helped.
 
     `cause` is what made us doubt the board. If nothing helps the board is wedged, and remembered so: BoardWedged.
+    A tool that is missing says nothing of the board: ToolchainError.
     """
     patient.health = replace(patient.health, failures=patient.health.failures + 1)
     tried = []
@@ -72,6 +85,8 @@ def recover(patient: Patient, cause: HarnessError, rungs: Sequence[Rung], canary
             rung.climb()
             canary()
             return rung.name
+        except (ConfigError, ToolchainError):
+            raise
         except HarnessError as error:
             tried.append(f"after {rung.name}: {error.message}")
     reason = "; ".join([cause.message, *tried])

@@ -1,6 +1,6 @@
 """Who may use a board: one lock a board, that the kernel keeps and that ends with its owner, whatever ends that.
 
-A lock is a `flock` on a file in the user's runtime directory, named by what is behind the port, so two targets on one
+A lock is a `flock` on a file in one folder of the user's (`directory`), named by what is behind the port, so two targets on one
 port share it. Beside it lie the holder's record, which is believed only while the lock is held by the process that
 wrote it, and the board's health (`boards.health`).
 
@@ -34,32 +34,45 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import platformdirs
-
 from harness.boards.health import Health
 from harness.errors import BoardBusy, BoardWedged, ConfigError
 from harness.links import Deadline
 
+_LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
 WAIT = 600.0  # seconds for a board that others use
 RELEASE = 10.0  # seconds for a keeper that was told to end
 
 
 def directory() -> Path:
-    """Where this user's processes on this machine meet: `boards` in the user's runtime directory."""
-    path = platformdirs.user_runtime_path("hil") / "boards"
+    """Where this user's processes on this machine meet: `$HIL_LOCK_DIR`, or a folder in /run/lock.
+
+    Not XDG_RUNTIME_DIR, which a login has and a CI service may not: the two would never see each other's locks.
+    """
+    override = os.environ.get("HIL_LOCK_DIR")
+    path = Path(override) if override else _LOCKS / f"hil-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
+        status = path.lstat()
     except OSError as error:
-        raise ConfigError(f"no folder for locks: {path}: {error.strerror}", hint="set XDG_RUNTIME_DIR") from error
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
-        raise ConfigError(f"others can write to {path}", hint="remove it, or set XDG_RUNTIME_DIR")
+        raise ConfigError(f"no folder for locks: {path}: {error.strerror}", hint="set HIL_LOCK_DIR") from error
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
+        raise ConfigError(f"others can write to {path}", hint="remove it, or set HIL_LOCK_DIR")
     return path
 
 
+BY_ID = Path("/dev/serial/by-id")
+
+
 def identity(port: str) -> str:
-    """What is behind a port: the device that links in /dev lead to, else the port as it is written."""
-    return os.path.realpath(port) if port.startswith("/") else port
+    """What is behind a port, however it is named: the adapter's link by its serial number, else the device, else a URL.
+
+    /dev/ttyACM0 is another board after the next plugging, and what is remembered of a board must stay with it.
+    """
+    if not port.startswith("/"):
+        return port
+    device = os.path.realpath(port)
+    links = sorted(BY_ID.iterdir()) if BY_ID.is_dir() else []
+    return next((str(link) for link in links if os.path.realpath(link) == device), device)
 
 
 def _file(board: str, suffix: str) -> Path:
@@ -431,6 +444,16 @@ def known_boards() -> list[str]:
 def hold(port: str, *, seconds: float, reason: str, wait: float) -> Holder:
     """Takes a board out of the tests' way, for a person, until `release_hold` or the end of `seconds`."""
     return acquire([port], what=reason, wait=wait, even_wedged=True).give_to(seconds, reason)
+
+
+def clear(port: str) -> None:
+    """Forgets what went wrong with a board. BoardBusy while a test has it; a person's hold is no hindrance."""
+    status = inspect(identity(port))
+    if status.holder and status.holder.keeper:
+        write_health(status.board, Health())
+        return
+    with acquire([port], what="hil board clear", wait=RELEASE, even_wedged=True) as lease:
+        lease.health = Health()
 
 
 def release_hold(port: str) -> Holder:

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import pexpect
 
@@ -22,16 +21,6 @@ from harness.links import Deadline, LinkClosed
 from harness.procedures import Procedure
 
 LOG_LIMIT = 64 * 1024  # characters of a tool's output kept, the newest
-
-
-class Bench(Protocol):
-    """What can be done to a board from outside. Each returns the tool's output."""
-
-    def flash(self, elf: Path) -> str: ...
-
-    def reset(self) -> str: ...
-
-    def power_cycle(self) -> str: ...
 
 
 @dataclass(frozen=True)

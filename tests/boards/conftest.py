@@ -16,12 +16,10 @@ from harness.boards import leases
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A runtime directory of this test's own."""
-    folder = tmp_path / "run"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    yield folder
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder for locks of this test's own."""
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
+    yield
     for lease in list(leases._ours):
         lease.release()
 

@@ -70,6 +70,16 @@ def test_two_ports_that_are_one_device_share_a_lock(tmp_path: Path, start: Start
         leases.acquire([str(link)], what="test", wait=0.1)
 
 
+def test_an_adapter_is_known_by_its_serial_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BY_ID", tmp_path / "by-id")
+    (tmp_path / "by-id").mkdir()
+    link = tmp_path / "by-id" / "usb-STLink_066A"
+    link.symlink_to("/dev/null")
+    assert leases.identity("/dev/null") == leases.identity(str(link)) == str(link)
+    assert leases.identity("/dev/zero") == "/dev/zero"
+    assert leases.identity("rfc2217://lab:4000") == "rfc2217://lab:4000"
+
+
 def test_busy_says_who_where_since_when_and_for_what(start: Start) -> None:
     other = start(HOLD, "a:1", "30")
     says(other)
@@ -213,6 +223,17 @@ def test_a_person_holds_a_board_beyond_the_command_and_gives_it_back() -> None:
         pass
 
 
+def test_a_board_is_cleared_while_its_person_holds_it_and_not_while_a_test_does(start: Start) -> None:
+    leases.write_health("a:1", Health(failures=4, wedged="smoke"))
+    leases.hold("a:1", seconds=60, reason="soldering", wait=1)
+    leases.clear("a:1")
+    assert leases.read_health("a:1") == Health()
+    leases.release_hold("a:1")
+    leases.write_health("a:1", Health(failures=4, wedged="smoke"))
+    leases.clear("a:1")
+    assert leases.inspect("a:1").describe() == "free"
+
+
 def test_a_hold_ends_by_itself() -> None:
     leases.hold("a:1", seconds=0.5, reason="lunch", wait=1)
     with leases.acquire(["a:1"], what="test", wait=20):
@@ -229,7 +250,7 @@ def test_a_tests_lease_is_not_released_by_a_person(start: Start) -> None:
     assert other.poll() is None
 
 
-def test_a_folder_that_others_may_write_is_not_trusted(runtime: Path) -> None:
+def test_a_folder_that_others_may_write_is_not_trusted() -> None:
     folder = leases.directory()
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match="others can write"):
