@@ -1,8 +1,8 @@
 """Who may use a board: one lock a board, that the kernel keeps and that ends with its owner, whatever ends that.
 
-A lock is a `flock` on a file in one folder of the user's (`directory`), named by what is behind the port, so two targets on one
-port share it. Beside it lie the holder's record, which is believed only while the lock is held by the process that
-wrote it, and the board's health (`boards.health`).
+A lock is a `flock` on a file in one folder of the user's (`directory`), named by what is behind the port, so two
+targets on one port share it. Beside it lie the holder's record, which is believed only while the process that wrote it
+lives, and the board's health (`boards.health`).
 
 Fairness: who waits has a ticket, a numbered file that its owner keeps locked. Nobody takes a board that somebody with
 a lower number waits for. Nothing is polled: a waiter sleeps in the kernel on the locks that it needs.
