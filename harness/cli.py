@@ -40,7 +40,7 @@ from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
 from harness.results import Identity, RunResult
-from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
+from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target, load_targets
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")
@@ -232,7 +232,7 @@ def targets(as_json: Json = False, targets_file: Targets = None) -> None:
         return
     for row in rows:
         pools = row["pools"]
-        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items())
+        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items() if size)
         row["runs as"] = row.pop("runs_as") + (f" ({row['why']})" if row["why"] else "")
     shown = ("name", "cpu", "isa", "board", "launcher", "runs as", "pools")
     _table(shown, [tuple(str(row[column]) for column in shown) for row in rows])
@@ -266,6 +266,8 @@ def _launcher(target: Target) -> str:
             return f"qemu {machine}"
         case FvpLauncher(model=model):
             return f"fvp {model}"
+        case SerialLauncher(port=port, baud=baud):
+            return f"serial {port} at {baud}"
         case NativeLauncher():
             return "native"
 
@@ -332,14 +334,14 @@ def _finding(finding: LintFinding) -> str:
 
 def _summary(path: Path, program: Program, resolved: Resolved) -> str:
     file, target = program.file, resolved.target
-    pools = target.board.pools
     layout = "no operator whose layout depends on the ISA class"
     if any(instruction.operator == "cortex_m::quantized_linear.out" for instruction in file.instructions):
         layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
     return (
         f"{path} fits {resolved.arrow}: {_count(len(file.operators), 'operator')} in "
         f"{_count(len(file.instructions), 'instruction')}, "
-        f"{file.planned_bytes} of {pools.planned} planned bytes, {file.size} of {pools.program} program bytes, {layout}"
+        f"{file.planned_bytes} of {target.board.pools.planned} planned bytes, "
+        f"{file.size} of {target.board.program_room} program bytes, {layout}"
     )
 
 

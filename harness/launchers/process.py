@@ -22,7 +22,7 @@ from queue import SimpleQueue
 import psutil
 
 from harness import toolchain
-from harness.errors import LaunchError
+from harness.errors import ConfigError, LaunchError
 from harness.links import Deadline, LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
@@ -104,6 +104,8 @@ class CpuDeadline:
 class Process:
     """A running child. Its standard input and output are the link; its standard error is log."""
 
+    lossless = True
+
     def __init__(
         self, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
@@ -146,8 +148,8 @@ class Process:
         self._cpu = max(self._cpu, sum(_cpu_times(self.pid)))
         return self._cpu
 
-    def budget(self, seconds: float) -> CpuDeadline:
-        """`seconds` of CPU time from now."""
+    def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
+        """`seconds` of CPU time from now; a pipe needs none for its bytes."""
         wall = Deadline.after(seconds * WALL_PER_CPU_SECOND)
         return CpuDeadline(self, self.cpu_seconds() + seconds, wall)
 
@@ -161,6 +163,9 @@ class Process:
                     view = view[self._send(view) :]
         finally:
             self._selector.unregister(self._in)
+
+    def store(self, data: bytes) -> None:
+        raise ConfigError("a simulated board has no flash for programs", hint="resident: belongs to boards on a UART")
 
     def end_input(self) -> None:
         """The child reads end of file from now on."""
