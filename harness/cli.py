@@ -32,6 +32,7 @@ from typer.core import TyperGroup
 import harness
 from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
+from harness.boards import vboard
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
@@ -609,6 +610,44 @@ def _tell_tally(tally: fuzz.Tally) -> None:
     total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in fuzz.Outcome))
     _table(("kind", "mutants", *(outcome.value for outcome in fuzz.Outcome)), [*rows, total])
     print(f"\n{tally.total} mutants, {tally.field_aware:.0%} of them field-aware; {_count(len(tally.bugs), 'bug')}")
+
+
+@app.command("vboard")
+def virtual_board(
+    name: Annotated[str, typer.Argument(help=f"{' or '.join(vboard.MACHINES)}")],
+    action: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="flash ELF, reset, power on, power off, fault NAME=NUMBER…, run COMMAND…", metavar="[ACTION]"
+        ),
+    ] = None,
+    baud: Annotated[int, typer.Option(help="Of the board's UART")] = 921600,
+) -> None:
+    """A board without hardware: a simulator behind a serial port. Without an ACTION, run it until interrupted.
+
+    With one, tell the running board; `run` starts one for the time of a command. `fault` sets what is named (corrupt,
+    drop, duplicate, delay, hang, vanish, reset_after) and mends the rest.
+    """
+    match action or []:
+        case []:
+            board = vboard.VirtualBoard(name, baud)
+            print(f"port      {board.directory / 'port'}\nbaud      {baud}", flush=True)
+            board.serve()
+        case ["run", *command] if command:
+            with vboard.running(name, baud):
+                status = subprocess.run(command, check=False).returncode
+            raise typer.Exit(status)
+        case ["flash", elf]:
+            vboard.order(name, "flash", elf=os.path.abspath(elf))
+        case ["reset"]:
+            vboard.order(name, "reset")
+        case ["power", ("on" | "off") as state]:
+            vboard.order(name, "power", state=state)
+        case ["fault", *pairs]:
+            faults = vboard.Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
+            vboard.order(name, "fault", faults=asdict(faults))
+        case words:
+            raise ConfigError(f"cannot {' '.join(words)!r}", hint=f"hil vboard {name} --help")
 
 
 shim = typer.Typer(
