@@ -32,7 +32,7 @@ from typer.core import TyperGroup
 import harness
 from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
-from harness.boards import leases
+from harness.boards import leases, vboard
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
@@ -41,7 +41,7 @@ from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
 from harness.results import Identity, RunResult
-from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
+from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target, load_targets
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")
@@ -233,7 +233,7 @@ def targets(as_json: Json = False, targets_file: Targets = None) -> None:
         return
     for row in rows:
         pools = row["pools"]
-        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items())
+        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items() if size)
         row["runs as"] = row.pop("runs_as") + (f" ({row['why']})" if row["why"] else "")
     shown = ("name", "cpu", "isa", "board", "launcher", "runs as", "pools")
     _table(shown, [tuple(str(row[column]) for column in shown) for row in rows])
@@ -267,6 +267,8 @@ def _launcher(target: Target) -> str:
             return f"qemu {machine}"
         case FvpLauncher(model=model):
             return f"fvp {model}"
+        case SerialLauncher(port=port, baud=baud):
+            return f"serial {port} at {baud}"
         case NativeLauncher():
             return "native"
 
@@ -333,14 +335,14 @@ def _finding(finding: LintFinding) -> str:
 
 def _summary(path: Path, program: Program, resolved: Resolved) -> str:
     file, target = program.file, resolved.target
-    pools = target.board.pools
     layout = "no operator whose layout depends on the ISA class"
     if any(instruction.operator == "cortex_m::quantized_linear.out" for instruction in file.instructions):
         layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
     return (
         f"{path} fits {resolved.arrow}: {_count(len(file.operators), 'operator')} in "
         f"{_count(len(file.instructions), 'instruction')}, "
-        f"{file.planned_bytes} of {pools.planned} planned bytes, {file.size} of {pools.program} program bytes, {layout}"
+        f"{file.planned_bytes} of {target.board.pools.planned} planned bytes, "
+        f"{file.size} of {target.board.program_room} program bytes, {layout}"
     )
 
 
@@ -608,6 +610,44 @@ def _tell_tally(tally: fuzz.Tally) -> None:
     total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in fuzz.Outcome))
     _table(("kind", "mutants", *(outcome.value for outcome in fuzz.Outcome)), [*rows, total])
     print(f"\n{tally.total} mutants, {tally.field_aware:.0%} of them field-aware; {_count(len(tally.bugs), 'bug')}")
+
+
+@app.command("vboard")
+def virtual_board(
+    name: Annotated[str, typer.Argument(help=f"{' or '.join(vboard.MACHINES)}")],
+    action: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="flash ELF, reset, power on, power off, fault NAME=NUMBER…, run COMMAND…", metavar="[ACTION]"
+        ),
+    ] = None,
+    baud: Annotated[int, typer.Option(help="Of the board's UART")] = 921600,
+) -> None:
+    """A board without hardware: a simulator behind a serial port. Without an ACTION, run it until interrupted.
+
+    With one, tell the running board; `run` starts one for the time of a command. `fault` sets what is named (corrupt,
+    drop, duplicate, delay, hang, vanish, reset_after) and mends the rest.
+    """
+    match action or []:
+        case []:
+            board = vboard.VirtualBoard(name, baud)
+            print(f"port      {board.directory / 'port'}\nbaud      {baud}", flush=True)
+            board.serve()
+        case ["run", *command] if command:
+            with vboard.running(name, baud):
+                status = subprocess.run(command, check=False).returncode
+            raise typer.Exit(status)
+        case ["flash", elf]:
+            vboard.order(name, "flash", elf=os.path.abspath(elf))
+        case ["reset"]:
+            vboard.order(name, "reset")
+        case ["power", ("on" | "off") as state]:
+            vboard.order(name, "power", state=state)
+        case ["fault", *pairs]:
+            faults = vboard.Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
+            vboard.order(name, "fault", faults=asdict(faults))
+        case words:
+            raise ConfigError(f"cannot {' '.join(words)!r}", hint=f"hil vboard {name} --help")
 
 
 shim = typer.Typer(

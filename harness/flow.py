@@ -95,7 +95,7 @@ class Dut:
     def _boot(self) -> Session:
         try:
             self._directory = Path(tempfile.mkdtemp(prefix="hil-"))
-            process = launchers.start(self.target, self.elf, self._directory)
+            process = launchers.connect(self.target, self.elf, self._directory)
         except OSError as error:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
@@ -171,7 +171,7 @@ def run(
 def _execute(
     dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
 ) -> RunResult:
-    session.load(program.pte, lambda at: operator_at(program, at))
+    session.load(program.pte, lambda at: operator_at(program, at), planned=program.file.planned_bytes)
     outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
     unwritten = [_equals(output, POISON) for output in outputs]
     if guard or any(mask.any() for mask in unwritten):

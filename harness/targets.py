@@ -68,11 +68,28 @@ _ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
 
 @dataclass(frozen=True)
 class Pools:
-    """Bytes of the runner's three static pools."""
+    """Bytes of the runner's three static pools.
+
+    `shared`: where it is not 0, programs and planned buffers share so much memory, and one of full size leaves less
+    than its pool for the other.
+    """
 
     program: int
     planned: int
     method: int
+    shared: int = 0
+
+    def planned_beside(self, program: int) -> int:
+        """What is left for planned buffers beside a program of so many bytes in its pool."""
+        return min(self.planned, self.shared - program) if self.shared else self.planned
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Flash beside the runner: a program that lies there need not fit the pool."""
+
+    address: int
+    size: int  # bytes
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,17 @@ class Board:
     name: str
     directory: Path
     pools: Pools
+    resident: Resident = Resident(0, 0)
+
+    @property
+    def program_room(self) -> int:
+        """Bytes of the largest program, wherever it lies."""
+        return max(self.pools.program, self.resident.size)
+
+    def keeps_in_flash(self, program: int, planned: int) -> bool:
+        """Whether a program of `program` bytes has to lie in flash: the RAM does not hold it and its tensors."""
+        in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)
+        return not in_ram and program <= self.resident.size
 
 
 @dataclass(frozen=True)
@@ -101,7 +129,19 @@ class NativeLauncher:
     """The runner built for the host, with sanitizers, as a child process."""
 
 
-Launcher = QemuLauncher | FvpLauncher | NativeLauncher
+@dataclass(frozen=True)
+class SerialLauncher:
+    """A board on a serial port. Tools are a preset's name, or the words of a command with {elf} and {port} in them."""
+
+    port: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME
+    baud: int
+    flash: str | tuple[str, ...] = ()
+    flash_config: str = ""
+    reset: str | tuple[str, ...] = ()
+    power: str | tuple[str, ...] = ()
+
+
+Launcher = QemuLauncher | FvpLauncher | NativeLauncher | SerialLauncher
 
 
 @dataclass(frozen=True)
@@ -153,12 +193,19 @@ class _RawPools(_Strict):
     program: PoolSize
     planned: PoolSize
     method: PoolSize
+    shared: PoolSize | None = None
+
+
+class _RawResident(_Strict):
+    address: int
+    size: PoolSize
 
 
 class _RawBoard(_Strict):
     pools: _RawPools
     clock_hz: int = 0
-    console: Literal["semihosting", "native"] = "semihosting"
+    console: Literal["semihosting", "native", "uart"] = "semihosting"
+    resident: _RawResident | None = None
 
 
 class _RawQemu(_Strict):
@@ -171,9 +218,19 @@ class _RawFvp(_Strict):
     parameters: dict[str, str | int] = {}
 
 
+class _RawSerial(_Strict):
+    port: str
+    baud: Annotated[int, Field(gt=0)] = 115200
+    flash: str | list[str] = []
+    flash_config: str = ""
+    reset: str | list[str] = []
+    power: str | list[str] = []
+
+
 class _RawLauncher(_Strict):
     qemu: str | _RawQemu | None = None
     fvp: str | _RawFvp | None = None
+    serial: str | _RawSerial | None = None
 
 
 class _RawTarget(_Strict):
@@ -293,6 +350,7 @@ def _locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
 def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
     inner: dict[str, type[BaseModel]] = {
         "targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools,
+        "serial": _RawSerial, "resident": _RawResident,
     }  # fmt: skip
     for part in reversed(location):
         if part in inner:
@@ -335,15 +393,26 @@ def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
     if isinstance(raw, str):
         if raw == "native":
             return NativeLauncher()
-        raise ConfigError(f"{where}: launcher {raw!r}", hint="one of: native, {qemu: MACHINE}, {fvp: MODEL}")
-    if (raw.qemu is None) == (raw.fvp is None):
-        raise ConfigError(f"{where}: launcher needs exactly one of qemu, fvp", hint="{qemu: mps2-an386}")
+        raise ConfigError(
+            f"{where}: launcher {raw!r}", hint="one of: native, {qemu: MACHINE}, {fvp: MODEL}, {serial: …}"
+        )
+    if sum(kind is not None for kind in (raw.qemu, raw.fvp, raw.serial)) != 1:
+        raise ConfigError(f"{where}: launcher needs exactly one of qemu, fvp, serial", hint="{qemu: mps2-an386}")
+    if raw.serial is not None:
+        serial = _RawSerial(port=raw.serial) if isinstance(raw.serial, str) else raw.serial
+        return SerialLauncher(
+            serial.port, serial.baud, _tool(serial.flash), serial.flash_config, _tool(serial.reset), _tool(serial.power)
+        )
     if raw.qemu is not None:
         qemu = _RawQemu(machine=raw.qemu) if isinstance(raw.qemu, str) else raw.qemu
         return QemuLauncher(qemu.machine, tuple(qemu.args))
     assert raw.fvp is not None
     fvp = _RawFvp(model=raw.fvp) if isinstance(raw.fvp, str) else raw.fvp
     return FvpLauncher(fvp.model, tuple((key, str(value)) for key, value in fvp.parameters.items()))
+
+
+def _tool(raw: str | list[str]) -> str | tuple[str, ...]:
+    return raw if isinstance(raw, str) else tuple(raw)
 
 
 def _load_board(name: str, base: Path, where: str) -> Board:
@@ -356,4 +425,8 @@ def _load_board(name: str, base: Path, where: str) -> Board:
         known = [entry.name for entry in shipped.iterdir() if entry.is_dir()]
         raise ConfigError(f"{where}: unknown board {name!r}", hint=did_you_mean(name, known))
     raw = _validate(_RawBoard, _parse_yaml(description), description)
-    return Board(directory.name, directory, Pools(raw.pools.program, raw.pools.planned, raw.pools.method))
+    resident = Resident(raw.resident.address, raw.resident.size) if raw.resident else Resident(0, 0)
+    pools = Pools(raw.pools.program, raw.pools.planned, raw.pools.method, raw.pools.shared or 0)
+    if pools.shared and max(pools.program, pools.planned) > pools.shared:
+        raise ConfigError(f"{description}: pools.shared is smaller than a pool that lies in it")
+    return Board(directory.name, directory, pools, resident)

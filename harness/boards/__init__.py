@@ -1,1 +1,1 @@
-"""Boards as things that are shared: who may use one, the tools that flash, reset and power it, whether it is well."""
+"""Boards as things that are shared: who may use one, its tools, whether it is well; and virtual ones."""
