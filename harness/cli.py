@@ -618,7 +618,7 @@ def virtual_board(
     action: Annotated[
         list[str] | None,
         typer.Argument(
-            help="flash ELF, reset, power on, power off, fault NAME=NUMBER…, run COMMAND…", metavar="[ACTION]"
+            help="flash ELF, reset, power on|off|cycle, fault NAME=NUMBER…, run COMMAND…", metavar="[ACTION]"
         ),
     ] = None,
     baud: Annotated[int, typer.Option(help="Of the board's UART")] = 921600,
@@ -643,6 +643,9 @@ def virtual_board(
             vboard.order(name, "reset")
         case ["power", ("on" | "off") as state]:
             vboard.order(name, "power", state=state)
+        case ["power", "cycle"]:
+            vboard.order(name, "power", state="off")
+            vboard.order(name, "power", state="on")
         case ["fault", *pairs]:
             faults = vboard.Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
             vboard.order(name, "fault", faults=asdict(faults))
@@ -776,8 +779,16 @@ def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
 
 
 def _port(name: str, targets_file: Path | None) -> str:
-    """A port as it is."""
-    return name
+    """A target's port, or the port as it is."""
+    target = _targets(targets_file).get(name)
+    if target is None:
+        return name
+    if not isinstance(target.launcher, SerialLauncher):
+        raise ConfigError(f"{name} is no board", hint="hil targets; hil board status")
+    if len(target.launcher.pool) > 1:
+        ports = ", ".join(port.url for port in target.launcher.pool)
+        raise ConfigError(f"{name} has several boards", hint=f"name one of them: {ports}")
+    return target.launcher.port
 
 
 # --- output --------------------------------------------------------------------------------------------------

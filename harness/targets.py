@@ -20,6 +20,8 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from harness.errors import ConfigError, did_you_mean
+from harness.procedures import Procedure, RawProcedure
+from harness.procedures import parse as parse_procedure
 
 
 class Isa(str, Enum):
@@ -130,15 +132,24 @@ class NativeLauncher:
 
 
 @dataclass(frozen=True)
-class SerialLauncher:
-    """A board on a serial port. Tools are a preset's name, or the words of a command with {elf} and {port} in them."""
+class Port:
+    """Where a board is, and what its tools tell it from others by."""
 
-    port: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME
+    url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
+    serial_number: str = ""
+
+
+@dataclass(frozen=True)
+class SerialLauncher:
+    """A board on a serial port, any of `pool`; `port` is the one that is used, the first until there is a lease."""
+
+    port: str
     baud: int
-    flash: str | tuple[str, ...] = ()
-    flash_config: str = ""
-    reset: str | tuple[str, ...] = ()
-    power: str | tuple[str, ...] = ()
+    flash: Procedure | None = None
+    reset: Procedure | None = None
+    power: Procedure | None = None
+    pool: tuple[Port, ...] = ()
+    wait: float = 600.0  # seconds for a board that others use
 
 
 Launcher = QemuLauncher | FvpLauncher | NativeLauncher | SerialLauncher
@@ -218,13 +229,19 @@ class _RawFvp(_Strict):
     parameters: dict[str, str | int] = {}
 
 
-class _RawSerial(_Strict):
+class _RawPort(_Strict):
     port: str
+    serial_number: str = ""
+
+
+class _RawSerial(_Strict):
+    port: str | None = None
+    ports: list[str | _RawPort] = []
     baud: Annotated[int, Field(gt=0)] = 115200
-    flash: str | list[str] = []
-    flash_config: str = ""
-    reset: str | list[str] = []
-    power: str | list[str] = []
+    flash: str | list[str] | RawProcedure | None = None
+    reset: str | list[str] | RawProcedure | None = None
+    power: str | list[str] | RawProcedure | None = None
+    wait: Annotated[float, Field(ge=0)] = 600.0
 
 
 class _RawLauncher(_Strict):
@@ -350,7 +367,8 @@ def _locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
 def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
     inner: dict[str, type[BaseModel]] = {
         "targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools,
-        "serial": _RawSerial, "resident": _RawResident,
+        "serial": _RawSerial, "resident": _RawResident, "ports": _RawPort, "flash": RawProcedure, "reset": RawProcedure,
+        "power": RawProcedure,
     }  # fmt: skip
     for part in reversed(location):
         if part in inner:
@@ -399,10 +417,7 @@ def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
     if sum(kind is not None for kind in (raw.qemu, raw.fvp, raw.serial)) != 1:
         raise ConfigError(f"{where}: launcher needs exactly one of qemu, fvp, serial", hint="{qemu: mps2-an386}")
     if raw.serial is not None:
-        serial = _RawSerial(port=raw.serial) if isinstance(raw.serial, str) else raw.serial
-        return SerialLauncher(
-            serial.port, serial.baud, _tool(serial.flash), serial.flash_config, _tool(serial.reset), _tool(serial.power)
-        )
+        return _check_serial(_RawSerial(port=raw.serial) if isinstance(raw.serial, str) else raw.serial, where)
     if raw.qemu is not None:
         qemu = _RawQemu(machine=raw.qemu) if isinstance(raw.qemu, str) else raw.qemu
         return QemuLauncher(qemu.machine, tuple(qemu.args))
@@ -411,8 +426,20 @@ def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
     return FvpLauncher(fvp.model, tuple((key, str(value)) for key, value in fvp.parameters.items()))
 
 
-def _tool(raw: str | list[str]) -> str | tuple[str, ...]:
-    return raw if isinstance(raw, str) else tuple(raw)
+def _check_serial(raw: _RawSerial, where: str) -> SerialLauncher:
+    if (raw.port is None) == (not raw.ports):
+        raise ConfigError(f"{where}: serial needs one of port, ports", hint="{serial: {port: /dev/ttyACM0}}")
+    named = raw.ports or [raw.port or ""]
+    pool = [Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named]
+    twice = {port.url for port in pool if sum(port.url == other.url for other in pool) > 1}
+    if twice:
+        raise ConfigError(f"{where}: ports names {min(twice)} twice")
+    brought = {"serial_number"} if all(port.serial_number for port in pool) else set()
+    flash, reset, power = (
+        None if tool is None else parse_procedure(tool, kind, where, brought)
+        for kind, tool in (("flash", raw.flash), ("reset", raw.reset), ("power", raw.power))
+    )
+    return SerialLauncher(pool[0].url, raw.baud, flash, reset, power, tuple(pool), raw.wait)
 
 
 def _load_board(name: str, base: Path, where: str) -> Board:

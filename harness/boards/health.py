@@ -42,13 +42,14 @@ class Patient(Protocol):
 
 
 def flash(patient: Patient, tools: Tools, elf: Path, build: str) -> str:
-    """Flashes, and remembers that it was begun until it ended well.
+    """Flashes, and remembers that it was begun until it ended well. `build` is "" for what is no runner.
 
     What was cut short may answer with the right build id and be wrong further on, so it is flashed again before use.
     """
-    patient.health = replace(patient.health, flashing=build, build="")
+    before = patient.health
+    patient.health = replace(before, failures=before.failures + 1, flashing=build or elf.name, build="")
     output = tools.flash(elf)
-    patient.health = replace(patient.health, flashing="", build=build)
+    patient.health = replace(before, flashing="", build=build or before.build)
     return output
 
 
@@ -79,7 +80,8 @@ def recover(patient: Patient, cause: HarnessError, rungs: Sequence[Rung], canary
     A tool that is missing says nothing of the board: ToolchainError.
     """
     patient.health = replace(patient.health, failures=patient.health.failures + 1)
-    tried = []
+    tried: list[str] = []
+    said = cause.message
     for rung in rungs:
         try:
             rung.climb()
@@ -88,7 +90,8 @@ def recover(patient: Patient, cause: HarnessError, rungs: Sequence[Rung], canary
         except (ConfigError, ToolchainError):
             raise
         except HarnessError as error:
-            tried.append(f"after {rung.name}: {error.message}")
+            tried.append(f"after {rung.name}: {'the same' if error.message == said else error.message}")
+            said = error.message
     reason = "; ".join([cause.message, *tried])
     patient.health = replace(patient.health, wedged=reason, wedged_at=time.time())
     raise BoardWedged(

@@ -74,7 +74,7 @@ def run(
             Path(given["script"]).write_text(text, encoding="utf-8")
         for command in procedure.bind(given):
             use = _Use(what, [str(_program(command[0])), *command[1:]], procedure, error, target)
-            output += use.talk(given, deadline) if procedure.talk else use.run(Path(folder), deadline)
+            output += use.talk(given, deadline) if procedure.talk else use.run(deadline)
     return output[-LOG_LIMIT:]
 
 
@@ -94,8 +94,8 @@ class _Use:
     error: type[InfraError]
     target: str
 
-    def run(self, folder: Path, deadline: Deadline) -> str:
-        process = Process(self.command, cwd=folder)
+    def run(self, deadline: Deadline) -> str:
+        process = Process(self.command)  # where we are: a tool's files may be named from here
         try:
             process.end_input()
             status = process.wait(deadline.remaining)

@@ -227,7 +227,8 @@ class VirtualBoard:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        if self.name not in MACHINES:
+        machine = self.name.partition("-")[0]  # f405-2 is another f405
+        if machine not in MACHINES:
             raise ConfigError(f"no virtual board {self.name!r}", hint=f"known: {', '.join(MACHINES)}")
         if getattr(termios, f"B{self.baud}", None) is None:
             raise ConfigError(f"no serial port has {self.baud} baud", hint="115200 or 921600")
@@ -241,7 +242,7 @@ class VirtualBoard:
             raise ConfigError(f"a virtual board {self.name} is running already, in {self.directory}") from None
         self._folder = Path(tempfile.mkdtemp(prefix="hil-vboard-"))  # a socket's name must be short
         chance = random.Random(self.seed)
-        self._machine = MACHINES[self.name](self._folder)
+        self._machine = MACHINES[machine](self._folder)
         self._to_board, self._to_host = Wire(self.baud, chance), Wire(self.baud, chance)
         self._faults = Faults()
         self._reset_at = 0.0

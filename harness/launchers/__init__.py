@@ -12,7 +12,7 @@ from harness.build import Elf
 from harness.errors import ConfigError, HarnessError, LaunchError, TargetFault
 from harness.launchers import fvp, native, qemu, serial
 from harness.launchers.process import Process
-from harness.launchers.serial import SerialBoard
+from harness.launchers.serial import SerialBoard, Tools
 from harness.links import Connection
 from harness.resolve import Resolved
 from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
@@ -40,10 +40,11 @@ def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = 
             return Process([str(elf.path), *arguments[1:]], cwd=directory, env=native.environment())
 
 
-def connect(target: Target, elf: Elf, directory: Path) -> Connection:
-    """A runner that serves: a process of its own, or a board. `directory` is for its files."""
+def connect(target: Target, elf: Elf, directory: Path, tools: Tools | None = None) -> Connection:
+    """A runner that serves: a process of its own, or a board with its `tools`. `directory` is for its files."""
     if isinstance(target.launcher, SerialLauncher):
-        return SerialBoard(target, elf, directory)
+        assert tools is not None
+        return SerialBoard(target, elf, directory, tools)
     return start(target, elf, directory)
 
 

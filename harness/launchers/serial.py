@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from harness import toolchain
 from harness.build import Elf
-from harness.errors import ConfigError, FlashError, HarnessError, IdentityError, LaunchError, LinkError
+from harness.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError
 from harness.links import Deadline, LinkClosed
 from harness.links.framing import Decoder, Frame, encode
 from harness.links.uart import VIRTUAL, Uart
@@ -22,11 +21,29 @@ PROBE = 1.0  # seconds for a board that may or may not run a runner
 BOOT = 10.0  # for one that has just been flashed or reset
 PORT = 10.0  # for a port to come back: flashing may make a USB adapter vanish for a while
 AGAIN = 0.1  # between two calls into the void
-TOOL = 120.0  # for a flash tool
 WIRE_MARGIN = 6.0  # a transfer may take so many times what the line rate says
 BITS = 10  # on the wire for a byte: 8N1
 HELLO = 0x01
 SHOWN = 60  # bytes of what is no frame, in messages
+
+
+class Tools(Protocol):
+    """What can be done to the board from outside; each returns the tool's output."""
+
+    @property
+    def can_flash(self) -> bool: ...
+
+    @property
+    def can_reset(self) -> bool: ...
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a flash was cut short, so that even the right build id proves nothing."""
+
+    def flash(self, elf: Path, build_id: str) -> str:
+        """`build_id` is "" for what is no runner."""
+
+    def reset(self) -> str: ...
 
 
 class SerialBoard:
@@ -34,16 +51,18 @@ class SerialBoard:
 
     lossless = False
 
-    def __init__(self, target: Target, elf: Elf, directory: Path) -> None:
+    def __init__(self, target: Target, elf: Elf, directory: Path, tools: Tools) -> None:
         """Brings the board to where it runs `elf`, freshly started.
 
-        A board that runs it already is reset, any other is flashed. Without the tool for it the board is left as it
-        is, and the handshake decides. LaunchError, BoardBusy, FlashError or IdentityError if it cannot be done.
+        A board that runs it already is reset, any other is flashed, and so is one whose last flash did not end well.
+        Without the tool for it the board is left as it is, and the handshake decides. LaunchError, BoardBusy,
+        FlashError or IdentityError if it cannot be done.
         """
         assert isinstance(target.launcher, SerialLauncher)
         self.target = target
         self.log = bytearray()
         self._launcher = target.launcher
+        self._tools = tools
         self._elf = elf
         self._directory = directory
         self._stray = bytearray()
@@ -97,19 +116,21 @@ class SerialBoard:
     # --- bringing up --------------------------------------------------------------------------
 
     def _bring_up(self) -> None:
-        running = self._running(PROBE)
-        if running != self._elf.build_id and (running is not None or not self._launcher.reset):
-            self._flash_runner(running)
+        running = None if self._tools.in_doubt else self._running(PROBE)
+        if self._tools.in_doubt or (
+            running != self._elf.build_id and (running is not None or not self._tools.can_reset)
+        ):
+            self._flash_runner()
             return
-        if self._launcher.reset:  # also what does not answer: our own runner may hang
+        if self._tools.can_reset:  # also what does not answer: our own runner may hang
             self._reset()
             if self._running(PROBE) != self._elf.build_id:
-                self._flash_runner(None)
+                self._flash_runner()
 
-    def _flash_runner(self, running: str | None) -> None:
-        if not self._launcher.flash:
+    def _flash_runner(self) -> None:
+        if not self._tools.can_flash:
             return
-        self._flash(self._elf.path)
+        self._reopening(lambda: self._tools.flash(self._elf.path, self._elf.build_id))
         after = self._running(BOOT)
         if after is None:
             raise LaunchError(f"the board does not answer after it was flashed: {self._heard()}", hint=self._advice())
@@ -120,24 +141,17 @@ class SerialBoard:
             )
 
     def _reset(self) -> None:
-        self._reopening(lambda: _use(self._launcher.reset, "reset", self._words(self._elf.path), LaunchError))
+        self._reopening(self._tools.reset)
 
-    def _flash(self, elf: Path) -> None:
-        self._reopening(lambda: _use(self._launcher.flash, "flash", self._words(elf), FlashError))
-
-    def _reopening(self, use: object) -> None:
+    def _reopening(self, use: Callable[[], str]) -> None:
         """The port is closed meanwhile: tools of some boards use it themselves."""
         self.close()
-        output = use()  # type: ignore[operator]
-        self.log += output.encode()
+        self.log += use().encode()
         self._uart = _reopen(self._launcher)
-
-    def _words(self, elf: Path) -> dict[str, str]:
-        return {"elf": str(elf), "port": self._launcher.port, "python": sys.executable}
 
     def store(self, data: bytes) -> None:
         """Puts a program into the board's flash beside the runner, which starts anew."""
-        if not self._launcher.flash:
+        if not self._tools.can_flash:
             raise ConfigError(
                 "the program has to lie in flash, and the target names no flash tool",
                 target=self.target.name,
@@ -146,7 +160,7 @@ class SerialBoard:
         path = self._directory / "program.elf"
         path.write_bytes(wrap(data, self.target.board.resident))
         try:
-            self._flash(path)
+            self._reopening(lambda: self._tools.flash(path, ""))
         except HarnessError as error:
             error.target = self.target.name
             raise
@@ -215,35 +229,6 @@ def _pause(seconds: float) -> None:
     import time
 
     time.sleep(seconds)
-
-
-def _use(tool: str | Sequence[str], what: str, words: dict[str, str], kind: type[HarnessError]) -> str:
-    """Runs a tool's command; its output."""
-    if isinstance(tool, str):
-        raise ConfigError(f"{what}: no preset {tool!r}", hint=f"{what}: [words, of, a, command, '{{elf}}']")
-    command = [_fill(word, words) for word in tool]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", timeout=TOOL, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise kind(f"{what}: {command[0]} has not ended after {TOOL:.0f} s") from error
-    except OSError as error:
-        raise kind(f"{what}: cannot run {command[0]}: {error.strerror}", hint="is it installed?") from error
-    if done.returncode != 0:
-        lines = done.stdout.strip().splitlines() or ["it printed nothing"]
-        raise kind(
-            f"{what}: {Path(command[0]).name} ended with status {done.returncode}: {lines[-1]}", log=done.stdout,
-            hint="try the command by hand: " + " ".join(command),
-        )  # fmt: skip
-    return done.stdout
-
-
-def _fill(word: str, words: dict[str, str]) -> str:
-    for name, value in words.items():
-        word = word.replace("{" + name + "}", value)
-    return word
 
 
 def wrap(data: bytes, place: Resident) -> bytes:
