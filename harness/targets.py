@@ -434,6 +434,9 @@ def _check_serial(raw: _RawSerial, where: str) -> SerialLauncher:
     twice = {port.url for port in pool if sum(port.url == other.url for other in pool) > 1}
     if twice:
         raise ConfigError(f"{where}: ports names {min(twice)} twice")
+    remote = [port.url for port in pool if port.url.startswith("labgrid://")]
+    if remote and len(pool) > 1:
+        raise ConfigError(f"{where}: {remote[0]} is a pool of its own", hint="port: labgrid://…, and no others")
     brought = {"serial_number"} if all(port.serial_number for port in pool) else set()
     flash, reset, power = (
         None if tool is None else parse_procedure(tool, kind, where, brought)

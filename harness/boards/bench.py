@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness.boards import health, leases
+from harness.boards import health, labgrid, leases
 from harness.boards.tools import Tools
 from harness.build import Elf
 from harness.errors import HarnessError
@@ -23,16 +23,14 @@ class Bench:
         assert isinstance(target.launcher, SerialLauncher)
         launcher = target.launcher
         try:
-            ports = [port.url for port in launcher.pool]
-            self._lease = leases.acquire(ports, what=what, wait=launcher.wait, build=elf.build_id)
+            self._lease, words = _lease(launcher, elf, what)
         except HarnessError as error:
             error.target = target.name
             raise
-        port = next(port for port in launcher.pool if port.url == self._lease.port)
-        words = {"port": port.url} | ({"serial_number": port.serial_number} if port.serial_number else {})
+        words = {"port": self._lease.port, **words}
         self._tools = Tools(launcher.flash, launcher.reset, launcher.power, words, target.name)
         self._elf = elf
-        self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=port.url))
+        self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=self._lease.port))
 
     @property
     def can_flash(self) -> bool:
@@ -60,3 +58,17 @@ class Bench:
     def release(self) -> None:
         """The port must be closed by now."""
         self._lease.release()
+
+
+def _lease(
+    launcher: SerialLauncher, elf: Elf, what: str
+) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
+    """A lease, and what its board's tools call it."""
+    if launcher.port.startswith(labgrid.SCHEME):
+        remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait)
+        return remote, remote.words
+    local = leases.acquire(
+        [port.url for port in launcher.pool], what=what, wait=launcher.wait, build=elf.build_id
+    )  # fmt: skip
+    number = next(port.serial_number for port in launcher.pool if port.url == local.port)
+    return local, {"serial_number": number} if number else {}

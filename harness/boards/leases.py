@@ -84,7 +84,7 @@ def _file(board: str, suffix: str) -> Path:
 # --- locks ---------------------------------------------------------------------------------------------------
 
 
-def _take(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
+def take(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
     """An open file that holds the lock, or None if somebody else holds it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -96,7 +96,7 @@ def _take(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
 
 
 def _is_held(path: Path) -> bool:
-    handle = _take(path, fcntl.LOCK_SH)
+    handle = take(path, fcntl.LOCK_SH)
     if handle is not None:
         os.close(handle)
     return handle is None
@@ -232,7 +232,7 @@ class _Ticket:
             self._path = self._folder / f"{self._number:09d}"
             beside = self._folder / f"new-{os.getpid()}"
             beside.unlink(missing_ok=True)
-            handle = _take(beside)
+            handle = take(beside)
             assert handle is not None  # nobody else makes a file of this name
             self._handle = handle
             os.write(handle, json.dumps({"boards": list(boards)}).encode())
@@ -279,7 +279,7 @@ class _Ticket:
 @contextlib.contextmanager
 def _brief_lock(path: Path, deadline: Deadline) -> Iterator[int]:
     """One that is held for less than a millisecond, unless its owner was stopped."""
-    while (handle := _take(path)) is None:
+    while (handle := take(path)) is None:
         if deadline.expired:
             raise BoardBusy(f"somebody keeps {path} locked", hint="a stopped process? see: lslocks")
         _watch.any([path], deadline)
@@ -376,7 +376,7 @@ def acquire(
 
 
 def _try(board: str, port: str, what: str) -> Lease | None:
-    handle = _take(_file(board, "lock"))
+    handle = take(_file(board, "lock"))
     if handle is None:
         return None
     os.pwrite(handle, board.encode(), 0)  # for `known_boards`
