@@ -614,27 +614,30 @@ def _tell_tally(tally: fuzz.Tally) -> None:
 
 @app.command("vboard")
 def virtual_board(
-    name: Annotated[str, typer.Argument(help=f"{' or '.join(vboard.MACHINES)}")],
+    machine: Annotated[str, typer.Argument(metavar="BOARD", help=f"{' or '.join(vboard.MACHINES)}")],
     action: Annotated[
         list[str] | None,
         typer.Argument(
             help="flash ELF, reset, power on|off|cycle, fault NAME=NUMBER…, run COMMAND…", metavar="[ACTION]"
         ),
     ] = None,
-    baud: Annotated[int, typer.Option(help="Of the board's UART")] = 921600,
+    name: Annotated[str, typer.Option(help="Where there are several: its port is vboard:NAME [default: BOARD]")] = "",
+    baud: Annotated[int, typer.Option(help="Of the board's UART")] = vboard.BAUD,
+    seed: Annotated[int, typer.Option(help="Of its faults")] = 0,
 ) -> None:
     """A board without hardware: a simulator behind a serial port. Without an ACTION, run it until interrupted.
 
     With one, tell the running board; `run` starts one for the time of a command. `fault` sets what is named (corrupt,
     drop, duplicate, delay, hang, vanish, reset_after) and mends the rest.
     """
+    name = name or machine
     match action or []:
         case []:
-            board = vboard.VirtualBoard(name, baud)
+            board = vboard.VirtualBoard(machine, name, baud, seed)
             print(f"port      {board.directory / 'port'}\nbaud      {baud}", flush=True)
             board.serve()
         case ["run", *command] if command:
-            with vboard.running(name, baud):
+            with vboard.running(machine, name, baud, seed):
                 status = subprocess.run(command, check=False).returncode
             raise typer.Exit(status)
         case ["flash", elf]:
@@ -650,7 +653,7 @@ def virtual_board(
             faults = vboard.Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
             vboard.order(name, "fault", faults=asdict(faults))
         case words:
-            raise ConfigError(f"cannot {' '.join(words)!r}", hint=f"hil vboard {name} --help")
+            raise ConfigError(f"cannot {' '.join(words)!r}", hint=f"hil vboard {machine} --help")
 
 
 shim = typer.Typer(

@@ -26,7 +26,7 @@ from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.resolve import Resolved
 from harness.results import Ran, RunResult
-from harness.session import NoAnswer, Session, Space
+from harness.session import NoAnswer, Request, Session, Space
 from harness.targets import Isa, SerialLauncher, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
@@ -212,7 +212,10 @@ def run(
     try:
         return _execute(dut, session, program, given, guards(program) if guards else None)
     except NoAnswer as stuck:
-        raise _explain_hang(dut, stuck, session.log) from None
+        problem = _explain_hang(dut, stuck, session.log)
+    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, SerialLauncher):
+        problem = _hangs_again(dut, program, given, problem)
+    raise problem
 
 
 def _execute(
@@ -280,12 +283,33 @@ def _explain_hang(dut: Dut, stuck: NoAnswer, log: str) -> HarnessError:
         return dut.recover(problem)
     if dut.remedy:
         return LaunchError(f"the target stopped answering, and came back by {dut.remedy} only", target=name, log=log)
+    if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, SerialLauncher):
+        return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
     return TargetHang(
         f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its canary",
         target=name,
         operator=stuck.operator,
         log=log,
         hint="--timeout-multiplier, if the program is only slow",
+    )
+
+
+def _hangs_again(dut: Dut, program: Program, inputs: Sequence[HostTensor], hang: TargetHang) -> HarnessError:
+    """The same hang if the program hangs a second time: once, it looks like a wire that is cut for a while."""
+    try:
+        _execute(dut, dut.session(), program, inputs)
+    except NoAnswer as stuck:
+        if stuck.request is Request.EXECUTE:
+            dut.restart()
+            return hang
+    except HarnessError as error:
+        return error
+    return LinkError(
+        "the board fell silent while it ran the program, and did not when it ran it again",
+        target=hang.target,
+        operator=hang.operator,
+        log=hang.log,
+        hint="cable, power, or a board that hangs now and then",
     )
 
 

@@ -127,8 +127,7 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
 
 def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
     board = target.board
-    in_flash = board.keeps_in_flash(program.file.size, program.file.planned_bytes)
-    planned = board.pools.planned if in_flash else board.pools.planned_beside(program.file.size)
+    planned = board.planned_room(program.file.size)
     for rule, what, asked, had in (
         (Rule.PLANNED_POOL, "the tensors need", program.file.planned_bytes, planned),
         (Rule.PROGRAM_POOL, "the program needs", program.file.size, board.program_room),

@@ -108,6 +108,11 @@ class Board:
         """Bytes of the largest program, wherever it lies."""
         return max(self.pools.program, self.resident.size)
 
+    def planned_room(self, program: int) -> int:
+        """Bytes for the tensors of a program of so many bytes, wherever it lies best."""
+        in_flash = program > self.pools.program or program <= self.resident.size
+        return self.pools.planned if in_flash else self.pools.planned_beside(program)
+
     def keeps_in_flash(self, program: int, planned: int) -> bool:
         """Whether a program of `program` bytes has to lie in flash: the RAM does not hold it and its tensors."""
         in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)

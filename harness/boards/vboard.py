@@ -18,28 +18,33 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import termios
-import threading
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import filelock
 
 from harness import toolchain
 from harness.errors import ConfigError, FlashError, LaunchError
 from harness.launchers import native
-from harness.launchers.process import end_owned, start_owned
+from harness.launchers.process import Process, end_owned, start_owned
+from harness.links import Deadline, LinkClosed
 from harness.links.uart import virtual_directory
+from harness.procedures import parse
+from harness.targets import Port, SerialLauncher
 
+BAUD = 921600
 BITS = 10  # on the wire for a byte: 8N1
 TICK = 0.0005  # seconds between two looks at a busy wire, at least
 QUEUE = 8192  # bytes on their way to the board before the terminal is no longer read
 ANSWER = 30.0  # seconds for a board to do what it is told
+START = 60.0  # for its process to start
 FLASH_BASE, FLASH_SIZE = 0x08000000, 1 << 20
 PT_LOAD = 1
 
@@ -219,17 +224,16 @@ class _Terminal:
 
 @dataclass
 class VirtualBoard:
-    """`serve()` runs it until `stop()`. One process has at most one board of a name."""
+    """Running once it is made; `serve()` never returns. A machine has at most one board of a name."""
 
+    machine: str
     name: str
-    baud: int = 921600
+    baud: int = BAUD
     seed: int = 0
-    _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        machine = self.name.partition("-")[0]  # f405-2 is another f405
-        if machine not in MACHINES:
-            raise ConfigError(f"no virtual board {self.name!r}", hint=f"known: {', '.join(MACHINES)}")
+        if self.machine not in MACHINES:
+            raise ConfigError(f"no virtual board {self.machine!r}", hint=f"known: {', '.join(MACHINES)}")
         if getattr(termios, f"B{self.baud}", None) is None:
             raise ConfigError(f"no serial port has {self.baud} baud", hint="115200 or 921600")
         self.directory = virtual_directory(self.name)
@@ -242,7 +246,7 @@ class VirtualBoard:
             raise ConfigError(f"a virtual board {self.name} is running already, in {self.directory}") from None
         self._folder = Path(tempfile.mkdtemp(prefix="hil-vboard-"))  # a socket's name must be short
         chance = random.Random(self.seed)
-        self._machine = MACHINES[machine](self._folder)
+        self._machine = MACHINES[self.machine](self._folder)
         self._to_board, self._to_host = Wire(self.baud, chance), Wire(self.baud, chance)
         self._faults = Faults()
         self._reset_at = 0.0
@@ -251,28 +255,22 @@ class VirtualBoard:
         self._terminal: _Terminal | None = None
         self._hearing = False
         self._selector = selectors.DefaultSelector()
-        self._wake, self._waker = socket.socketpair()
         for path in (self._port, self._control):
             path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._folder / "control"))
         self._listener.listen()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake, selectors.EVENT_READ)
         self._plug()
         self._power(True)
         self._control.symlink_to(self._folder / "control")  # last: whoever sees it can talk to the board
 
-    def serve(self) -> None:
+    def serve(self) -> NoReturn:
         try:
-            while not self._stop.is_set():
+            while True:
                 self._round()
         finally:
             self._close()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._waker.send(b"\0")
 
     def _close(self) -> None:
         self._control.unlink(missing_ok=True)
@@ -294,7 +292,7 @@ class VirtualBoard:
         for key, _ in events:
             if key.fileobj is self._listener:
                 self._obey()
-            elif key.fileobj is not self._wake:
+            else:
                 self._receive(key.fd)
         now = time.monotonic()
         if self._back_at is not None and now >= self._back_at:
@@ -456,13 +454,28 @@ def order(name: str, what: str, **details: object) -> None:
 
 
 @contextlib.contextmanager
-def running(name: str, baud: int = 921600, seed: int = 0) -> Iterator[VirtualBoard]:
-    """A board in a thread of this process."""
-    board = VirtualBoard(name, baud, seed)
-    thread = threading.Thread(target=board.serve, name=f"vboard-{name}", daemon=True)
-    thread.start()
+def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterator[Process]:
+    """A board in a process of its own, which ends with this one. LaunchError if it does not start."""
+    options = ["--name", name, "--baud", str(baud), "--seed", str(seed)]
+    process = Process([sys.executable, "-m", "harness.cli", "vboard", machine, *options])
     try:
-        yield board
+        with contextlib.suppress(LinkClosed, TimeoutError):
+            said = b""
+            while b"\nbaud" not in said:
+                said += process.read(Deadline.after(START))
+        if not (virtual_directory(name) / "control").exists():
+            process.wait(1.0)
+            raise LaunchError(f"virtual board {name} does not start", log=process.log.decode(errors="replace"))
+        yield process
     finally:
-        board.stop()
-        thread.join()
+        process.close()
+
+
+def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
+    """How a target finds, flashes and resets it."""
+    command = ["{python}", "-m", "harness.cli", "vboard", machine, "--name", name]
+    flash, reset, power = (
+        parse([*command, *words], kind, name)
+        for kind, words in (("flash", ["flash", "{elf}"]), ("reset", ["reset"]), ("power", ["power", "cycle"]))
+    )
+    return SerialLauncher(f"vboard:{name}", baud, flash, reset, power, (Port(f"vboard:{name}"),))

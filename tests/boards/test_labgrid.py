@@ -17,13 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from devices import Start
+from devices import Start, tools
 from harness.boards import labgrid, leases, vboard
+from harness.boards.health import Health
 from harness.boards.labgrid import Farm
 from harness.boards.tools import Tools
 from harness.build import build_runner
 from harness.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
 from harness.links import Deadline
+from harness.links.uart import virtual_directory
 from harness.procedures import parse
 from harness.targets import load_targets
 
@@ -80,7 +82,7 @@ class Lab:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> None:
-        terminal = os.path.realpath(vboard.virtual_directory(self.board) / "port")
+        terminal = os.path.realpath(virtual_directory(self.board) / "port")
         switch = f"http://127.0.0.1:{self.switch.server_port}/{{index}}"
         resources = {
             "RawSerialPort": {"port": terminal, "speed": 921600},
@@ -131,10 +133,10 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    name = f"f405-{os.getpid()}lab"
+    name = f"test-{os.getpid()}lab"
     build_runner(load_targets()["vboard-f405"])
     handler = type("BoardSwitch", (Switch,), {"board": name, "log": ["1"]})
-    with vboard.running(name), http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as switch:
+    with vboard.running("f405", name), http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as switch:
         threading.Thread(target=switch.serve_forever, daemon=True).start()
         lab = Lab(tmp_path_factory.mktemp("lab"), name, switch)
         try:
@@ -147,11 +149,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def test_a_test_runs_on_a_reserved_place_and_gives_it_back(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("from harness import flow\ndef test_board(hil_dut): flow.selftest(hil_dut)\n")
-    control = ["{python}", "-m", "harness.cli", "vboard", lab.board]
-    serial = {
-        "port": lab.url, "baud": 921600, "wait": 60, "flash": [*control, "flash", "{elf}"],
-        "reset": [*control, "reset"], "power": "labgrid",
-    }  # fmt: skip
+    serial = {"port": lab.url, "baud": 921600, "wait": 60, **tools(lab.board), "power": "labgrid"}
     entry = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial}}
     (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"remote": entry}}))
     run = subprocess.run(
@@ -211,7 +209,7 @@ def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
 
 def test_a_place_that_is_wedged_is_refused_and_given_back(lab: Lab) -> None:
     board = f"labgrid://{lab.address}/b1"
-    leases.write_health(board, leases.Health(wedged="smoke"))
+    leases.write_health(board, Health(wedged="smoke"))
     with pytest.raises(BoardWedged, match="smoke"):
         labgrid.acquire(lab.url, what="test", wait=60)
     assert "acquired: None" in lab.farm.call("-p", "b1", "show")

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from devices import tools
 from harness.boards import leases, vboard
 from harness.build import build_runner
 from harness.links import Deadline
 from harness.targets import load_targets
 
 REPOSITORY = Path(__file__).parents[2]
-VBOARD = ["{python}", "-m", "harness.cli", "vboard", "{serial_number}"]
-TOOLS = {"flash": [*VBOARD, "flash", "{elf}"], "reset": [*VBOARD, "reset"], "power": [*VBOARD, "power", "cycle"]}
+TOOLS = tools("{serial_number}")
 NOTHING = ["{python}", "-c", ""]  # a tool that believes it did something
 TESTS = """
 import json, os, time
@@ -52,9 +52,9 @@ class Bed:
         self.boards = boards
         (folder / "test_it.py").write_text(TESTS)
 
-    def targets(self, tools: dict[str, list[str]] | None = None, wait: float = 120) -> None:
+    def targets(self, changed: dict[str, list[str]] | None = None, wait: float = 120) -> None:
         ports = [{"port": f"vboard:{name}", "serial_number": name} for name in self.boards]
-        serial = {"ports": ports, "baud": 921600, "wait": wait, **TOOLS, **(tools or {})}
+        serial = {"ports": ports, "baud": 921600, "wait": wait, **TOOLS, **(changed or {})}
         entry = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial}}
         (self.folder / "targets.yaml").write_text(json.dumps({"targets": {"pair": entry}}))
 
@@ -77,8 +77,8 @@ class Bed:
 @pytest.fixture(scope="module")
 def two_boards() -> Iterator[list[str]]:
     build_runner(load_targets()["vboard-f405"])
-    names = [f"f405-{os.getpid()}{letter}" for letter in "ab"]
-    with vboard.running(names[0]), vboard.running(names[1]):
+    names = [f"test-{os.getpid()}{letter}" for letter in "ab"]
+    with vboard.running("f405", names[0]), vboard.running("f405", names[1]):
         yield names
 
 
