@@ -39,6 +39,8 @@ missing_packages() {
     has clang-format || echo clang-format
     has g++ || echo g++
     has unshare || echo util-linux
+    has openocd || echo openocd
+    has ser2net || [ -x /usr/sbin/ser2net ] || echo ser2net
     has_venv || echo python3-venv
 }
 

@@ -22,7 +22,7 @@ import platformdirs
 from harness import toolchain
 from harness.errors import BuildError
 from harness.resolve import check_runtime
-from harness.targets import Target, package_data
+from harness.targets import SerialLauncher, Target, package_data
 
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
 LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
@@ -74,7 +74,13 @@ def _compiler(target: Target) -> toolchain.Tool:
 
 
 def _definitions(target: Target, runtime: str) -> dict[str, str]:
-    pools = target.board.pools
+    pools, resident = target.board.pools, target.board.resident
+    further = {
+        "HIL_SHARED_POOL": pools.shared,
+        "HIL_RESIDENT_ADDRESS": resident.address,
+        "HIL_RESIDENT_SIZE": resident.size,
+        "HIL_UART_BAUD": target.launcher.baud if isinstance(target.launcher, SerialLauncher) else 0,
+    }
     return {
         "HIL_CPU": target.cpu,
         "HIL_ISA": target.isa.value,
@@ -82,7 +88,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
         "HIL_PROGRAM_POOL": str(pools.program),
         "HIL_PLANNED_POOL": str(pools.planned),
         "HIL_METHOD_POOL": str(pools.method),
-    }
+    } | {name: str(value) for name, value in further.items() if value}
 
 
 def _key(target: Target, runtime: str, definitions: Mapping[str, str]) -> str:

@@ -32,6 +32,7 @@ from typer.core import TyperGroup
 import harness
 from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
+from harness.boards import leases, vboard
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
@@ -40,7 +41,7 @@ from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
 from harness.results import Identity, RunResult
-from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
+from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target, load_targets
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")
@@ -232,7 +233,7 @@ def targets(as_json: Json = False, targets_file: Targets = None) -> None:
         return
     for row in rows:
         pools = row["pools"]
-        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items())
+        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items() if size)
         row["runs as"] = row.pop("runs_as") + (f" ({row['why']})" if row["why"] else "")
     shown = ("name", "cpu", "isa", "board", "launcher", "runs as", "pools")
     _table(shown, [tuple(str(row[column]) for column in shown) for row in rows])
@@ -266,6 +267,8 @@ def _launcher(target: Target) -> str:
             return f"qemu {machine}"
         case FvpLauncher(model=model):
             return f"fvp {model}"
+        case SerialLauncher(port=port, baud=baud):
+            return f"serial {port} at {baud}"
         case NativeLauncher():
             return "native"
 
@@ -332,14 +335,14 @@ def _finding(finding: LintFinding) -> str:
 
 def _summary(path: Path, program: Program, resolved: Resolved) -> str:
     file, target = program.file, resolved.target
-    pools = target.board.pools
     layout = "no operator whose layout depends on the ISA class"
     if any(instruction.operator == "cortex_m::quantized_linear.out" for instruction in file.instructions):
         layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
     return (
         f"{path} fits {resolved.arrow}: {_count(len(file.operators), 'operator')} in "
         f"{_count(len(file.instructions), 'instruction')}, "
-        f"{file.planned_bytes} of {pools.planned} planned bytes, {file.size} of {pools.program} program bytes, {layout}"
+        f"{file.planned_bytes} of {target.board.pools.planned} planned bytes, "
+        f"{file.size} of {target.board.program_room} program bytes, {layout}"
     )
 
 
@@ -609,6 +612,50 @@ def _tell_tally(tally: fuzz.Tally) -> None:
     print(f"\n{tally.total} mutants, {tally.field_aware:.0%} of them field-aware; {_count(len(tally.bugs), 'bug')}")
 
 
+@app.command("vboard")
+def virtual_board(
+    machine: Annotated[str, typer.Argument(metavar="BOARD", help=f"{' or '.join(vboard.MACHINES)}")],
+    action: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="flash ELF, reset, power on|off|cycle, fault NAME=NUMBER…, run COMMAND…", metavar="[ACTION]"
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Where there are several: its port is vboard:NAME [default: BOARD]")] = "",
+    baud: Annotated[int, typer.Option(help="Of the board's UART")] = vboard.BAUD,
+    seed: Annotated[int, typer.Option(help="Of its faults")] = 0,
+) -> None:
+    """A board without hardware: a simulator behind a serial port. Without an ACTION, run it until interrupted.
+
+    With one, tell the running board; `run` starts one for the time of a command. `fault` sets what is named (corrupt,
+    drop, duplicate, delay, hang, vanish, reset_after) and mends the rest.
+    """
+    name = name or machine
+    match action or []:
+        case []:
+            board = vboard.VirtualBoard(machine, name, baud, seed)
+            print(f"port      {board.directory / 'port'}\nbaud      {baud}", flush=True)
+            board.serve()
+        case ["run", *command] if command:
+            with vboard.running(machine, name, baud, seed):
+                status = subprocess.run(command, check=False).returncode
+            raise typer.Exit(status)
+        case ["flash", elf]:
+            vboard.order(name, "flash", elf=os.path.abspath(elf))
+        case ["reset"]:
+            vboard.order(name, "reset")
+        case ["power", ("on" | "off") as state]:
+            vboard.order(name, "power", state=state)
+        case ["power", "cycle"]:
+            vboard.order(name, "power", state="off")
+            vboard.order(name, "power", state="on")
+        case ["fault", *pairs]:
+            faults = vboard.Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
+            vboard.order(name, "fault", faults=asdict(faults))
+        case words:
+            raise ConfigError(f"cannot {' '.join(words)!r}", hint=f"hil vboard {machine} --help")
+
+
 shim = typer.Typer(
     cls=_Commands, help="Stand-ins for Arm's FVPs: QEMU behind their command line.", no_args_is_help=True
 )
@@ -682,6 +729,69 @@ def _install_runner(folder: Path, resolved: Resolved) -> Path:
         folder, elf.path, target.cpu, target=resolved.arrow, machine=target.launcher.machine,
         arguments=target.launcher.args,
     )  # fmt: skip
+
+
+# --- boards --------------------------------------------------------------------------------------------------
+
+board = typer.Typer(cls=_Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(board, name="board")
+BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a target's name", show_default=False)]
+
+
+@board.callback()
+def _board() -> None:
+    """Who uses which board; take one for yourself, give it back, believe in it again."""
+
+
+@board.command("status")
+def board_status(as_json: Json = False) -> None:
+    """List the boards that were used on this machine: held by whom and for what, wedged why, or free."""
+    statuses = [leases.inspect(name) for name in leases.known_boards()]
+    if as_json:
+        print(json.dumps([asdict(status) for status in statuses], indent=2))
+        return
+    rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
+    _table(("board", "state", "failures"), rows)
+
+
+@board.command("hold")
+def board_hold(
+    name: BoardPort,
+    minutes: Annotated[float, typer.Option("--minutes", "-m", help="Until the tests get it back", min=0.01)] = 60.0,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for it", min=0.0)] = 60.0,
+    targets_file: Targets = None,
+) -> None:
+    """Keep a board from the tests, for a person, beyond this command."""
+    holder = leases.hold(_port(name, targets_file), seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
+    print(f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})")
+
+
+@board.command("release")
+def board_release(name: BoardPort, targets_file: Targets = None) -> None:
+    """End a hold."""
+    holder = leases.release_hold(_port(name, targets_file))
+    print(f"{name} was held by {holder.describe()}")
+
+
+@board.command("clear")
+def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
+    """Believe in a wedged board again, and forget its failures."""
+    leases.clear(_port(name, targets_file))
+    print(f"{name} is in use again")
+
+
+def _port(name: str, targets_file: Path | None) -> str:
+    """A target's port, or the port as it is."""
+    target = _targets(targets_file).get(name)
+    if target is None:
+        return name
+    if not isinstance(target.launcher, SerialLauncher):
+        raise ConfigError(f"{name} is no board", hint="hil targets; hil board status")
+    if len(target.launcher.pool) > 1:
+        ports = ", ".join(port.url for port in target.launcher.pool)
+        raise ConfigError(f"{name} has several boards", hint=f"name one of them: {ports}")
+    return target.launcher.port
 
 
 # --- output --------------------------------------------------------------------------------------------------

@@ -5,6 +5,18 @@ Retries and bisection key on the branch, so a class sits under exactly one of th
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'm4-qemu'?`, or the known words where none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(n) for n in near)}?"
+    return f"known: {', '.join(names)}"
+
 
 class HarnessError(Exception):
     """What happened, where, and what to do next.

@@ -232,9 +232,12 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
     marker = request.node.get_closest_marker("target_timeout")
     seconds = float(marker.args[0]) if marker else flow.EXECUTE
     dut.seconds = seconds * request.config.stash[MULTIPLIER]
+    dut.what = request.node.nodeid
     yield dut
     if request.config.getoption("dut_scope") == "function":
         dut.close()
+    else:
+        dut.rest()
 
 
 @pytest.fixture

@@ -17,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import launchers
+from harness.boards.bench import Bench
 from harness.build import Elf, build_runner
 from harness.canary import canary
 from harness.compare import Comparison, Tolerance, compare
-from harness.errors import HarnessError, LaunchError, TargetHang, ToolchainError
+from harness.errors import BoardWedged, HarnessError, LaunchError, LinkError, TargetHang, ToolchainError
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.resolve import Resolved
 from harness.results import Ran, RunResult
-from harness.session import NoAnswer, Session, Space
-from harness.targets import Isa, Target
+from harness.session import NoAnswer, Request, Session, Space
+from harness.targets import Isa, SerialLauncher, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
 EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
@@ -55,8 +56,12 @@ class Dut:
         self.resolved = resolved
         self.elf = elf
         self.seconds = EXECUTE * multiplier
+        self.what = "hil"  # what a board is used for, as others are told
+        self.remedy = ""  # what brought the board back since the last restart
         self._session: Session | None = None
         self._directory: Path | None = None
+        self._bench: Bench | None = None
+        self._recovering = False
 
     @property
     def target(self) -> Target:
@@ -65,9 +70,9 @@ class Dut:
     def session(self) -> Session:
         """The live session. Raises infra errors, with the name that the user asked for."""
         if self._session is not None and self._session.broken:
-            self.close()
+            self.restart()
         if self._session is None:
-            self._session = self._boot()
+            self._session = self._begin()
         return self._session
 
     def ran(self) -> Ran:
@@ -75,14 +80,56 @@ class Dut:
         engine = launchers.engine(self.target)
         return Ran(self.resolved.name, self.target.name, engine, identity.runtime, identity.runtime_version)
 
-    def close(self) -> None:
-        """Ends the simulator. The next use boots anew."""
+    def restart(self) -> None:
+        """Ends the simulator, or closes the port. The next use boots anew. A board is still ours."""
+        self.remedy = ""
         if self._session is not None:
             self._session.close()
             self._session = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+    def close(self) -> None:
+        """The same, and gives the board back."""
+        self.restart()
+        if self._bench is not None:
+            self._bench.release()
+            self._bench = None
+
+    def rest(self) -> None:
+        """Between two tests: a simulator stays up, a board is given back, and adopted again by its handshake."""
+        if self._bench is not None:
+            self.close()
+
+    def recover(self, cause: HarnessError) -> HarnessError:
+        """`cause`, if it is for a simulator, or for a board that was brought back. BoardWedged if it was not."""
+        if self._bench is None:
+            return cause
+        self._recovering = True
+        try:
+            self.remedy = self._bench.recover(cause, self._canary)
+        finally:
+            self._recovering = False
+        return cause
+
+    def _canary(self) -> None:
+        self.restart()
+        selftest(self)
+
+    def _begin(self) -> Session:
+        if not isinstance(self.target.launcher, SerialLauncher):
+            return self._boot(self.target)
+        if self._bench is None:
+            self._bench = Bench(self.target, self.elf, self.what)
+        try:
+            return self._boot(self._bench.target, self._bench)
+        except (LaunchError, LinkError) as error:
+            if self._recovering:
+                raise
+            self.recover(error)
+        assert self._session is not None  # the canary's
+        return self._session
 
     def __enter__(self) -> Dut:
         return self
@@ -92,14 +139,14 @@ class Dut:
     ) -> None:
         self.close()
 
-    def _boot(self) -> Session:
+    def _boot(self, target: Target, bench: Bench | None = None) -> Session:
         try:
             self._directory = Path(tempfile.mkdtemp(prefix="hil-"))
-            process = launchers.start(self.target, self.elf, self._directory)
+            process = launchers.connect(target, self.elf, self._directory, bench)
         except OSError as error:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
-            return Session(self.target, self.elf, process)
+            return Session(target, self.elf, process)
         except NoAnswer as stuck:
             process.close()
             raise LaunchError(
@@ -165,13 +212,16 @@ def run(
     try:
         return _execute(dut, session, program, given, guards(program) if guards else None)
     except NoAnswer as stuck:
-        raise _explain_hang(dut, stuck, session.log) from None
+        problem = _explain_hang(dut, stuck, session.log)
+    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, SerialLauncher):
+        problem = _hangs_again(dut, program, given, problem)
+    raise problem
 
 
 def _execute(
     dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
 ) -> RunResult:
-    session.load(program.pte, lambda at: operator_at(program, at))
+    session.load(program.pte, lambda at: operator_at(program, at), planned=program.file.planned_bytes)
     outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
     unwritten = [_equals(output, POISON) for output in outputs]
     if guard or any(mask.any() for mask in unwritten):
@@ -222,19 +272,44 @@ def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:
 def _explain_hang(dut: Dut, stuck: NoAnswer, log: str) -> HarnessError:
     """The program hangs, or the target does: the canary tells."""
     name = dut.target.name
-    dut.close()
+    dut.restart()
     try:
         selftest(dut)
+    except BoardWedged as error:
+        return error
     except HarnessError as error:
         problem = LaunchError("the target stopped answering, and does not pass its canary now", target=name, log=log)
         problem.__cause__ = error
-        return problem
+        return dut.recover(problem)
+    if dut.remedy:
+        return LaunchError(f"the target stopped answering, and came back by {dut.remedy} only", target=name, log=log)
+    if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, SerialLauncher):
+        return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
     return TargetHang(
         f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its canary",
         target=name,
         operator=stuck.operator,
         log=log,
         hint="--timeout-multiplier, if the program is only slow",
+    )
+
+
+def _hangs_again(dut: Dut, program: Program, inputs: Sequence[HostTensor], hang: TargetHang) -> HarnessError:
+    """The same hang if the program hangs a second time: once, it looks like a wire that is cut for a while."""
+    try:
+        _execute(dut, dut.session(), program, inputs)
+    except NoAnswer as stuck:
+        if stuck.request is Request.EXECUTE:
+            dut.restart()
+            return hang
+    except HarnessError as error:
+        return error
+    return LinkError(
+        "the board fell silent while it ran the program, and did not when it ran it again",
+        target=hang.target,
+        operator=hang.operator,
+        log=hang.log,
+        hint="cable, power, or a board that hangs now and then",
     )
 
 
@@ -245,7 +320,7 @@ def selftest(dut: Dut) -> RunResult:
     try:
         result = _execute(dut, dut.session(), program, known.inputs)
     except NoAnswer:
-        dut.close()
+        dut.restart()
         raise LaunchError("the canary does not end", target=dut.target.name) from None
     for got, wanted in zip(result.outputs, known.expected, strict=True):
         if got.data != wanted.data:

@@ -126,10 +126,11 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
 
 
 def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
-    pools = target.board.pools
+    board = target.board
+    planned = board.planned_room(program.file.size)
     for rule, what, asked, had in (
-        (Rule.PLANNED_POOL, "the tensors need", program.file.planned_bytes, pools.planned),
-        (Rule.PROGRAM_POOL, "the program needs", program.file.size, pools.program),
+        (Rule.PLANNED_POOL, "the tensors need", program.file.planned_bytes, planned),
+        (Rule.PROGRAM_POOL, "the program needs", program.file.size, board.program_room),
     ):
         if asked > had:
             problem = f"{asked - had} too many"

@@ -186,7 +186,7 @@ def _lacking(target: Target, isa: str | None = None, *, ram: str | None = None, 
             raise pytest.UsageError(f"requires({isa!r}): the ISA classes are mve, dsp and scalar")
         if order.index(target.isa) < order.index(Isa[isa.upper()]):
             return f"is {target.isa.value}; needs {isa}"
-    for name, asked, had in (("ram", ram, target.board.pools.planned), ("flash", flash, target.board.pools.program)):
+    for name, asked, had in (("ram", ram, target.board.pools.planned), ("flash", flash, target.board.program_room)):
         if asked is not None and parse_size(asked) > had:
             return f"has {had} bytes of {name} for programs; needs {asked}"
     return ""

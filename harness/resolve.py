@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.errors import ConfigError, ToolchainError
-from harness.targets import FvpLauncher, Target, did_you_mean
+from harness.errors import ConfigError, ToolchainError, did_you_mean
+from harness.targets import FvpLauncher, Target
 
 # What a runtime executes, for headers: a result must never look like more than it is.
 RUNTIMES = {"builtin": "no ExecuTorch or CMSIS-NN code executed"}

@@ -6,7 +6,6 @@ names file and line.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, did_you_mean
+from harness.procedures import Procedure, RawProcedure
+from harness.procedures import parse as parse_procedure
 
 
 class Isa(str, Enum):
@@ -69,11 +70,28 @@ _ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
 
 @dataclass(frozen=True)
 class Pools:
-    """Bytes of the runner's three static pools."""
+    """Bytes of the runner's three static pools.
+
+    `shared`: where it is not 0, programs and planned buffers share so much memory, and one of full size leaves less
+    than its pool for the other.
+    """
 
     program: int
     planned: int
     method: int
+    shared: int = 0
+
+    def planned_beside(self, program: int) -> int:
+        """What is left for planned buffers beside a program of so many bytes in its pool."""
+        return min(self.planned, self.shared - program) if self.shared else self.planned
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Flash beside the runner: a program that lies there need not fit the pool."""
+
+    address: int
+    size: int  # bytes
 
 
 @dataclass(frozen=True)
@@ -83,6 +101,22 @@ class Board:
     name: str
     directory: Path
     pools: Pools
+    resident: Resident = Resident(0, 0)
+
+    @property
+    def program_room(self) -> int:
+        """Bytes of the largest program, wherever it lies."""
+        return max(self.pools.program, self.resident.size)
+
+    def planned_room(self, program: int) -> int:
+        """Bytes for the tensors of a program of so many bytes, wherever it lies best."""
+        in_flash = program > self.pools.program or program <= self.resident.size
+        return self.pools.planned if in_flash else self.pools.planned_beside(program)
+
+    def keeps_in_flash(self, program: int, planned: int) -> bool:
+        """Whether a program of `program` bytes has to lie in flash: the RAM does not hold it and its tensors."""
+        in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)
+        return not in_ram and program <= self.resident.size
 
 
 @dataclass(frozen=True)
@@ -102,7 +136,28 @@ class NativeLauncher:
     """The runner built for the host, with sanitizers, as a child process."""
 
 
-Launcher = QemuLauncher | FvpLauncher | NativeLauncher
+@dataclass(frozen=True)
+class Port:
+    """Where a board is, and what its tools tell it from others by."""
+
+    url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
+    serial_number: str = ""
+
+
+@dataclass(frozen=True)
+class SerialLauncher:
+    """A board on a serial port, any of `pool`; `port` is the one that is used, the first until there is a lease."""
+
+    port: str
+    baud: int
+    flash: Procedure | None = None
+    reset: Procedure | None = None
+    power: Procedure | None = None
+    pool: tuple[Port, ...] = ()
+    wait: float = 600.0  # seconds for a board that others use
+
+
+Launcher = QemuLauncher | FvpLauncher | NativeLauncher | SerialLauncher
 
 
 @dataclass(frozen=True)
@@ -154,12 +209,19 @@ class _RawPools(_Strict):
     program: PoolSize
     planned: PoolSize
     method: PoolSize
+    shared: PoolSize | None = None
+
+
+class _RawResident(_Strict):
+    address: int
+    size: PoolSize
 
 
 class _RawBoard(_Strict):
     pools: _RawPools
     clock_hz: int = 0
-    console: Literal["semihosting", "native"] = "semihosting"
+    console: Literal["semihosting", "native", "uart"] = "semihosting"
+    resident: _RawResident | None = None
 
 
 class _RawQemu(_Strict):
@@ -172,9 +234,25 @@ class _RawFvp(_Strict):
     parameters: dict[str, str | int] = {}
 
 
+class _RawPort(_Strict):
+    port: str
+    serial_number: str = ""
+
+
+class _RawSerial(_Strict):
+    port: str | None = None
+    ports: list[str | _RawPort] = []
+    baud: Annotated[int, Field(gt=0)] = 115200
+    flash: str | list[str] | RawProcedure | None = None
+    reset: str | list[str] | RawProcedure | None = None
+    power: str | list[str] | RawProcedure | None = None
+    wait: Annotated[float, Field(ge=0)] = 600.0
+
+
 class _RawLauncher(_Strict):
     qemu: str | _RawQemu | None = None
     fvp: str | _RawFvp | None = None
+    serial: str | _RawSerial | None = None
 
 
 class _RawTarget(_Strict):
@@ -187,15 +265,6 @@ class _RawTarget(_Strict):
 
 class _RawFile(_Strict):
     targets: dict[str, _RawTarget]
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'm4-qemu'?`, or the known words where none is near."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(repr(n) for n in near)}?"
-    return f"known: {', '.join(names)}"
 
 
 def package_data(name: str) -> Path:
@@ -303,6 +372,8 @@ def _locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
 def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
     inner: dict[str, type[BaseModel]] = {
         "targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools,
+        "serial": _RawSerial, "resident": _RawResident, "ports": _RawPort, "flash": RawProcedure, "reset": RawProcedure,
+        "power": RawProcedure,
     }  # fmt: skip
     for part in reversed(location):
         if part in inner:
@@ -345,15 +416,38 @@ def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
     if isinstance(raw, str):
         if raw == "native":
             return NativeLauncher()
-        raise ConfigError(f"{where}: launcher {raw!r}", hint="one of: native, {qemu: MACHINE}, {fvp: MODEL}")
-    if (raw.qemu is None) == (raw.fvp is None):
-        raise ConfigError(f"{where}: launcher needs exactly one of qemu, fvp", hint="{qemu: mps2-an386}")
+        raise ConfigError(
+            f"{where}: launcher {raw!r}", hint="one of: native, {qemu: MACHINE}, {fvp: MODEL}, {serial: …}"
+        )
+    if sum(kind is not None for kind in (raw.qemu, raw.fvp, raw.serial)) != 1:
+        raise ConfigError(f"{where}: launcher needs exactly one of qemu, fvp, serial", hint="{qemu: mps2-an386}")
+    if raw.serial is not None:
+        return _check_serial(_RawSerial(port=raw.serial) if isinstance(raw.serial, str) else raw.serial, where)
     if raw.qemu is not None:
         qemu = _RawQemu(machine=raw.qemu) if isinstance(raw.qemu, str) else raw.qemu
         return QemuLauncher(qemu.machine, tuple(qemu.args))
     assert raw.fvp is not None
     fvp = _RawFvp(model=raw.fvp) if isinstance(raw.fvp, str) else raw.fvp
     return FvpLauncher(fvp.model, tuple((key, str(value)) for key, value in fvp.parameters.items()))
+
+
+def _check_serial(raw: _RawSerial, where: str) -> SerialLauncher:
+    if (raw.port is None) == (not raw.ports):
+        raise ConfigError(f"{where}: serial needs one of port, ports", hint="{serial: {port: /dev/ttyACM0}}")
+    named = raw.ports or [raw.port or ""]
+    pool = [Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named]
+    twice = {port.url for port in pool if sum(port.url == other.url for other in pool) > 1}
+    if twice:
+        raise ConfigError(f"{where}: ports names {min(twice)} twice")
+    remote = [port.url for port in pool if port.url.startswith("labgrid://")]
+    if remote and len(pool) > 1:
+        raise ConfigError(f"{where}: {remote[0]} is a pool of its own", hint="port: labgrid://…, and no others")
+    brought = {"serial_number"} if all(port.serial_number for port in pool) else set()
+    flash, reset, power = (
+        None if tool is None else parse_procedure(tool, kind, where, brought)
+        for kind, tool in (("flash", raw.flash), ("reset", raw.reset), ("power", raw.power))
+    )
+    return SerialLauncher(pool[0].url, raw.baud, flash, reset, power, tuple(pool), raw.wait)
 
 
 def _load_board(name: str, base: Path, where: str) -> Board:
@@ -366,4 +460,8 @@ def _load_board(name: str, base: Path, where: str) -> Board:
         known = [entry.name for entry in shipped.iterdir() if entry.is_dir()]
         raise ConfigError(f"{where}: unknown board {name!r}", hint=did_you_mean(name, known))
     raw = _validate(_RawBoard, _parse_yaml(description), description)
-    return Board(directory.name, directory, Pools(raw.pools.program, raw.pools.planned, raw.pools.method))
+    resident = Resident(raw.resident.address, raw.resident.size) if raw.resident else Resident(0, 0)
+    pools = Pools(raw.pools.program, raw.pools.planned, raw.pools.method, raw.pools.shared or 0)
+    if pools.shared and max(pools.program, pools.planned) > pools.shared:
+        raise ConfigError(f"{description}: pools.shared is smaller than a pool that lies in it")
+    return Board(directory.name, directory, pools, resident)

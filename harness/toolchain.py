@@ -24,6 +24,16 @@ PACKAGES = {
     "cmake": "cmake",
     "ninja": "ninja-build",
     "setpriv": "util-linux",
+    "openocd": "openocd",
+    "picotool": "picotool",
+    "ser2net": "ser2net",
+}
+# What Debian does not have.
+_ELSEWHERE = {
+    "pyocd": "pip install pyocd",
+    "probe-rs": "cargo install probe-rs-tools, or see https://probe.rs",
+    "JLinkExe": "install SEGGER's J-Link Software and Documentation Pack",
+    "labgrid-client": "pip install labgrid, best into an environment of its own",
 }
 
 
@@ -45,7 +55,7 @@ class Tool:
 def install_hint(name: str) -> str:
     """The command that installs `name` on Debian or Ubuntu."""
     package = PACKAGES.get(name)
-    return f"apt-get install {package}" if package else f"put {name} on PATH"
+    return f"apt-get install {package}" if package else _ELSEWHERE.get(name, f"put {name} on PATH")
 
 
 @functools.cache
@@ -59,12 +69,18 @@ def _banner(path: str) -> str:
     return done.stdout.strip().split("\n")[0]
 
 
-def find(name: str) -> Tool:
+def locate(name: str) -> Path:
     """The program on PATH, or a ToolchainError with the command that installs it."""
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
-    return Tool(name, Path(path), _banner(path))
+    return Path(path)
+
+
+def find(name: str) -> Tool:
+    """The same with its version."""
+    path = locate(name)
+    return Tool(name, path, _banner(str(path)))
 
 
 @dataclass(frozen=True)

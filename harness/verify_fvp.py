@@ -22,13 +22,13 @@ import harness
 from harness import flow, launchers, toolchain
 from harness.build import build_runner
 from harness.canary import canary
-from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError
+from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError, did_you_mean
 from harness.launchers import fvp
 from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
 from harness.resolve import Resolved
 from harness.session import Request, Space
-from harness.targets import FvpLauncher, Target, did_you_mean, package_data
+from harness.targets import FvpLauncher, Target, package_data
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
 SECONDS: Final = 60.0  # for what a guest does in milliseconds

@@ -36,7 +36,7 @@ from harness.links.framing import Decoder, Frame, encode
 from harness.program import DTYPES, SCALAR_TYPES, TensorSpec, ValueKind, parse_pte
 from harness.resolve import resolve
 from harness.session import TO_THE_END, Event, Request, Session, Space, Status
-from harness.targets import Isa, Target, load_targets
+from harness.targets import FvpLauncher, Isa, SerialLauncher, Target, load_targets
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 # SCB->CPUID, PARTNO at bits 15:4 (Armv6-M ARM B3.2.3, Armv7-M ARM B3.2.3, Armv8-M ARM D1.2.10).
@@ -47,6 +47,12 @@ PART_NUMBERS = {
 ALIGNMENT = 16  # of planned buffers
 SECONDS = 60.0  # of engine time or of wall time; nothing here comes near
 TARGETS = load_targets()
+SIMULATED = [name for name, one in TARGETS.items() if not isinstance(one.launcher, (FvpLauncher, SerialLauncher))]
+
+
+def process_of(session: Session) -> Process:
+    assert isinstance(session._process, Process)
+    return session._process
 
 
 def target_named(name: str) -> Target:
@@ -216,7 +222,7 @@ def test_an_elf_of_other_compiler_flags_is_found_out(
     assert f"{said!r}" in caught.value.message and f"{wanted!r}" in caught.value.message
 
 
-@pytest.mark.parametrize("name", [name for name in load_targets() if not name.endswith("-fvp")])
+@pytest.mark.parametrize("name", SIMULATED)
 def test_every_targets_runner_is_what_it_should_be(name: str) -> None:
     with flow.open_dut(resolve(name, load_targets())) as dut:
         identity = dut.session().identity
@@ -425,7 +431,7 @@ def test_a_step_of_nothing_moves_nothing(loaded: Session) -> None:
 
 
 def test_many_programs_on_one_boot(dut: Dut, session: Session, known: Canary) -> None:
-    pid = session._process.pid
+    pid = process_of(session).pid
     for isa in (dut.target.isa, *Isa):
         try:
             session.load(canary(isa).program)
@@ -435,7 +441,7 @@ def test_many_programs_on_one_boot(dut: Dut, session: Session, known: Canary) ->
     session.reset()
     flow.selftest(dut)
     assert dut.session() is session
-    assert session._process.pid == pid
+    assert process_of(session).pid == pid
 
 
 def test_stats_are_those_of_the_program(loaded: Session, known: Canary) -> None:
@@ -587,7 +593,7 @@ def test_end_of_file_in_the_middle_of_a_frame_is_an_end_too(wire: Wire, half: by
 
 def test_a_killed_simulator_is_an_infra_error_and_the_next_session_boots_anew(dut: Dut) -> None:
     session = dut.session()
-    pid = session._process.pid
+    pid = process_of(session).pid
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(LaunchError, match=r"killed from outside \(SIGKILL\)") as caught:
@@ -595,12 +601,12 @@ def test_a_killed_simulator_is_an_infra_error_and_the_next_session_boots_anew(du
     assert caught.value.target == dut.target.name
     assert session.broken
     flow.selftest(dut)
-    assert dut.session()._process.pid != pid
+    assert process_of(dut.session()).pid != pid
 
 
 def test_killed_in_the_middle_of_a_transfer(dut: Dut) -> None:
     session = dut.session()
-    process = session._process
+    process = process_of(session)
     size = session.identity.program_pool
     killer = threading.Thread(target=os.kill, args=(process.pid, signal.SIGKILL))
     killer.start()
@@ -629,7 +635,7 @@ def test_two_duts_of_one_target_do_not_meet(dut: Dut) -> None:
 
 
 def test_process_reports_time_of_the_engine_only(native: Dut) -> None:
-    process: Process = native.session()._process
+    process = process_of(native.session())
     budget = process.budget(1000.0)
     assert not budget.expired
     spent = process.cpu_seconds()

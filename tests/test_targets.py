@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, did_you_mean
 from harness.targets import (
     CPU_ISAS,
     FvpLauncher,
@@ -21,7 +21,6 @@ from harness.targets import (
     Pools,
     QemuLauncher,
     Target,
-    did_you_mean,
     load_targets,
     package_data,
     parse_size,

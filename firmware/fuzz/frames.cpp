@@ -68,7 +68,7 @@ void request(uint8_t type, size_t size) {
   frame.size = size;
   round_trip(frame);
   hil::Reply reply(answer, sizeof answer);
-  hil::handle_request(type, hil::Reader(payload, size), reply);
+  hil::handle_request(type, frame.seq, hil::Reader(payload, size), reply);
   check(reply.body().ok() && reply.body().size() >= 2);
 }
 

@@ -16,6 +16,12 @@
 #define HIL_STACK_LIMIT 0
 #endif
 
+#if HIL_MAINLINE
+#define HIL_VECTORS_ALIGNMENT 1024  // for up to 240 interrupts
+#else
+#define HIL_VECTORS_ALIGNMENT 256  // for 32
+#endif
+
 #if defined(__ARM_FP)
 #define HIL_FPU 1
 #else
@@ -31,6 +37,7 @@ inline volatile uint32_t& reg(uintptr_t address) {
 constexpr uintptr_t kSysTickCtrl = 0xE000E010;
 constexpr uintptr_t kSysTickLoad = 0xE000E014;
 constexpr uintptr_t kSysTickVal = 0xE000E018;
+constexpr uintptr_t kNvicIser = 0xE000E100;
 constexpr uintptr_t kCpuid = 0xE000ED00;
 constexpr uintptr_t kIcsr = 0xE000ED04;
 constexpr uintptr_t kVtor = 0xE000ED08;
@@ -62,6 +69,10 @@ constexpr uint32_t kMpuCtrlEnable = 1u << 0;
 constexpr uint32_t kMpuCtrlPrivDefEna = 1u << 2;
 constexpr uint32_t kExcReturnBasicFrame = 1u << 4;
 constexpr uint32_t kXpsrStackAlign = 1u << 9;
+
+inline void enable_interrupt(uint32_t number) {
+  reg(kNvicIser + 4 * (number / 32)) = 1u << (number % 32);
+}
 
 inline uint32_t ipsr() {
   uint32_t value;

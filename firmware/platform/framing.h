@@ -7,7 +7,10 @@
 namespace hil {
 
 constexpr uint8_t kProtocolVersion = 1;
-constexpr size_t kMaxPayload = 4096;
+#if !defined(HIL_MAX_PAYLOAD)
+#define HIL_MAX_PAYLOAD 4096
+#endif
+constexpr size_t kMaxPayload = HIL_MAX_PAYLOAD;
 constexpr size_t kFrameOverhead = 8;  // version, type, seq, crc
 
 struct Frame {

@@ -41,8 +41,11 @@ struct VectorTable {
   Handler handlers[15];
 };
 
-// Fault_Handler serves everything that is never meant to happen, and reports IPSR.
-[[gnu::section(".vectors"), gnu::used, gnu::aligned(128)]] const VectorTable vectors = {
+// Fault_Handler serves everything that is never meant to happen, and reports IPSR. A board's
+// interrupts follow, in .vectors.interrupts: the alignment is that of a table of 240 (Armv7-M ARM,
+// B3.2.5).
+[[gnu::section(".vectors"), gnu::used,
+  gnu::aligned(HIL_VECTORS_ALIGNMENT)]] const VectorTable vectors = {
     __handler_stack_top,
     {Reset_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
      Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,

@@ -2,7 +2,6 @@
 
 #include "platform/ticks.h"
 #include "runner/pools.h"
-#include "runtime/runtime.h"
 
 namespace {
 
@@ -35,10 +34,12 @@ namespace hil {
 
 void init_runtime() { runtime().init(planned_pool(), method_pool()); }
 
-bool load_program(size_t size) {
+bool load_program(Span<const uint8_t> program) {
   unload_program();
-  if (!runtime().load({program_pool().data, size})) return false;
-  loaded_size = size;
+  const bool in_pool = program.data == program_pool().data;
+  runtime().init(planned_pool(in_pool ? program.size : 0), method_pool());
+  if (!runtime().load(program)) return false;
+  loaded_size = program.size;
   return true;
 }
 

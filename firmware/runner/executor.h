@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/runtime.h"
+
 namespace hil {
 
 constexpr uint32_t kToTheEnd = 0xFFFFFFFF;
@@ -17,8 +19,9 @@ using BeforeInstruction = void (*)(uint32_t instruction);
 
 void init_runtime();
 
-// The program pool's first `size` bytes, at most its size. false: runtime().failure() says why.
-bool load_program(size_t size);
+// `program` lies in the program pool, from its start, or in the resident area. false:
+// runtime().failure() says why.
+bool load_program(Span<const uint8_t> program);
 void unload_program();
 size_t program_used();  // bytes, 0 if nothing is loaded
 

@@ -91,7 +91,7 @@ bool print_failure() {
 bool load(const Options& options) {
   size_t size = 0;
   if (!read_file(options.program, program_pool(), &size)) return false;
-  return load_program(size) || print_failure();
+  return load_program({program_pool().data, size}) || print_failure();
 }
 
 bool set_input(const char* path, uint32_t number) {

@@ -9,16 +9,48 @@
 
 namespace {
 
-HIL_POOL_SECTION("program_pool") alignas(16) uint8_t program[HIL_PROGRAM_POOL];
-HIL_POOL_SECTION("planned_pool") alignas(16) uint8_t planned[HIL_PLANNED_POOL];
-HIL_POOL_SECTION("method_pool") alignas(16) uint8_t method[HIL_METHOD_POOL];
+constexpr size_t kAlignment = 16;
+
+#if HIL_SHARED_POOL
+// Programs from its start, planned buffers at its end.
+static_assert(HIL_PROGRAM_POOL <= HIL_SHARED_POOL && HIL_PLANNED_POOL <= HIL_SHARED_POOL);
+HIL_POOL_SECTION("program_pool") alignas(kAlignment) uint8_t shared[HIL_SHARED_POOL];
+#else
+HIL_POOL_SECTION("program_pool") alignas(kAlignment) uint8_t program[HIL_PROGRAM_POOL];
+HIL_POOL_SECTION("planned_pool") alignas(kAlignment) uint8_t planned[HIL_PLANNED_POOL];
+#endif
+HIL_POOL_SECTION("method_pool") alignas(kAlignment) uint8_t method[HIL_METHOD_POOL];
 
 }  // namespace
 
 namespace hil {
 
+#if HIL_SHARED_POOL
+
+Span<uint8_t> program_pool() { return {shared, HIL_PROGRAM_POOL}; }
+
+Span<uint8_t> planned_pool(size_t program) {
+  constexpr size_t kFirst = (HIL_SHARED_POOL - HIL_PLANNED_POOL) / kAlignment * kAlignment;
+  const size_t end = (program + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t start = end > kFirst ? end : kFirst;
+  return {shared + start, start < HIL_SHARED_POOL ? HIL_SHARED_POOL - start : 0};
+}
+
+#else
+
 Span<uint8_t> program_pool() { return {program, sizeof program}; }
-Span<uint8_t> planned_pool() { return {planned, sizeof planned}; }
+Span<uint8_t> planned_pool(size_t) { return {planned, sizeof planned}; }
+
+#endif
+
 Span<uint8_t> method_pool() { return {method, sizeof method}; }
+
+Span<const uint8_t> resident_area() {
+#if HIL_RESIDENT_SIZE
+  return {reinterpret_cast<const uint8_t*>(uintptr_t{HIL_RESIDENT_ADDRESS}), HIL_RESIDENT_SIZE};
+#else
+  return {};
+#endif
+}
 
 }  // namespace hil

@@ -1,4 +1,4 @@
-// The three pools of memory, sized by the build.
+// The pools of memory, sized by the build.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,11 @@
 namespace hil {
 
 Span<uint8_t> program_pool();
-Span<uint8_t> planned_pool();
+// What is left for it beside a program that takes the first `program` bytes of its pool: on boards
+// that have little RAM the two share it.
+Span<uint8_t> planned_pool(size_t program = 0);
 Span<uint8_t> method_pool();
+// Flash beside the runner, which only a flash tool writes. Empty where there is none.
+Span<const uint8_t> resident_area();
 
 }  // namespace hil

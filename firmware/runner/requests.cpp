@@ -21,13 +21,24 @@ constexpr size_t kStatusSize = 2;
 
 // What memory requests begin with.
 struct Address {
-  uint8_t space;
-  uint32_t index;
-  uint32_t offset;
+  uint8_t space = 0;
+  uint32_t index = 0;
+  uint32_t offset = 0;
 
+  Address() = default;
   explicit Address(Reader& request)
       : space(request.u8()), index(request.u32()), offset(request.u32()) {}
 };
+
+// Where DATA goes: chunk after chunk, from the seq that follows STREAM's.
+struct Stream {
+  Address at;
+  uint32_t length = 0;
+  uint32_t chunk = 0;
+  uint16_t seq = 0;
+};
+
+Stream stream;
 
 void short_or_long(Reply& reply) { reply.fail(Code::kBadRequest, "payload of the wrong size"); }
 
@@ -63,13 +74,7 @@ void put_pool(Writer& body, size_t used, size_t size) {
   body.u32(static_cast<uint32_t>(size));
 }
 
-void put_operators(Writer& body) {
-  const size_t count = runtime().operator_count();
-  body.u16(static_cast<uint16_t>(count));
-  for (size_t i = 0; i < count; ++i) body.str(runtime().operator_name(i));
-}
-
-void hello(Reader& request, Reply& reply) {
+void hello(Reader& request, uint16_t, Reply& reply) {
   if (!complete(request, reply)) return;
   Writer& body = reply.body();
   body.str(build_id());
@@ -85,19 +90,64 @@ void hello(Reader& request, Reply& reply) {
   body.u32(static_cast<uint32_t>(method_pool().size));
   body.str(ticks_source());
   body.u32(ticks_hz());
-  put_operators(body);
 }
 
-void write(Reader& request, Reply& reply) {
-  const Address at(request);
-  const Span<const uint8_t> bytes = request.rest();
-  Region region;
+// As many names as `room` bytes hold.
+void operators(Reader& request, uint16_t, Reply& reply) {
+  const uint32_t first = request.u32();
+  const uint32_t room = request.u32();
   if (!complete(request, reply)) return;
+  const size_t total = runtime().operator_count();
+  reply.body().u32(static_cast<uint32_t>(total));
+  size_t used = 0;
+  for (size_t i = first; i < total; ++i) {
+    const char* name = runtime().operator_name(i);
+    used += sizeof(uint16_t) + std::strlen(name);
+    if (used > room || used > reply.body().room()) return;
+    reply.body().str(name);
+  }
+}
+
+void store(const Address& at, Span<const uint8_t> bytes, Reply& reply) {
+  Region region;
   if (!find_writable(at, static_cast<uint32_t>(bytes.size), &region, reply)) return;
   if (bytes.size > 0) std::memcpy(region.bytes.data, bytes.data, bytes.size);
 }
 
-void read(Reader& request, Reply& reply) {
+void write(Reader& request, uint16_t, Reply& reply) {
+  const Address at(request);
+  const Span<const uint8_t> bytes = request.rest();
+  if (complete(request, reply)) store(at, bytes, reply);
+}
+
+void open_stream(Reader& request, uint16_t seq, Reply& reply) {
+  Stream opened;
+  opened.at = Address(request);
+  opened.length = request.u32();
+  opened.chunk = request.u32();
+  opened.seq = seq;
+  Region region;
+  if (!complete(request, reply)) return;
+  stream = {};
+  if (opened.chunk == 0) return reply.fail(Code::kBadRequest, "chunks of no size");
+  if (!find_writable(opened.at, opened.length, &region, reply)) return;
+  opened.length = static_cast<uint32_t>(region.bytes.size);
+  stream = opened;
+}
+
+// Each names its place by its seq alone, so they may arrive in any order, and again.
+void data(Reader& request, uint16_t seq, Reply& reply) {
+  const Span<const uint8_t> bytes = request.rest();
+  const uint64_t start = uint64_t{stream.chunk} * static_cast<uint16_t>(seq - stream.seq - 1);
+  if (bytes.size > stream.chunk || start + bytes.size > stream.length) {
+    return reply.fail(Code::kBadRequest, "outside the stream");
+  }
+  Address at = stream.at;
+  at.offset += static_cast<uint32_t>(start);
+  store(at, bytes, reply);
+}
+
+void read(Reader& request, uint16_t, Reply& reply) {
   const Address at(request);
   const uint32_t length = request.u32();
   Region region;
@@ -110,7 +160,7 @@ void read(Reader& request, Reply& reply) {
   reply.body().bytes(region.bytes.data, region.bytes.size);
 }
 
-void fill(Reader& request, Reply& reply) {
+void fill(Reader& request, uint16_t, Reply& reply) {
   const Address at(request);
   const uint32_t length = request.u32();
   const uint8_t pattern = request.u8();
@@ -119,7 +169,7 @@ void fill(Reader& request, Reply& reply) {
   if (region.bytes.size > 0) std::memset(region.bytes.data, pattern, region.bytes.size);
 }
 
-void digest(Reader& request, Reply& reply) {
+void digest(Reader& request, uint16_t, Reply& reply) {
   const Address at(request);
   const uint32_t length = request.u32();
   Region region;
@@ -135,21 +185,29 @@ void put_shape(Writer& body, const ProgramShape& shape) {
   body.u32(shape.planned);
 }
 
-void load(Reader& request, Reply& reply) {
+bool holds(Span<const uint8_t> memory, uint32_t size, uint32_t crc) {
+  return size <= memory.size && crc32(memory.data, size) == crc;
+}
+
+void load(Reader& request, uint16_t, Reply& reply) {
   const uint32_t size = request.u32();
   const uint32_t crc = request.u32();
   if (!complete(request, reply)) return;
   unload_program();
-  const Span<uint8_t> pool = program_pool();
-  if (size > pool.size) return reply.fail(Code::kOutOfMemory, "program pool", size, pool.size);
-  if (crc32(pool.data, size) != crc) {
+  const Span<const uint8_t> pool{program_pool().data, program_pool().size};
+  if (size > pool.size && size > resident_area().size) {
+    return reply.fail(Code::kOutOfMemory, "program pool", size, pool.size);
+  }
+  const bool in_pool = holds(pool, size, crc);
+  if (!in_pool && !holds(resident_area(), size, crc)) {
     return reply.fail(Code::kBadDigest, "the program's CRC is not the one announced");
   }
-  if (!load_program(size)) return reply.fail(runtime().failure());
+  const uint8_t* program = in_pool ? pool.data : resident_area().data;
+  if (!load_program({program, size})) return reply.fail(runtime().failure());
   put_shape(reply.body(), runtime().shape());
 }
 
-void describe(Reader& request, Reply& reply) {
+void describe(Reader& request, uint16_t, Reply& reply) {
   const uint8_t space = request.u8();
   const uint32_t index = request.u32();
   ValueView view;
@@ -163,7 +221,7 @@ void describe(Reader& request, Reply& reply) {
   for (size_t i = 0; i < view.rank && i < kMaxRank; ++i) body.u8(view.dim_order[i]);
 }
 
-void execute_all(Reader& request, Reply& reply) {
+void execute_all(Reader& request, uint16_t, Reply& reply) {
   if (!complete(request, reply) || !need_program(reply)) return;
   runtime().rewind();
   Execution execution;
@@ -171,7 +229,7 @@ void execute_all(Reader& request, Reply& reply) {
   reply.body().u64(execution.ticks);
 }
 
-void step(Reader& request, Reply& reply) {
+void step(Reader& request, uint16_t, Reply& reply) {
   const uint32_t count = request.u32();
   if (!complete(request, reply) || !need_program(reply)) return;
   Execution execution;
@@ -181,7 +239,7 @@ void step(Reader& request, Reply& reply) {
   reply.body().u64(execution.ticks);
 }
 
-void stats(Reader& request, Reply& reply) {
+void stats(Reader& request, uint16_t, Reply& reply) {
   if (!complete(request, reply)) return;
   const bool loaded = runtime().loaded();
   const StackUse stack = stack_use();
@@ -191,27 +249,27 @@ void stats(Reader& request, Reply& reply) {
   put_pool(reply.body(), stack.used, stack.size);
 }
 
-void reset(Reader& request, Reply& reply) {
+void reset(Reader& request, uint16_t, Reply& reply) {
   if (complete(request, reply)) unload_program();
 }
 
 struct Entry {
   uint8_t type;
-  void (*handle)(Reader& request, Reply& reply);
+  void (*handle)(Reader& request, uint16_t seq, Reply& reply);
 };
 
 constexpr Entry kTable[] = {
-    {0x01, hello},  {0x02, write}, {0x03, read},     {0x04, fill},
-    {0x05, digest}, {0x06, load},  {0x07, describe}, {0x08, execute_all},
-    {0x09, step},   {0x0A, stats}, {0x0B, reset},
+    {0x01, hello}, {0x02, write},       {0x03, read},        {0x04, fill},      {0x05, digest},
+    {0x06, load},  {0x07, describe},    {0x08, execute_all}, {0x09, step},      {0x0A, stats},
+    {0x0B, reset}, {0x0C, open_stream}, {0x0D, data},        {0x0E, operators},
 };
 
 }  // namespace
 
-void handle_request(uint8_t type, Reader request, Reply& reply) {
+void handle_request(uint8_t type, uint16_t seq, Reader request, Reply& reply) {
   for (const Entry& entry : kTable) {
     if (entry.type != type) continue;
-    entry.handle(request, reply);
+    entry.handle(request, seq, reply);
     if (!reply.body().ok()) reply.fail(Code::kOutOfMemory, "the answer exceeds max_payload");
     return;
   }

@@ -7,6 +7,6 @@
 
 namespace hil {
 
-void handle_request(uint8_t type, Reader request, Reply& reply);
+void handle_request(uint8_t type, uint16_t seq, Reader request, Reply& reply);
 
 }  // namespace hil

@@ -47,7 +47,7 @@ class Server {
     } else if (request.seq == 0) {
       reply.fail(Code::kBadRequest, "seq 0 belongs to events");
     } else {
-      handle_request(request.type, Reader(request.payload, request.size), reply);
+      handle_request(request.type, request.seq, Reader(request.payload, request.size), reply);
     }
   }
 

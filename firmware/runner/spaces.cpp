@@ -39,10 +39,15 @@ bool find_value(uint8_t space, uint32_t index, ValueView* view, Reply& reply) {
 }
 
 bool find_region(uint8_t space, uint32_t index, Region* region, Reply& reply) {
-  const bool single = space <= static_cast<uint8_t>(Space::kPlanned);
+  const bool resident = space == static_cast<uint8_t>(Space::kResident);
+  const bool single = space <= static_cast<uint8_t>(Space::kPlanned) || resident;
   if (single && index != 0) return refuse(reply, Code::kBadRequest, "index is not 0");
   if (space == static_cast<uint8_t>(Space::kProgram)) {
     *region = {program_pool(), true};
+    return true;
+  }
+  if (resident) {
+    *region = {{const_cast<uint8_t*>(resident_area().data), resident_area().size}, false};
     return true;
   }
   if (space == static_cast<uint8_t>(Space::kPlanned)) {

@@ -8,8 +8,16 @@
 
 namespace hil {
 
-enum class Space : uint8_t { kProgram = 0, kPlanned = 1, kValue = 2, kInput = 3, kOutput = 4 };
+enum class Space : uint8_t {
+  kProgram = 0,
+  kPlanned = 1,
+  kValue = 2,
+  kInput = 3,
+  kOutput = 4,
+  kResident = 5,
+};
 
+// `bytes` may be written only if `writable`.
 struct Region {
   Span<uint8_t> bytes;
   bool writable = false;

@@ -62,7 +62,8 @@ struct ProgramShape {
 
 class Runtime {
  public:
-  // `planned` holds activations, `method` everything else the runtime needs for one program.
+  // `planned` holds activations, `method` everything else the runtime needs for one program. May be
+  // called again: it forgets the program.
   virtual void init(Span<uint8_t> planned, Span<uint8_t> method) = 0;
 
   virtual const char* name() const = 0;

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.build import Elf
-from harness.errors import HarnessError, LaunchError, TargetFault
-from harness.launchers import fvp, native, qemu
+from harness.errors import ConfigError, HarnessError, LaunchError, TargetFault
+from harness.launchers import fvp, native, qemu, serial
 from harness.launchers.process import Process
+from harness.launchers.serial import SerialBoard, Tools
+from harness.links import Connection
 from harness.resolve import Resolved
-from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, Target
+from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
 
 EXIT_FAULT = 70  # the runner's status after a FAULT event
 EXIT_ASSERT = 71  # after a failed assertion in the runner
@@ -32,8 +34,18 @@ def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = 
             return Process(qemu.command(launcher, elf.path, arguments), cwd=directory)
         case FvpLauncher() as launcher:
             return Process(fvp.command(launcher, elf.path, directory, arguments), cwd=directory)
+        case SerialLauncher():
+            raise ConfigError(f"{target.name} is a board: it has no command line and no process of its own")
         case NativeLauncher():
             return Process([str(elf.path), *arguments[1:]], cwd=directory, env=native.environment())
+
+
+def connect(target: Target, elf: Elf, directory: Path, tools: Tools | None = None) -> Connection:
+    """A runner that serves: a process of its own, or a board with its `tools`. `directory` is for its files."""
+    if isinstance(target.launcher, SerialLauncher):
+        assert tools is not None
+        return SerialBoard(target, elf, directory, tools)
+    return start(target, elf, directory)
 
 
 def engine(target: Target) -> str:
@@ -43,6 +55,8 @@ def engine(target: Target) -> str:
             return qemu.engine()
         case FvpLauncher() as launcher:
             return fvp.engine(launcher)
+        case SerialLauncher() as launcher:
+            return serial.engine(launcher, target.board.name)
         case NativeLauncher():
             return native.engine()
 
@@ -58,9 +72,12 @@ def name_stand_in(resolved: Resolved) -> Resolved:
     return resolved
 
 
-def explain_end(target: Target, process: Process, status: int | None, log: str) -> HarnessError:
+def explain_end(target: Target, process: Connection, status: int | None, log: str) -> HarnessError:
     """Why a runner that should still be there is gone. `status` as `Process.wait` gives it, `log` all it printed."""
     where = {"target": target.name, "log": log}
+    if isinstance(process, SerialBoard):
+        return process.explain_end(log)
+    assert isinstance(process, Process)
     if status is None:
         return LaunchError("closed its output but did not end", **where)
     if "Lockup" in log:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import ConfigError, LaunchError, ToolchainError
-from harness.targets import FvpLauncher, did_you_mean
+from harness.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
+from harness.targets import FvpLauncher
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first

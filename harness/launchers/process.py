@@ -22,7 +22,7 @@ from queue import SimpleQueue
 import psutil
 
 from harness import toolchain
-from harness.errors import LaunchError
+from harness.errors import ConfigError, LaunchError
 from harness.links import Deadline, LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
@@ -66,6 +66,35 @@ class _Spawner:
 _spawner = _Spawner()
 
 
+def start_owned(
+    command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """A child with pipes that do not block, leader of its own group, which dies with this process."""
+    guarded = ["/bin/sh", "-c", _GUARD, str(os.getpid()), *command]
+    owned = [str(toolchain.find("setpriv").path), "--pdeathsig", "KILL", "--", *guarded]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    try:
+        popen = _spawner.popen(
+            owned, cwd=cwd, env=None if env is None else dict(env), bufsize=0, start_new_session=True, **pipes
+        )
+    except OSError as error:
+        raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
+    for stream in (popen.stdin, popen.stdout, popen.stderr):
+        assert stream is not None
+        os.set_blocking(stream.fileno(), False)
+    return popen
+
+
+def end_owned(popen: subprocess.Popen[bytes]) -> None:
+    """Ends the child and all it started. Safe to call twice."""
+    # Not poll(): until the child is waited for its process group is ours, and others may live in it.
+    if popen.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(popen.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        popen.wait(END_TIMEOUT)
+
+
 def _cpu_times(pid: int) -> Iterator[float]:
     """Seconds of a process, then of each that descends from it.
 
@@ -104,24 +133,16 @@ class CpuDeadline:
 class Process:
     """A running child. Its standard input and output are the link; its standard error is log."""
 
+    lossless = True
+
     def __init__(
         self, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
         self.command = tuple(command)
         self.log = bytearray()
-        guarded = ["/bin/sh", "-c", _GUARD, str(os.getpid()), *command]
-        owned = [str(toolchain.find("setpriv").path), "--pdeathsig", "KILL", "--", *guarded]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        try:
-            self._popen = _spawner.popen(
-                owned, cwd=cwd, env=None if env is None else dict(env), bufsize=0, start_new_session=True, **pipes
-            )
-        except OSError as error:
-            raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
+        self._popen = start_owned(command, cwd=cwd, env=env)
         assert self._popen.stdin and self._popen.stdout and self._popen.stderr
         self._in, self._out, self._err = self._popen.stdin, self._popen.stdout, self._popen.stderr
-        for stream in (self._in, self._out, self._err):
-            os.set_blocking(stream.fileno(), False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._out, selectors.EVENT_READ)
         self._selector.register(self._err, selectors.EVENT_READ)
@@ -146,8 +167,8 @@ class Process:
         self._cpu = max(self._cpu, sum(_cpu_times(self.pid)))
         return self._cpu
 
-    def budget(self, seconds: float) -> CpuDeadline:
-        """`seconds` of CPU time from now."""
+    def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
+        """`seconds` of CPU time from now; a pipe needs none for its bytes."""
         wall = Deadline.after(seconds * WALL_PER_CPU_SECOND)
         return CpuDeadline(self, self.cpu_seconds() + seconds, wall)
 
@@ -161,6 +182,9 @@ class Process:
                     view = view[self._send(view) :]
         finally:
             self._selector.unregister(self._in)
+
+    def store(self, data: bytes) -> None:
+        raise ConfigError("a simulated board has no flash for programs", hint="resident: belongs to boards on a UART")
 
     def end_input(self) -> None:
         """The child reads end of file from now on."""
@@ -226,12 +250,7 @@ class Process:
 
     def close(self) -> None:
         """Ends the child and all it started. Safe to call twice."""
-        # Not poll(): until the child is waited for its process group is ours, and others may live in it.
-        if self._popen.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(END_TIMEOUT)
+        end_owned(self._popen)
         self._selector.close()
         for stream in (self._in, self._out, self._err):
             stream.close()

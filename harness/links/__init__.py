@@ -54,3 +54,25 @@ class Link(Protocol):
 
     def read(self, deadline: Deadline) -> bytes:
         """At least one byte, as soon as there is one. Raises LinkClosed, or TimeoutError at the deadline."""
+
+
+class Connection(Link, Protocol):
+    """A live runner at the other end of a link."""
+
+    log: bytearray  # what was said beside the link
+
+    @property
+    def lossless(self) -> bool:
+        """Nothing is ever lost or damaged, so nothing need be sent again."""
+
+    def budget(self, seconds: float, nbytes: int = 0) -> Budget:
+        """`seconds` from now for a request, and what `nbytes` take on the wire."""
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status if the other end ends within `seconds`."""
+
+    def store(self, data: bytes) -> None:
+        """Puts a program into the flash beside the runner, which starts anew."""
+
+    def close(self) -> None:
+        """Ends what can be ended."""

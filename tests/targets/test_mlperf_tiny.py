@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from executorch.examples.models.mlperf_tiny.deep_autoencoder import DeepAutoEncoderModel
 from executorch.examples.models.mlperf_tiny.ds_cnn import DSCNNKWSModel
@@ -10,16 +12,17 @@ from executorch.examples.models.mlperf_tiny.resnet8 import ResNet8Model
 
 from harness.fixtures import Hil
 
-MODELS = {
-    "deep_autoencoder": DeepAutoEncoderModel,
-    "ds_cnn": DSCNNKWSModel,
-    "mobilenet_v1_025": MobileNetV1025Model,
-    "resnet8": ResNet8Model,
-}
+# What they need of a board, the tensors and the program.
+NETWORKS = [
+    pytest.param(DeepAutoEncoderModel, id="deep_autoencoder", marks=pytest.mark.requires(ram="4K", flash="272K")),
+    pytest.param(DSCNNKWSModel, id="ds_cnn", marks=pytest.mark.requires(ram="16K", flash="50K")),
+    pytest.param(MobileNetV1025Model, id="mobilenet_v1_025", marks=pytest.mark.requires(ram="136K", flash="294K")),
+    pytest.param(ResNet8Model, id="resnet8", marks=pytest.mark.requires(ram="50K", flash="96K")),
+]
 
 
 @pytest.mark.target_timeout(120)
-@pytest.mark.parametrize("name", MODELS)
-def test_network(hil: Hil, name: str) -> None:
-    model = MODELS[name]()
+@pytest.mark.parametrize("network", NETWORKS)
+def test_network(hil: Hil, network: type[Any]) -> None:
+    model = network()
     hil.check(model.get_eager_model(), model.get_example_inputs(), qtol=0)

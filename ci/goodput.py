@@ -1,0 +1,72 @@
+"""How much of a line's rate a program gets: bytes of payload a second over bytes a second on the wire.
+
+    python ci/goodput.py --baud 115200 --corrupt 0.001
+
+The runner built for the host serves behind a pseudo-terminal, which passes bytes no faster than a UART of that baud
+rate would and damages the share of them that is asked for, in both directions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import time
+import zlib
+from dataclasses import dataclass
+
+from harness import flow
+from harness.boards import vboard
+from harness.resolve import Resolved
+from harness.session import Space
+from harness.targets import load_targets
+
+BITS = 10
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Shares of the line's rate, 0 to 1, of a transfer to the target and back."""
+
+    write: float
+    read: float
+
+    @property
+    def both(self) -> float:
+        return 2 / (1 / self.write + 1 / self.read)
+
+
+def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
+    """One transfer each way over a line of `baud`; what arrived is compared with what was sent."""
+    name = f"goodput-{os.getpid()}"
+    target = dataclasses.replace(
+        load_targets()["native"], name="vboard-native", launcher=vboard.launcher("native", name, baud)
+    )
+    data = bytes((7 * n * n + n // 251) & 0xFF for n in range(nbytes))
+    with vboard.running("native", name, baud, seed), flow.open_dut(Resolved(target, target, "builtin")) as dut:
+        session = dut.session()
+        vboard.order(name, "fault", faults={"corrupt": corrupt})
+        start = time.monotonic()
+        session.write(Space.PROGRAM, 0, data)
+        written = time.monotonic()
+        back = session.read(Space.PROGRAM, 0, nbytes)
+        end = time.monotonic()
+        assert zlib.crc32(back) == zlib.crc32(data)
+    ideal = nbytes * BITS / baud
+    return Goodput(ideal / (written - start), ideal / (end - written))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--baud", type=int, default=115200)
+    parser.add_argument("--corrupt", type=float, default=0.0, help="share of bytes")
+    parser.add_argument("--nbytes", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    found = measure(options.baud, options.corrupt, options.nbytes, options.seed)
+    print(f"{options.baud} baud, {options.corrupt:.2%} of bytes damaged, {options.nbytes} bytes: ", end="")
+    print(f"{found.both:.1%} of the line's rate (write {found.write:.1%}, read {found.read:.1%})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+// What a board with `console: uart` defines in its board.cpp, beside board.h's.
+#pragma once
+
+#include <cstdint>
+
+namespace hil {
+
+// 8N1 at HIL_UART_BAUD, with Uart_Handler() as the handler of the receiver's interrupt, on.
+void uart_open();
+
+// The next byte received, if there is one. Overruns are cleared: what is lost the host sends again.
+bool uart_take(uint8_t* byte);
+
+// Waits until the transmitter takes the byte.
+void uart_put(uint8_t byte);
+
+}  // namespace hil
+
+// Of console_uart.cpp; goes into the board's part of the vector table.
+extern "C" void Uart_Handler();

@@ -1,0 +1,74 @@
+"""A leased board on the bench: the lease, its tools and its health, as the launcher and the Dut use them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness.boards import health, labgrid, leases
+from harness.boards.tools import Tools
+from harness.build import Elf
+from harness.errors import HarnessError
+from harness.targets import SerialLauncher, Target
+
+
+class Bench:
+    """Waits for a board of `target`, and has it until `release`. BoardBusy or BoardWedged where there is none.
+
+    `target` is then the same target with the port of the board that it is.
+    """
+
+    def __init__(self, target: Target, elf: Elf, what: str) -> None:
+        assert isinstance(target.launcher, SerialLauncher)
+        launcher = target.launcher
+        try:
+            self._lease, words = _lease(launcher, elf, what)
+        except HarnessError as error:
+            error.target = target.name
+            raise
+        words = {"port": self._lease.port, **words}
+        self._tools = Tools(launcher.flash, launcher.reset, launcher.power, words, target.name)
+        self._elf = elf
+        self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=self._lease.port))
+
+    @property
+    def can_flash(self) -> bool:
+        return self._tools.flashing is not None
+
+    @property
+    def can_reset(self) -> bool:
+        return self._tools.resetting is not None
+
+    @property
+    def in_doubt(self) -> bool:
+        return bool(self._lease.health.flashing)
+
+    def flash(self, elf: Path, build_id: str) -> str:
+        return health.flash(self._lease, self._tools, elf, build_id)
+
+    def reset(self) -> str:
+        return self._tools.reset()
+
+    def recover(self, cause: HarnessError, canary: Callable[[], object]) -> str:
+        """Reset, reflash, power cycle; the name of what helped. BoardWedged if nothing does."""
+        rungs = health.ladder(self._lease, self._tools, self._elf.path, self._elf.build_id)
+        return health.recover(self._lease, cause, rungs, canary)
+
+    def release(self) -> None:
+        """The port must be closed by now."""
+        self._lease.release()
+
+
+def _lease(
+    launcher: SerialLauncher, elf: Elf, what: str
+) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
+    """A lease, and what its board's tools call it."""
+    if launcher.port.startswith(labgrid.SCHEME):
+        remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait)
+        return remote, remote.words
+    local = leases.acquire(
+        [port.url for port in launcher.pool], what=what, wait=launcher.wait, build=elf.build_id
+    )  # fmt: skip
+    number = next(port.serial_number for port in launcher.pool if port.url == local.port)
+    return local, {"serial_number": number} if number else {}

@@ -1,0 +1,102 @@
+"""Whether a board is well: what went wrong with it, remembered beside its lock, and how it is brought back.
+
+Busy and wedged are different things: busy is somebody else's turn, wedged is a board that nothing helps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from harness.boards.tools import Tools
+from harness.errors import BoardWedged, ConfigError, HarnessError, ToolchainError
+
+
+@dataclass(frozen=True)
+class Health:
+    """`failures` counts what needed a remedy. `build` is the build id that was flashed last, "" while in doubt."""
+
+    failures: int = 0
+    wedged: str = ""  # why nobody gets this board
+    wedged_at: float = 0.0  # seconds since the epoch
+    build: str = ""
+    flashing: str = ""  # the build id of a flash that has begun and not ended well
+
+    def describe(self) -> str:
+        return f"{self.wedged} (at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(self.wedged_at))})"
+
+
+class Patient(Protocol):
+    """What remembers a board's health: a lease."""
+
+    board: str
+
+    @property
+    def health(self) -> Health: ...
+
+    @health.setter
+    def health(self, health: Health) -> None: ...
+
+
+def flash(patient: Patient, tools: Tools, elf: Path, build: str) -> str:
+    """Flashes, and remembers that it was begun until it ended well. `build` is "" for what is no runner.
+
+    What was cut short may answer with the right build id and be wrong further on, so it is flashed again before use.
+    """
+    before = patient.health
+    patient.health = replace(before, failures=before.failures + 1, flashing=build or elf.name, build="")
+    output = tools.flash(elf)
+    patient.health = replace(before, flashing="", build=build or before.build)
+    return output
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder: `reset`, `reflash`, `power cycle`."""
+
+    name: str
+    climb: Callable[[], object]
+
+
+def ladder(patient: Patient, tools: Tools, elf: Path, build: str) -> list[Rung]:
+    """What can be done to this board, the gentlest first."""
+    rungs = []
+    if tools.resetting:
+        rungs.append(Rung("reset", tools.reset))
+    if tools.flashing:
+        rungs.append(Rung("reflash", lambda: flash(patient, tools, elf, build)))
+    if tools.powering:
+        rungs.append(Rung("power cycle", tools.power_cycle))
+    return rungs
+
+
+def recover(patient: Patient, cause: HarnessError, rungs: Sequence[Rung], canary: Callable[[], object]) -> str:
+    """Climbs until the canary passes; the name of the rung that helped.
+
+    `cause` is what made us doubt the board. If nothing helps the board is wedged, and remembered so: BoardWedged.
+    A tool that is missing says nothing of the board: ToolchainError.
+    """
+    patient.health = replace(patient.health, failures=patient.health.failures + 1)
+    tried: list[str] = []
+    said = cause.message
+    for rung in rungs:
+        try:
+            rung.climb()
+            canary()
+            return rung.name
+        except (ConfigError, ToolchainError):
+            raise
+        except HarnessError as error:
+            tried.append(f"after {rung.name}: {'the same' if error.message == said else error.message}")
+            said = error.message
+    reason = "; ".join([cause.message, *tried])
+    patient.health = replace(patient.health, wedged=reason, wedged_at=time.time())
+    raise BoardWedged(
+        f"{patient.board} does not pass its canary: {reason}",
+        target=cause.target,
+        log=cause.log,
+        hint=f"no test gets it until: hil board clear {patient.board}",
+    ) from cause

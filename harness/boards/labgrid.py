@@ -1,0 +1,173 @@
+"""Boards of a farm that labgrid runs: a place is reserved, acquired, used through its serial port, and given back.
+
+`labgrid-client` is called for it, so labgrid may live in an environment of its own: it brings another pyserial.
+Across machines the coordinator's queue is the fair one: reservations are served by their age.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from harness.boards import leases, tools
+from harness.boards.health import Health
+from harness.errors import BoardBusy, ConfigError, HarnessError, LaunchError
+from harness.links import Deadline
+from harness.procedures import Procedure
+
+SCHEME = "labgrid://"
+CALL = 60.0  # seconds for one call of labgrid-client
+
+
+@dataclass(frozen=True)
+class Farm:
+    """`labgrid://coordinator:20408/?board=nucleo` is any place with that tag; `name=b1` is the place b1."""
+
+    coordinator: str
+    filters: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, port: str) -> Farm:
+        parts = urlsplit(port)
+        filters = tuple(f"{key}={value}" for key, value in parse_qsl(parts.query))
+        if not parts.netloc or not filters or parts.path not in ("", "/"):
+            raise ConfigError(f"{port} names no places", hint=f"{SCHEME}COORDINATOR:20408/?TAG=VALUE, or ?name=PLACE")
+        return cls(parts.netloc, filters)
+
+    def call(self, *words: str, seconds: float = CALL) -> str:
+        """What labgrid-client says. LaunchError where it fails."""
+        command = ("labgrid-client", "-x", self.coordinator, *words)
+        return tools.run(Procedure("labgrid-client", (command,), seconds=seconds), {}, what="labgrid")
+
+
+class _Reservation:
+    """A token, and a locked file that says so: who is killed leaves the file, and the next one gives its place back."""
+
+    def __init__(self, farm: Farm) -> None:
+        self.farm = farm
+        said = farm.call("reserve", "--shell", *farm.filters)
+        found = re.search(r"LG_TOKEN=(\w+)", said)
+        if found is None:
+            raise LaunchError("labgrid-client reserve said no token", log=said)
+        self.token = found[1]
+        self._path = _records() / self.token
+        handle = leases.take(self._path)
+        assert handle is not None  # tokens are unique
+        os.write(handle, farm.coordinator.encode())
+        self._handle = handle
+
+    def end(self) -> None:
+        """Gives the place back, if it was acquired. What cannot be done now is left to the next one."""
+        with contextlib.suppress(HarnessError):
+            _give_back(self.farm, self.token)
+            self._path.unlink(missing_ok=True)
+        os.close(self._handle)
+
+
+def _records() -> Path:
+    folder = leases.directory() / "labgrid"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _give_back(farm: Farm, token: str) -> None:
+    """LaunchError where the coordinator does not answer."""
+    with contextlib.suppress(LaunchError):  # it may not have been acquired yet
+        farm.call("-p", f"+{token}", "release")
+    farm.call("cancel-reservation", token)
+
+
+def _give_back_what_was_left(farm: Farm) -> None:
+    for path in _records().iterdir():
+        if path.read_text() != farm.coordinator or (handle := leases.take(path)) is None:
+            continue
+        try:
+            with contextlib.suppress(LaunchError):  # the coordinator forgets reservations, too
+                _give_back(farm, path.name)
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+
+class RemoteLease:
+    """An acquired place, with what `leases.Lease` has. `port` is where its serial port is on the network."""
+
+    def __init__(self, local: leases.Lease, port: str, reservation: _Reservation) -> None:
+        self.board = local.board
+        self.port = port
+        self._local = local
+        self._reservation = reservation
+
+    @property
+    def health(self) -> Health:
+        return self._local.health
+
+    @health.setter
+    def health(self, health: Health) -> None:
+        self._local.health = health
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """For tools: `labgrid-client -x {coordinator} -p {place} …`."""
+        return {"coordinator": self._reservation.farm.coordinator, "place": f"+{self._reservation.token}"}
+
+    def release(self) -> None:
+        """The port must be closed by now."""
+        self._local.release()
+        self._reservation.end()
+
+
+def acquire(port: str, *, what: str, wait: float = leases.WAIT) -> RemoteLease:
+    """A place that `port` describes. BoardBusy, saying who has which place, if there is none within `wait` seconds.
+
+    BoardWedged if the place is remembered as wedged on this machine; ToolchainError without labgrid-client.
+    """
+    farm = Farm.parse(port)
+    deadline = Deadline.after(wait)
+    reservation = _Reservation(farm)
+    try:
+        _give_back_what_was_left(farm)
+        _wait(farm, reservation.token, deadline, wait)
+        farm.call("-p", f"+{reservation.token}", "acquire")
+        place, url = _serial_port(farm.call("-p", f"+{reservation.token}", "env"))
+        local = leases.acquire([f"{SCHEME}{farm.coordinator}/{place}"], what=what, wait=deadline.remaining)
+    except BaseException:
+        reservation.end()
+        raise
+    return RemoteLease(local, url, reservation)
+
+
+def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:
+    try:
+        farm.call("wait", token, seconds=max(deadline.remaining, 3.0))  # it needs about one to say that there is one
+    except LaunchError:
+        if not deadline.expired:
+            raise
+        held = farm.call("who").strip()
+        raise BoardBusy(
+            f"no place with {' '.join(farm.filters)} got free within {wait:g} s",
+            log=held,
+            hint=f"who has which place:\n{held}",
+        ) from None
+
+
+def _serial_port(said: str) -> tuple[str, str]:
+    """(place, URL) from `labgrid-client env`."""
+    try:
+        found = re.search(r"^targets:\n(?:[ -].*\n?)*", said, re.MULTILINE)
+        [(place, target)] = YAML(typ="safe").load(found[0] if found else "")["targets"].items()
+        ports = [resource["NetworkSerialPort"] for resource in target["resources"] if "NetworkSerialPort" in resource]
+    except (YAMLError, KeyError, TypeError, ValueError) as error:
+        raise LaunchError("labgrid-client env is not as expected", log=said) from error
+    if len(ports) != 1:
+        raise ConfigError(f"place {place} has {len(ports)} serial ports", hint="match one NetworkSerialPort", log=said)
+    scheme = "rfc2217" if ports[0].get("protocol", "rfc2217") == "rfc2217" else "socket"
+    return place, f"{scheme}://{ports[0]['host']}:{ports[0]['port']}"

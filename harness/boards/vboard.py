@@ -1,0 +1,481 @@
+"""Virtual boards: a simulator behind a pseudo-terminal, with a flash, a reset, a power switch, and bad luck on demand.
+
+`f405` is QEMU's netduinoplus2, an STM32F405, with its USART2; `native` is the runner built for the host. Between the
+simulator and the terminal each byte takes the time that it takes on a wire, and may be lost there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import random
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+import filelock
+
+from harness import toolchain
+from harness.errors import ConfigError, FlashError, LaunchError
+from harness.launchers import native
+from harness.launchers.process import Process, end_owned, start_owned
+from harness.links import Deadline, LinkClosed
+from harness.links.uart import virtual_directory
+from harness.procedures import parse
+from harness.targets import Port, SerialLauncher
+
+BAUD = 921600
+BITS = 10  # on the wire for a byte: 8N1
+TICK = 0.0005  # seconds between two looks at a busy wire, at least
+QUEUE = 8192  # bytes on their way to the board before the terminal is no longer read
+ANSWER = 30.0  # seconds for a board to do what it is told
+START = 60.0  # for its process to start
+FLASH_BASE, FLASH_SIZE = 0x08000000, 1 << 20
+PT_LOAD = 1
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with the wire, in both directions. `hang` and `vanish` are over with a reset, or in time."""
+
+    corrupt: float = 0.0  # of bytes, 0 to 1: another value arrives
+    drop: float = 0.0  # of bytes: nothing arrives
+    duplicate: float = 0.0  # of bytes: arrives twice
+    delay: float = 0.0  # seconds that bytes are late
+    hang: float = 0.0  # 1: the core stops until a reset
+    vanish: float = 0.0  # seconds without a port, now
+    reset_after: float = 0.0  # bytes from the host, after which the board resets once
+
+    @classmethod
+    def parse(cls, words: Mapping[str, object]) -> Faults:
+        """ConfigError for what is none of them."""
+        known = {item.name for item in dataclasses.fields(cls)}
+        if unknown := sorted(set(words) - known):
+            raise ConfigError(f"no fault {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
+        try:
+            values = {name: float(str(value)) for name, value in words.items()}
+        except ValueError as error:
+            raise ConfigError(f"a fault's size is a number: {error}") from None
+        if any(not math.isfinite(value) or value < 0 for value in values.values()):
+            raise ConfigError("a fault's size is a number from 0")
+        return cls(**values)
+
+
+class Wire:
+    """One direction: bytes go in when they are written, and come out when a UART would have passed them."""
+
+    def __init__(self, baud: int, chance: random.Random) -> None:
+        self.rate = baud / BITS
+        self.faults = Faults()
+        self._chance = chance
+        self._bytes = bytearray()
+        self._clock = 0.0  # when the last byte that came out was through
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def put(self, data: bytes, now: float, *, garbled: bool = False) -> None:
+        if not self._bytes:
+            self._clock = max(self._clock, now + self.faults.delay)
+        self._bytes += self._randomised(data) if garbled else self._damaged(data)
+
+    def take(self, now: float) -> bytes:
+        count = max(0, min(len(self._bytes), int((now - self._clock) * self.rate)))
+        self._clock += count / self.rate
+        data = bytes(self._bytes[:count])
+        del self._bytes[:count]
+        return data
+
+    def put_back(self, data: bytes) -> None:
+        """What the other end did not take yet."""
+        self._bytes[:0] = data
+
+    def due(self, now: float) -> float | None:
+        """Seconds until it is worth looking again, None if nothing is on its way."""
+        return max(TICK, self._clock + 1 / self.rate - now) if self._bytes else None
+
+    def cut(self) -> None:
+        self._bytes.clear()
+
+    def _randomised(self, data: bytes) -> bytes:
+        return self._chance.randbytes(len(data))
+
+    def _damaged(self, data: bytes) -> bytes:
+        faults = self.faults
+        if not (faults.corrupt or faults.drop or faults.duplicate):
+            return data
+        out = bytearray()
+        for byte in data:
+            if self._chance.random() < faults.drop:
+                continue
+            if self._chance.random() < faults.corrupt:
+                byte ^= self._chance.randrange(1, 256)  # noqa: PLW2901
+            out += bytes([byte] * (2 if self._chance.random() < faults.duplicate else 1))
+        return bytes(out)
+
+
+# --- what computes -------------------------------------------------------------------------------------------
+
+
+class F405:
+    """QEMU's netduinoplus2, with a flash of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._image = folder / "flash.bin"
+        self._flash = bytearray(b"\xff" * FLASH_SIZE)
+
+    def flash(self, elf: bytes) -> None:
+        for address, data in segments(elf):
+            at = address - FLASH_BASE
+            if not 0 <= at <= FLASH_SIZE - len(data):
+                raise FlashError(f"no flash at 0x{address:08x} for {len(data)} bytes", hint="an ELF of another board?")
+            self._flash[at : at + len(data)] = data
+
+    def command(self) -> list[str]:
+        """Its first serial port is USART1."""
+        self._image.write_bytes(self._flash)
+        quiet = ["-display", "none", "-monitor", "none", "-serial", "null", "-serial", "stdio"]
+        image = f"loader,file={self._image},addr=0x{FLASH_BASE:08x},force-raw=on"
+        return [str(toolchain.find("qemu-system-arm").path), "-M", "netduinoplus2", *quiet, "-device", image]
+
+
+class Native:
+    """The runner of the target `native`, or whatever executable is flashed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._executable = folder / "runner"
+
+    def flash(self, elf: bytes) -> None:
+        self._executable.write_bytes(elf)
+        self._executable.chmod(0o700)
+
+    def command(self) -> list[str]:
+        return [str(self._executable)] if self._executable.exists() else ["sleep", "infinity"]
+
+
+class Machine(Protocol):
+    """What computes: `command` is run at each power-up, with what was flashed last."""
+
+    def flash(self, elf: bytes) -> None: ...
+
+    def command(self) -> list[str]: ...
+
+
+MACHINES: Mapping[str, Callable[[Path], Machine]] = {"f405": F405, "native": Native}
+
+
+def segments(elf: bytes) -> Iterator[tuple[int, bytes]]:
+    """(physical address, bytes) of what a flash tool writes. FlashError for what is no 32-bit ELF."""
+    try:
+        if elf[:6] != b"\x7fELF\x01\x01":
+            raise FlashError("not a little-endian 32-bit ELF")
+        start, count = struct.unpack_from("<I", elf, 28)[0], struct.unpack_from("<H", elf, 44)[0]
+        for number in range(count):
+            kind, offset, _, address, size = struct.unpack_from("<5I", elf, start + 32 * number)
+            if kind == PT_LOAD and size:
+                if offset + size > len(elf):
+                    raise FlashError("the ELF is cut short")
+                yield address, elf[offset : offset + size]
+    except struct.error as error:
+        raise FlashError(f"the ELF is cut short: {error}") from error
+
+
+# --- the board -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Terminal:
+    """A pseudo-terminal whose other end is open too, so that it survives its users."""
+
+    master: int
+    slave: int
+
+    @classmethod
+    def open(cls, link: Path) -> _Terminal:
+        master, slave = os.openpty()
+        tty.setraw(slave)
+        os.set_blocking(master, False)
+        link.symlink_to(os.ttyname(slave))
+        return cls(master, slave)
+
+    def speed(self) -> int:
+        return int(termios.tcgetattr(self.slave)[5])
+
+    def close(self, link: Path) -> None:
+        link.unlink(missing_ok=True)
+        os.close(self.slave)
+        os.close(self.master)
+
+
+@dataclass
+class VirtualBoard:
+    """Running once it is made; `serve()` never returns. A machine has at most one board of a name."""
+
+    machine: str
+    name: str
+    baud: int = BAUD
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.machine not in MACHINES:
+            raise ConfigError(f"no virtual board {self.machine!r}", hint=f"known: {', '.join(MACHINES)}")
+        if getattr(termios, f"B{self.baud}", None) is None:
+            raise ConfigError(f"no serial port has {self.baud} baud", hint="115200 or 921600")
+        self.directory = virtual_directory(self.name)
+        self._port, self._control = self.directory / "port", self.directory / "control"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = filelock.FileLock(self.directory / "lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise ConfigError(f"a virtual board {self.name} is running already, in {self.directory}") from None
+        self._folder = Path(tempfile.mkdtemp(prefix="hil-vboard-"))  # a socket's name must be short
+        chance = random.Random(self.seed)
+        self._machine = MACHINES[self.machine](self._folder)
+        self._to_board, self._to_host = Wire(self.baud, chance), Wire(self.baud, chance)
+        self._faults = Faults()
+        self._reset_at = 0.0
+        self._back_at: float | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._terminal: _Terminal | None = None
+        self._hearing = False
+        self._selector = selectors.DefaultSelector()
+        for path in (self._port, self._control):
+            path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._folder / "control"))
+        self._listener.listen()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._plug()
+        self._power(True)
+        self._control.symlink_to(self._folder / "control")  # last: whoever sees it can talk to the board
+
+    def serve(self) -> NoReturn:
+        try:
+            while True:
+                self._round()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._control.unlink(missing_ok=True)
+        self._power(False)
+        if self._terminal is not None:
+            self._terminal.close(self._port)
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.release()
+
+    # --- bytes ----------------------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        waits = [self._to_board.due(now), self._to_host.due(now)]
+        waits.append(None if self._back_at is None else max(0.0, self._back_at - now))
+        self._hear(len(self._to_board) < QUEUE)
+        events = self._selector.select(min((wait for wait in waits if wait is not None), default=None))
+        for key, _ in events:
+            if key.fileobj is self._listener:
+                self._obey()
+            else:
+                self._receive(key.fd)
+        now = time.monotonic()
+        if self._back_at is not None and now >= self._back_at:
+            self._back_at = None
+            self._plug()
+        self._deliver(now)
+
+    def _hear(self, hear: bool) -> None:
+        """A full wire takes no more, and whoever writes into the terminal waits."""
+        if self._terminal is None or hear == self._hearing:
+            return
+        self._hearing = hear
+        if hear:
+            self._selector.register(self._terminal.master, selectors.EVENT_READ)
+        else:
+            self._selector.unregister(self._terminal.master)
+
+    def _receive(self, fd: int) -> None:
+        terminal, child = self._terminal, self._child
+        try:
+            if terminal is not None and fd == terminal.master:
+                self._from_host(os.read(fd, QUEUE), terminal)
+                return
+            data = os.read(fd, QUEUE)
+        except OSError:
+            return
+        if not data:
+            self._selector.unregister(fd)  # the simulator has ended: a dead board
+        elif child is not None and child.stdout is not None and fd == child.stdout.fileno():
+            self._to_host.put(data, time.monotonic(), garbled=self._wrong_speed(terminal))
+
+    def _from_host(self, data: bytes, terminal: _Terminal) -> None:
+        self._to_board.put(data, time.monotonic(), garbled=self._wrong_speed(terminal))
+        if self._reset_at:
+            self._reset_at -= len(data)
+            if self._reset_at <= 0:
+                self._reset_at = 0.0
+                self._power(False)
+                self._power(True)
+
+    def _wrong_speed(self, terminal: _Terminal | None) -> bool:
+        return terminal is not None and terminal.speed() != getattr(termios, f"B{self.baud}")
+
+    def _deliver(self, now: float) -> None:
+        if data := self._to_board.take(now):
+            taken = self._give(data)
+            self._to_board.put_back(data[taken:])
+        data = self._to_host.take(now)
+        if data and self._terminal is not None:
+            with contextlib.suppress(BlockingIOError):  # a UART does not wait for whoever does not read
+                os.write(self._terminal.master, data)
+
+    def _give(self, data: bytes) -> int:
+        """How many bytes are gone; a dead board takes all."""
+        if self._child is None or self._child.stdin is None:
+            return len(data)
+        try:
+            return os.write(self._child.stdin.fileno(), data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
+    # --- commands -------------------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection:
+            connection.settimeout(1.0)
+            try:
+                with connection.makefile("rwb") as stream:
+                    answer = self._do(json.loads(stream.readline() or b"{}"))
+                    stream.write(json.dumps(answer).encode() + b"\n")
+            except (OSError, ValueError):
+                return
+
+    def _do(self, order: dict[str, object]) -> dict[str, object]:
+        try:
+            match order.get("do"):
+                case "flash":
+                    self._machine.flash(Path(str(order["elf"])).read_bytes())
+                    self._power(False)
+                    self._power(True)
+                case "reset":
+                    self._power(False)
+                    self._power(True)
+                case "power":
+                    self._power(order["state"] == "on")
+                case "fault":
+                    faults = order["faults"]
+                    self._suffer(Faults.parse(faults if isinstance(faults, dict) else {}))
+                case what:
+                    return {"error": f"cannot {what}"}
+        except (ConfigError, FlashError) as error:
+            return {"error": error.message + (f" ({error.hint})" if error.hint else "")}
+        except (OSError, KeyError, LaunchError) as error:
+            return {"error": str(error)}
+        return {}
+
+    def _suffer(self, faults: Faults) -> None:
+        self._faults = self._to_board.faults = self._to_host.faults = faults
+        self._reset_at = faults.reset_after
+        if faults.hang and self._child is not None:
+            os.killpg(self._child.pid, signal.SIGSTOP)
+        if faults.vanish:
+            self._unplug(time.monotonic() + faults.vanish)
+
+    def _plug(self) -> None:
+        self._terminal = _Terminal.open(self._port)
+        self._hear(True)
+
+    def _unplug(self, back_at: float) -> None:
+        if self._terminal is not None:
+            self._hear(False)
+            self._terminal.close(self._port)
+            self._terminal = None
+        self._to_board.cut()
+        self._to_host.cut()
+        self._back_at = back_at
+
+    def _power(self, on: bool) -> None:
+        if self._child is not None and not on:
+            for stream in (self._child.stdout, self._child.stderr):
+                if stream is not None:
+                    with contextlib.suppress(KeyError):
+                        self._selector.unregister(stream.fileno())
+            end_owned(self._child)
+            for stream in (self._child.stdin, self._child.stdout, self._child.stderr):
+                if stream is not None:
+                    stream.close()
+            self._child = None
+            self._to_board.cut()
+            self._to_host.cut()
+        if on and self._child is None:
+            self._child = start_owned(self._machine.command(), env=native.environment())
+            for stream in (self._child.stdout, self._child.stderr):
+                assert stream is not None
+                self._selector.register(stream.fileno(), selectors.EVENT_READ)
+
+
+# --- from outside --------------------------------------------------------------------------------------------
+
+
+def order(name: str, what: str, **details: object) -> None:
+    """Tells a running board. LaunchError if there is none, FlashError if it does not do it."""
+    control = virtual_directory(name) / "control"
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ANSWER)
+            connection.connect(os.readlink(control))
+            with connection.makefile("rwb") as stream:
+                stream.write(json.dumps({"do": what, **details}).encode() + b"\n")
+                stream.flush()
+                answer = json.loads(stream.readline() or b'{"error": "it said nothing"}')
+    except OSError as error:
+        raise LaunchError(f"no virtual board {name} is running", hint=f"hil vboard {name}") from error
+    if "error" in answer:
+        raise FlashError(f"virtual board {name}: {answer['error']}")
+
+
+@contextlib.contextmanager
+def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterator[Process]:
+    """A board in a process of its own, which ends with this one. LaunchError if it does not start."""
+    options = ["--name", name, "--baud", str(baud), "--seed", str(seed)]
+    process = Process([sys.executable, "-m", "harness.cli", "vboard", machine, *options])
+    try:
+        with contextlib.suppress(LinkClosed, TimeoutError):
+            said = b""
+            while b"\nbaud" not in said:
+                said += process.read(Deadline.after(START))
+        if not (virtual_directory(name) / "control").exists():
+            process.wait(1.0)
+            raise LaunchError(f"virtual board {name} does not start", log=process.log.decode(errors="replace"))
+        yield process
+    finally:
+        process.close()
+
+
+def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
+    """How a target finds, flashes and resets it."""
+    command = ["{python}", "-m", "harness.cli", "vboard", machine, "--name", name]
+    flash, reset, power = (
+        parse([*command, *words], kind, name)
+        for kind, words in (("flash", ["flash", "{elf}"]), ("reset", ["reset"]), ("power", ["power", "cycle"]))
+    )
+    return SerialLauncher(f"vboard:{name}", baud, flash, reset, power, (Port(f"vboard:{name}"),))

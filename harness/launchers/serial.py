@@ -1,0 +1,242 @@
+"""Boards on a serial port: flashed if they run something else, reset, and found by their handshake."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from harness import toolchain
+from harness.build import Elf
+from harness.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError
+from harness.links import Deadline, LinkClosed
+from harness.links.framing import Decoder, Frame, encode
+from harness.links.uart import VIRTUAL, Uart
+from harness.targets import Resident, SerialLauncher, Target
+
+PROBE = 1.0  # seconds for a board that may or may not run a runner
+BOOT = 10.0  # for one that has just been flashed or reset
+PORT = 10.0  # for a port to come back: flashing may make a USB adapter vanish for a while
+AGAIN = 0.1  # between two calls into the void
+WIRE_MARGIN = 6.0  # a transfer may take so many times what the line rate says
+BITS = 10  # on the wire for a byte: 8N1
+HELLO = 0x01
+SHOWN = 60  # bytes of what is no frame, in messages
+
+
+class Tools(Protocol):
+    """What can be done to the board from outside; each returns the tool's output."""
+
+    @property
+    def can_flash(self) -> bool: ...
+
+    @property
+    def can_reset(self) -> bool: ...
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a flash was cut short, so that even the right build id proves nothing."""
+
+    def flash(self, elf: Path, build_id: str) -> str:
+        """`build_id` is "" for what is no runner."""
+
+    def reset(self) -> str: ...
+
+
+class SerialBoard:
+    """A runner behind a serial port. Lossy: what is not answered is sent again."""
+
+    lossless = False
+
+    def __init__(self, target: Target, elf: Elf, directory: Path, tools: Tools) -> None:
+        """Brings the board to where it runs `elf`, freshly started.
+
+        A board that runs it already is reset, any other is flashed, and so is one whose last flash did not end well.
+        Without the tool for it the board is left as it is, and the handshake decides. LaunchError, BoardBusy,
+        FlashError or IdentityError if it cannot be done.
+        """
+        assert isinstance(target.launcher, SerialLauncher)
+        self.target = target
+        self.log = bytearray()
+        self._launcher = target.launcher
+        self._tools = tools
+        self._elf = elf
+        self._directory = directory
+        self._stray = bytearray()
+        self._uart: Uart | None = Uart(self._launcher.port, self._launcher.baud)
+        try:
+            self._bring_up()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, HarnessError) and not error.target:
+                error.target = target.name
+            raise
+
+    @property
+    def baud(self) -> int:
+        return self._launcher.baud
+
+    # --- the link -----------------------------------------------------------------------------
+
+    def write(self, data: bytes, deadline: Deadline) -> None:
+        self._port().write(data, deadline)
+
+    def read(self, deadline: Deadline) -> bytes:
+        return self._port().read(deadline)
+
+    def budget(self, seconds: float, nbytes: int = 0) -> Deadline:
+        """Wall time, and what `nbytes` need on the wire."""
+        return Deadline.after(seconds + WIRE_MARGIN * nbytes * BITS / self.baud)
+
+    def wait(self, seconds: float) -> int | None:
+        """Nothing to wait for: a board does not end."""
+        return None
+
+    def explain_end(self, log: str) -> HarnessError:
+        return LinkError(
+            f"port {self._launcher.port} vanished in the middle",
+            target=self.target.name,
+            log=log,
+            hint="cable, power, or an adapter that was reset",
+        )
+
+    def close(self) -> None:
+        if self._uart is not None:
+            self._uart.close()
+            self._uart = None
+
+    def _port(self) -> Uart:
+        if self._uart is None:
+            raise LinkClosed
+        return self._uart
+
+    # --- bringing up --------------------------------------------------------------------------
+
+    def _bring_up(self) -> None:
+        running = None if self._tools.in_doubt else self._running(PROBE)
+        if self._tools.in_doubt or (
+            running != self._elf.build_id and (running is not None or not self._tools.can_reset)
+        ):
+            self._flash_runner()
+            return
+        if self._tools.can_reset:  # also what does not answer: our own runner may hang
+            self._reset()
+            if self._running(PROBE) != self._elf.build_id:
+                self._flash_runner()
+
+    def _flash_runner(self) -> None:
+        if not self._tools.can_flash:
+            return
+        self._reopening(lambda: self._tools.flash(self._elf.path, self._elf.build_id))
+        after = self._running(BOOT)
+        if after is None:
+            raise LaunchError(f"the board does not answer after it was flashed: {self._heard()}", hint=self._advice())
+        if after != self._elf.build_id:
+            raise IdentityError(
+                f"after flashing the board still answers with build id {after!r}, flashed was {self._elf.build_id!r}",
+                hint=f"does the flash tool reach the board on {self._launcher.port}, and flash what it is given?",
+            )
+
+    def _reset(self) -> None:
+        self._reopening(self._tools.reset)
+
+    def _reopening(self, use: Callable[[], str]) -> None:
+        """The port is closed meanwhile: tools of some boards use it themselves."""
+        self.close()
+        self.log += use().encode()
+        self._uart = _reopen(self._launcher)
+
+    def store(self, data: bytes) -> None:
+        """Puts a program into the board's flash beside the runner, which starts anew."""
+        if not self._tools.can_flash:
+            raise ConfigError(
+                "the program has to lie in flash, and the target names no flash tool",
+                target=self.target.name,
+                hint="flash: in targets.yaml",
+            )
+        path = self._directory / "program.elf"
+        path.write_bytes(wrap(data, self.target.board.resident))
+        try:
+            self._reopening(lambda: self._tools.flash(path, ""))
+        except HarnessError as error:
+            error.target = self.target.name
+            raise
+
+    # --- who is there? ------------------------------------------------------------------------
+
+    def _running(self, seconds: float) -> str | None:
+        """The build id of the runner that answers, None if none does within `seconds`."""
+        deadline = Deadline.after(seconds)
+        decoder = Decoder()
+        self._stray.clear()
+        while not deadline.expired:
+            seq = random.randrange(1, 0x10000)
+            try:
+                self.write(encode(Frame(HELLO, seq)), deadline)
+                build_id = self._answer(decoder, seq, Deadline(min(deadline.at, Deadline.after(AGAIN).at)))
+            except TimeoutError:
+                continue
+            except LinkClosed:
+                raise self.explain_end("") from None
+            if build_id is not None:
+                return build_id
+        return None
+
+    def _answer(self, decoder: Decoder, seq: int, deadline: Deadline) -> str | None:
+        while True:
+            frames = list(decoder.feed(self.read(deadline)))
+            self._stray = (self._stray + decoder.stray)[-SHOWN:]
+            decoder.stray.clear()
+            for frame in frames:
+                if (frame.type, frame.seq) == (HELLO | 0x80, seq) and len(frame.payload) >= 4:
+                    (length,) = struct.unpack_from("<H", frame.payload, 2)
+                    return frame.payload[4 : 4 + length].decode(errors="replace")
+
+    def _heard(self) -> str:
+        if not self._stray:
+            return "it is silent"
+        return f"what it says is no frame of ours: {bytes(self._stray)!r}"
+
+    def _advice(self) -> str:
+        return f"is {self._launcher.baud} its baud rate, and {self._launcher.port} its port?"
+
+
+def engine(launcher: SerialLauncher, board: str) -> str:
+    """`board stm32f4 on /dev/ttyACM0`; a virtual board is never taken for one."""
+    if launcher.port.startswith(VIRTUAL):
+        inside = f"QEMU {toolchain.find('qemu-system-arm').version}" if board != "native" else "host"
+        return f"virtual board {launcher.port.removeprefix(VIRTUAL)} ({inside})"
+    return f"board {board} on {launcher.port}"
+
+
+def _reopen(launcher: SerialLauncher) -> Uart:
+    deadline = Deadline.after(PORT)
+    while True:
+        try:
+            return Uart(launcher.port, launcher.baud)
+        except LaunchError:
+            if deadline.expired:
+                raise
+            with contextlib.suppress(TimeoutError):
+                _pause(AGAIN)
+
+
+def _pause(seconds: float) -> None:
+    """Until a port appears there is nothing to wait on."""
+    import time
+
+    time.sleep(seconds)
+
+
+def wrap(data: bytes, place: Resident) -> bytes:
+    """An ELF that loads `data` at `place`, for flash tools: one segment, no sections."""
+    header, entry = 52, 32
+    ident = b"\x7fELF\1\1\1" + bytes(9)
+    # e_type EXEC, e_machine ARM, e_version, e_entry, e_phoff, e_shoff, e_flags EABI 5, sizes and counts
+    fixed = struct.pack("<HHIIIIIHHHHHH", 2, 40, 1, 0, header, 0, 0x05000000, header, entry, 1, 0, 0, 0)
+    start = header + entry
+    segment = struct.pack("<8I", 1, start, place.address, place.address, len(data), len(data), 4, 4)
+    return ident + fixed + segment + data

@@ -1,0 +1,145 @@
+"""Serial ports as byte channels, by pyserial: local ones, `socket://host:port`, `rfc2217://host:port`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import serial
+from serial.tools import list_ports
+
+from harness.build import cache_directory
+from harness.errors import BoardBusy, ConfigError, LaunchError
+from harness.links import Deadline, LinkClosed
+
+VIRTUAL = "vboard:"
+CHUNK = 4096
+# Seconds after which a port without a file descriptor (RFC 2217) is asked again. Set once: setting it renegotiates.
+LOOK = 0.02
+
+
+def virtual_directory(name: str) -> Path:
+    """Where a virtual board has its `port` and its `control`."""
+    return cache_directory() / "vboards" / name
+
+
+def device(port: str) -> str:
+    """What pyserial opens for a target's `port`."""
+    if port.startswith(VIRTUAL):
+        return str(virtual_directory(port.removeprefix(VIRTUAL)) / "port")
+    return port
+
+
+class Uart:
+    """An open port. Nobody else can open it meanwhile, where the system can see to that."""
+
+    def __init__(self, port: str, baud: int) -> None:
+        """LaunchError: no such port, or it does not open. BoardBusy: somebody has it open."""
+        self.port = port
+        self._serial = _open(port, baud)
+        self._received = bytearray()
+        try:
+            self._fd: int | None = self._serial.fileno()
+            os.set_blocking(self._fd, False)
+        except OSError:  # io.UnsupportedOperation among them
+            self._fd = None
+        if "://" in port:
+            _send_at_once(self._serial)
+
+    def write(self, data: bytes, deadline: Deadline) -> None:
+        """All of `data`, reading meanwhile: full buffers each way must not block both ends."""
+        with _closing_is_an_end():
+            if self._fd is None:
+                self._serial.write(data)
+                return
+            view = memoryview(data)
+            while view:
+                if deadline.expired:
+                    raise TimeoutError
+                readable, writable, _ = select.select([self._fd], [self._fd], [], deadline.remaining)
+                if readable:
+                    self._take(self._fd)
+                if writable:
+                    with contextlib.suppress(BlockingIOError):
+                        view = view[os.write(self._fd, view) :]
+
+    def read(self, deadline: Deadline) -> bytes:
+        with _closing_is_an_end():
+            while not self._received:
+                self._wait(deadline)
+        data = bytes(self._received)
+        self._received.clear()
+        return data
+
+    def drop_input(self) -> None:
+        """Forgets what has arrived so far."""
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self.read(Deadline.after(0.0))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, serial.SerialException):
+            self._serial.close()
+
+    def _wait(self, deadline: Deadline) -> None:
+        if self._fd is None:
+            self._received += self._serial.read(max(1, self._serial.in_waiting))
+        elif select.select([self._fd], [], [], deadline.remaining)[0]:
+            self._take(self._fd)
+        if not self._received and deadline.expired:
+            raise TimeoutError
+
+    def _take(self, fd: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(fd, CHUNK)
+            if not data:
+                raise LinkClosed
+            self._received += data
+
+
+def _open(port: str, baud: int) -> Any:
+    url = device(port)
+    local = "://" not in url
+    options: dict[str, Any] = {"exclusive": True} if local else {}
+    try:
+        return serial.serial_for_url(url, baudrate=baud, timeout=LOOK, **options)
+    except ValueError as error:
+        hint = "/dev/ttyACM0, or socket://host:port"
+        raise ConfigError(f"port {port!r} at {baud} baud: {error}", hint=hint) from error
+    except OSError as error:  # SerialException is one
+        if local and not os.path.exists(url):
+            raise LaunchError(f"no port {port}", hint=_where(port)) from error
+        if "lock port" in str(error):
+            raise BoardBusy(f"port {port} is in use by another process", hint=f"fuser -v {url} says whose") from error
+        hint = "is it the right one, and may you use it?"
+        raise LaunchError(f"cannot open port {port}: {error}", hint=hint) from error
+
+
+def _where(port: str) -> str:
+    if port.startswith(VIRTUAL):
+        return f"start it: hil vboard {port.removeprefix(VIRTUAL)}"
+    found = ", ".join(info.device for info in list_ports.comports()) or "none"
+    return f"is the board plugged in? Ports here: {found}"
+
+
+def _send_at_once(port: Any) -> None:
+    """pyserial leaves Nagle's algorithm on: 45 ms for a write after a write (measured)."""
+    inner = getattr(port, "_socket", None)
+    if isinstance(inner, socket.socket):
+        inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@contextlib.contextmanager
+def _closing_is_an_end() -> Iterator[None]:
+    """An unplugged adapter, a closed socket: whatever the system calls it."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise LinkClosed from error

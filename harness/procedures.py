@@ -1,0 +1,242 @@
+"""What somebody else's tool does to a board: flash it, reset it, switch its power.
+
+Values only: templates of commands, the presets, and how `targets.yaml` says them. `boards.tools` runs them.
+
+A template is the words of a command, never a line for a shell. `{name}` is replaced by its value. Words in a tuple are
+left out where a name in them has no value, and repeated where it has several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.errors import ConfigError, did_you_mean
+
+# What the harness knows itself when it uses a tool.
+GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})
+# What targets.yaml may say beside.
+PARAMETERS = frozenset({"config", "chip", "serial_number", "address", "interface", "speed"})
+SECONDS = 120.0  # for a tool
+
+Words = Mapping[str, str | tuple[str, ...]]
+Template = tuple[str | tuple[str, ...], ...]
+_NAME = re.compile(r"\{([A-Za-z_]+)\}")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One step of a talk with a tool: wait for `expect` (a regular expression), then send the line `send`."""
+
+    expect: str
+    send: str
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """Commands, run one after the other. `script` are the lines of a file that `{script}` names.
+
+    `fail` are regular expressions: output that matches one is a failure, for tools whose exit status is always 0.
+    """
+
+    name: str
+    commands: tuple[Template, ...]
+    script: tuple[str, ...] = ()
+    talk: tuple[Exchange, ...] = ()
+    fail: tuple[str, ...] = ()
+    seconds: float = SECONDS
+    words: Words = field(default_factory=dict)  # what targets.yaml gave
+    origin: str = ""  # "targets.yaml:12: nucleo: flash"
+
+    def names(self) -> Iterator[tuple[str, bool]]:
+        """Every name in it, and whether it must have a value."""
+        for template in self.commands:
+            for piece in template:
+                optional = isinstance(piece, tuple)
+                for word in piece if isinstance(piece, tuple) else (piece,):
+                    yield from ((name, not optional) for name in _NAME.findall(word))
+        for text in (*self.script, *(exchange.send for exchange in self.talk)):
+            yield from ((name, True) for name in _NAME.findall(text))
+
+    def bind(self, given: Words) -> list[list[str]]:
+        """The commands with everything in its place. `given` goes before what targets.yaml said."""
+        words = {**self.words, **given}
+        return [[word for piece in template for word in self._expand(piece, words)] for template in self.commands]
+
+    def fill(self, text: str, given: Words) -> str:
+        """A line of the script or of the talk."""
+        return self._expand(text, {**self.words, **given})[0]
+
+    def _expand(self, piece: str | tuple[str, ...], words: Words) -> list[str]:
+        group = (piece,) if isinstance(piece, str) else piece
+        names = list(dict.fromkeys(name for word in group for name in _NAME.findall(word)))
+        missing = [name for name in names if name not in words]
+        if missing and isinstance(piece, tuple):
+            return []
+        if missing:
+            raise ConfigError(f"{self.origin}: no value for {{{missing[0]}}}", hint=f"{missing[0]}: … beside the tool")
+        several = next((name for name in names if isinstance(words[name], tuple)), None)
+        expanded = []
+        for value in words[several] if several else [""]:
+            now = {name: value if name == several else str(words[name]) for name in names}
+            expanded += [_NAME.sub(lambda found, now=now: now[found[1]], word) for word in group]  # type: ignore[misc]
+        return expanded
+
+
+# --- presets -------------------------------------------------------------------------------------------------
+
+_OPENOCD: Template = (
+    "openocd", ("-f", "{config}"), ("-c", "adapter serial {serial_number}"), ("-c", "adapter speed {speed}"),
+    # Its servers have fixed ports: a second OpenOCD for a second board would not start.
+    "-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled",
+)  # fmt: skip
+_PYOCD: Template = (("--target", "{chip}"), ("--uid", "{serial_number}"), ("--frequency", "{speed}"))
+_PROBE_RS: Template = (
+    "--non-interactive", "--chip", "{chip}", ("--probe", "{serial_number}"), ("--protocol", "{interface}"),
+    ("--speed", "{speed}"),
+)  # fmt: skip
+_JLINK: Template = (
+    "JLinkExe", "-NoGui", "1", "-ExitOnError", "1", "-AutoConnect", "1", "-Device", "{chip}", "-If", "{interface}",
+    "-Speed", "{speed}", ("-USB", "{serial_number}"), "-CommandFile", "{script}",
+)  # fmt: skip
+_JLINK_DEFAULTS: Words = {"interface": "SWD", "speed": "4000"}
+
+# Sources. OpenOCD: User's Guide, "Flash Programming" (`program`) and "Debug Adapter Configuration"; run with 0.12 up
+# to the missing adapter. pyOCD: `pyocd load --help`, 0.46; without -W it waits for a probe for ever; run likewise.
+# probe-rs: `probe-rs download --help`, probe-rs-tools 0.31; --probe takes VID:PID:SERIAL. picotool: its README; -f
+# reboots a board into BOOTSEL that has the SDK's USB console, any other must be in BOOTSEL already. J-Link: SEGGER's
+# Knowledge Base, "J-Link Commander". labgrid: `labgrid-client --help`, 26.0.1; run against its coordinator.
+PRESETS: Mapping[str, Mapping[str, Procedure]] = {
+    "flash": {
+        # OpenOCD's Tcl takes a path with spaces in braces.
+        "openocd": Procedure("openocd", ((*_OPENOCD, "-c", "program {{elf}} verify reset exit"),)),
+        "pyocd": Procedure("pyocd", (("pyocd", "load", "-W", *_PYOCD, "{elf}"),)),
+        "probe-rs": Procedure(
+            "probe-rs",
+            (("probe-rs", "download", *_PROBE_RS, "--verify", "{elf}"), ("probe-rs", "reset", *_PROBE_RS)),
+        ),
+        "picotool": Procedure(
+            "picotool", (("picotool", "load", "-v", "-x", "{elf}", "-t", "elf", ("--ser", "{serial_number}"), "-f"),)
+        ),
+        "jlink": Procedure(
+            "jlink", (_JLINK,), script=("r", "h", 'loadfile "{elf}"', "r", "g", "qc"), words=_JLINK_DEFAULTS
+        ),
+    },
+    "reset": {
+        "openocd": Procedure("openocd", ((*_OPENOCD, "-c", "init; reset run; shutdown"),)),
+        "pyocd": Procedure("pyocd", (("pyocd", "reset", "-W", *_PYOCD),)),
+        "probe-rs": Procedure("probe-rs", (("probe-rs", "reset", *_PROBE_RS),)),
+        "jlink": Procedure("jlink", (_JLINK,), script=("r", "g", "qc"), words=_JLINK_DEFAULTS),
+    },
+    "power": {
+        "labgrid": Procedure(
+            "labgrid", (("labgrid-client", "-x", "{coordinator}", "-p", "{place}", "power", "cycle"),)
+        ),
+    },
+}
+_REQUIRED = {"openocd": "config", "pyocd": "chip"}  # tools that start without it, and then do something else
+
+
+# --- targets.yaml --------------------------------------------------------------------------------------------
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RawExchange(_Strict):
+    expect: str
+    send: str
+
+
+class RawProcedure(_Strict):
+    """`{preset: openocd, config: board/x.cfg}` or `{command: [tool, "{elf}"]}`."""
+
+    preset: str | None = None
+    command: list[str] | None = None
+    script: list[str] = []
+    talk: list[RawExchange] = []
+    fail: list[str] = []
+    seconds: float | None = Field(default=None, gt=0)
+    config: str | list[str] | None = None
+    chip: str | None = None
+    serial_number: str | None = None  # a string: as a number it would lose its leading zeros
+    address: str | int | None = None
+    interface: str | None = None
+    speed: str | int | None = None
+
+
+def parse(raw: str | list[str] | RawProcedure, kind: str, where: str, brought: Iterable[str] = ()) -> Procedure:
+    """A checked procedure. `kind` is flash, reset or power; a string is a preset's name, a list a command's words.
+
+    `brought` are names that each board brings itself, such as `serial_number`. Raises ConfigError with `where`.
+    """
+    if isinstance(raw, str):
+        raw = RawProcedure(preset=raw)
+    elif isinstance(raw, list):
+        raw = RawProcedure(command=raw)
+    where = f"{where}: {kind}"
+    words: dict[str, str | tuple[str, ...]] = {
+        name: tuple(value) if isinstance(value, list) else str(value)
+        for name in sorted(PARAMETERS)
+        if (value := getattr(raw, name)) is not None
+    }
+    procedure = _from_preset(raw, kind, where, words) if raw.preset is not None else _from_command(raw, where, words)
+    _check_names(procedure, frozenset({*procedure.words, *brought}))
+    for pattern in (*procedure.fail, *(exchange.expect for exchange in procedure.talk)):
+        _check_pattern(pattern, where)
+    return procedure
+
+
+def _from_preset(raw: RawProcedure, kind: str, where: str, words: Words) -> Procedure:
+    assert raw.preset is not None
+    known = PRESETS[kind]
+    if raw.preset not in known:
+        raise ConfigError(f"{where}: no preset {raw.preset!r}", hint=did_you_mean(raw.preset, known))
+    if raw.command is not None or raw.script or raw.talk:
+        raise ConfigError(f"{where}: preset {raw.preset!r} has a command of its own", hint="preset, or command")
+    preset = known[raw.preset]
+    return Procedure(
+        preset.name, preset.commands, preset.script, (), tuple(raw.fail), raw.seconds or SECONDS,
+        {**preset.words, **words}, where,
+    )  # fmt: skip
+
+
+def _from_command(raw: RawProcedure, where: str, words: Words) -> Procedure:
+    if not raw.command:
+        raise ConfigError(f"{where}: names no tool", hint="a preset's name, or command: [words, of, a, command]")
+    talk = tuple(Exchange(step.expect, step.send) for step in raw.talk)
+    return Procedure(
+        raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail), raw.seconds or SECONDS,
+        words, where,
+    )  # fmt: skip
+
+
+def _check_names(procedure: Procedure, valued: frozenset[str]) -> None:
+    """Every name must be one of ours, and those that targets.yaml gives must have a value."""
+    where = procedure.origin
+    used = dict.fromkeys(name for name, _ in procedure.names())
+    for name in used:
+        if name not in GIVEN | PARAMETERS:
+            hint = did_you_mean(name, GIVEN | PARAMETERS)
+            raise ConfigError(f"{where}: unknown placeholder {{{name}}}", hint=hint)
+    if "script" in used and not procedure.script:
+        raise ConfigError(f"{where}: {{script}} without a script", hint="script: [lines, of, the, file]")
+    needed = {name for name, must in procedure.names() if must and name in PARAMETERS}
+    needed |= (
+        {_REQUIRED[procedure.name]} if procedure.name in _REQUIRED and _REQUIRED[procedure.name] in used else set()
+    )
+    for name in sorted(needed - valued):
+        raise ConfigError(f"{where}: {procedure.name} needs {name}", hint=f"{{preset: …, {name}: …}}")
+    for name in sorted(set(procedure.words) - set(used)):
+        raise ConfigError(f"{where}: {procedure.name} has no use for {name}", hint=f"used: {', '.join(sorted(used))}")
+
+
+def _check_pattern(pattern: str, where: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{where}: {pattern!r} is no regular expression: {error}") from None

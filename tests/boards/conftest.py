@@ -1,0 +1,48 @@
+"""What holds for all tests of boards: locks of their own, and processes that end with the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devices import Start
+from harness.boards import leases
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder for locks of this test's own."""
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
+    yield
+    for lease in list(leases._ours):
+        lease.release()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a Python script as a process of its own; what it prints can be read line by line."""
+    children: list[subprocess.Popen[str]] = []
+
+    def begin(script: str, *arguments: str) -> subprocess.Popen[str]:
+        path = tmp_path / f"script{len(children)}.py"
+        path.write_text(script)
+        child = subprocess.Popen(
+            [sys.executable, str(path), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+        children.append(child)
+        return child
+
+    yield begin
+    for child in children:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        if child.stdout:
+            child.stdout.close()

@@ -1,0 +1,135 @@
+"""A flash that is cut short, and the ladder: reset, reflash, power cycle, given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devices import Start
+from harness.boards import leases
+from harness.boards.health import Health, Rung, flash, ladder, recover
+from harness.boards.tools import Tools
+from harness.errors import BoardWedged, FlashError, LaunchError, ToolchainError
+from harness.procedures import RawProcedure, parse
+
+
+def tools(command: str) -> Tools:
+    return Tools(parse(["{python}", "-c", command, "{elf}"], "flash", "t"), target="nucleo")
+
+
+def test_a_flash_is_remembered() -> None:
+    with leases.acquire(["a:1"], what="test") as lease:
+        flash(lease, tools("pass"), Path("/r.elf"), "build1")
+        assert lease.health == Health(build="build1")
+
+
+def test_power_lost_during_flash_leaves_the_board_in_doubt_until_it_is_flashed_again() -> None:
+    with leases.acquire(["a:1"], what="test") as lease:
+        flash(lease, tools("pass"), Path("/r.elf"), "build1")
+        with pytest.raises(FlashError, match="was killed"):
+            flash(lease, tools("import os; os.kill(os.getpid(), 9)"), Path("/r.elf"), "build1")
+    with leases.acquire(["a:1"], what="next test") as lease:
+        assert lease.health == Health(build="", flashing="build1")
+        flash(lease, tools("pass"), Path("/r.elf"), "build1")
+        assert lease.health == Health(build="build1")
+
+
+def test_a_worker_killed_while_it_flashes_leaves_the_board_in_doubt(start: Start) -> None:
+    worker = start("""
+from pathlib import Path
+from harness.boards import leases
+from harness.boards.health import flash
+from harness.boards.tools import Tools
+from harness.procedures import parse
+lease = leases.acquire(["a:1"], what="test")
+code = "import time; time.sleep(60)"
+tools = Tools(parse(["{python}", "-c", code, "{elf}"], "flash", "t"))
+print("flashing", flush=True)
+flash(lease, tools, Path("x"), "build1")
+""")
+    assert worker.stdout
+    worker.stdout.readline()
+    while not leases.read_health("a:1").flashing:
+        assert worker.poll() is None
+    worker.kill()
+    with leases.acquire(["a:1"], what="next test", wait=10) as lease:
+        assert lease.health.flashing == "build1"
+
+
+class Sick:
+    """A board that one remedy helps."""
+
+    def __init__(self, helps: str) -> None:
+        self.helps = helps
+        self.well = False
+        self.tried: list[str] = []
+
+    def rungs(self) -> list[Rung]:
+        return [Rung(name, self._remedy(name)) for name in ("reset", "reflash", "power cycle")]
+
+    def _remedy(self, name: str) -> Callable[[], None]:
+        def climb() -> None:
+            self.tried.append(name)
+            self.well = name == self.helps
+            if name == "reflash" and not self.well:
+                raise FlashError("flash: openocd ended with status 1")
+
+        return climb
+
+    def canary(self) -> None:
+        if not self.well:
+            raise LaunchError("the canary does not end")
+
+
+@pytest.mark.parametrize("helps", ["reset", "reflash", "power cycle"])
+def test_each_rung_of_the_ladder_can_be_what_helps(helps: str) -> None:
+    sick = Sick(helps)
+    with leases.acquire(["a:1"], what="test") as lease:
+        assert recover(lease, LaunchError("it hangs"), sick.rungs(), sick.canary) == helps
+        assert lease.health == Health(failures=1)
+    assert sick.tried[-1] == helps
+
+
+def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> None:
+    sick = Sick("a hammer")
+    cause = LaunchError("it hangs", target="nucleo", log="the last words")
+    with leases.acquire(["a:1"], what="test") as lease, pytest.raises(BoardWedged) as caught:
+        recover(lease, cause, sick.rungs(), sick.canary)
+    assert caught.value.__cause__ is cause
+    assert caught.value.log == "the last words"
+    assert sick.tried == ["reset", "reflash", "power cycle"]
+    with pytest.raises(BoardWedged) as later:
+        leases.acquire(["a:1"], what="next run")
+    for part in (
+        "it hangs", "after reset: the canary does not end", "after reflash: flash: openocd ended with status 1",
+        "after power cycle: the canary does not end", "hil board clear a:1",
+    ):  # fmt: skip
+        assert part in str(later.value)
+
+
+def test_a_missing_tool_does_not_make_a_board_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
+    procedure = parse(RawProcedure(preset="openocd", config="x"), "reset", "t")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with leases.acquire(["a:1"], what="test") as lease:
+        rungs = ladder(lease, Tools(resetting=procedure), Path("/r.elf"), "build1")
+        assert [rung.name for rung in rungs] == ["reset"]
+        with pytest.raises(ToolchainError, match="openocd"):
+            recover(lease, LaunchError("it hangs"), rungs, lambda: None)
+        assert not lease.health.wedged
+
+
+def test_the_ladder_has_what_the_target_names(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = ["{python}", "-c", f"import sys; open({str(log)!r}, 'a').write(sys.argv[1] + '.')"]
+    tools = Tools(
+        parse([*command, "flash {elf}"], "flash", "t"), parse([*command, "reset"], "reset", "t"),
+        parse([*command, "power"], "power", "t"),
+    )  # fmt: skip
+    with leases.acquire(["a:1"], what="test") as lease:
+        rungs = ladder(lease, tools, Path("/r.elf"), "build1")
+        with pytest.raises(BoardWedged):
+            recover(lease, LaunchError("it hangs"), rungs, Sick("").canary)
+        assert lease.health.build == "build1"
+    assert log.read_text() == "reset.flash /r.elf.power."

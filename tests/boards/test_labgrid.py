@@ -1,0 +1,226 @@
+"""A labgrid farm on this machine: coordinator, exporter, ser2net, and a power switch behind HTTP; all of them real."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devices import Start, tools
+from harness.boards import labgrid, leases, vboard
+from harness.boards.health import Health
+from harness.boards.labgrid import Farm
+from harness.boards.tools import Tools
+from harness.build import build_runner
+from harness.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
+from harness.links import Deadline
+from harness.links.uart import virtual_directory
+from harness.procedures import parse
+from harness.targets import load_targets
+
+REPOSITORY = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def tool(name: str) -> str | None:
+    return shutil.which(name, path=f"{BIN}:{os.environ['PATH']}:/usr/sbin")
+
+
+pytestmark = pytest.mark.skipif(
+    not all(map(tool, ("labgrid-client", "labgrid-coordinator", "labgrid-exporter", "ser2net"))),
+    reason="labgrid is an extra: pip install labgrid; apt-get install ser2net",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Switch(http.server.BaseHTTPRequestHandler):
+    """What labgrid's `rest` power driver talks to."""
+
+    board = ""
+    log: list[str]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        self.log.append(body)
+        vboard.order(self.board, "power", state="on" if body == "1" else "off")
+        self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.log[-1].encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing on the terminal."""
+
+
+class Lab:
+    def __init__(self, folder: Path, board: str, switch: http.server.HTTPServer) -> None:
+        self.folder = folder
+        self.board = board
+        self.switch = switch
+        self.address = f"127.0.0.1:{free_port()}"
+        self.farm = Farm(self.address, ("board=f405",))
+        self.url = f"labgrid://{self.address}/?board=f405"
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def begin(self) -> None:
+        terminal = os.path.realpath(virtual_directory(self.board) / "port")
+        switch = f"http://127.0.0.1:{self.switch.server_port}/{{index}}"
+        resources = {
+            "RawSerialPort": {"port": terminal, "speed": 921600},
+            "NetworkPowerPort": {"model": "rest", "host": switch, "index": 1},
+        }
+        (self.folder / "exporter.yaml").write_text(json.dumps({"bench": resources}))
+        self._start("labgrid-coordinator", "-l", self.address)
+        self._until("places")
+        self._start(
+            "labgrid-exporter", "-c", self.address, "-n", "exp1", "--hostname", "127.0.0.1", "exporter.yaml"
+        )  # fmt: skip
+        self.farm.call("-p", "b1", "create")
+        self.farm.call("-p", "b1", "add-match", "exp1/bench/*")
+        self.farm.call("-p", "b1", "set-tags", "board=f405")
+        self._until("resources", says="exp1/bench/NetworkSerialPort")
+
+    def _start(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            program = tool(name)
+            assert program
+            self.processes.append(
+                subprocess.Popen(
+                    [program, *arguments],
+                    cwd=self.folder,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}:/usr/sbin"},
+                )
+            )
+
+    def _until(self, *words: str, says: str = "") -> None:
+        deadline = Deadline.after(60)
+        while True:
+            try:
+                if says in self.farm.call(*words):
+                    return
+            except LaunchError:
+                pass
+            assert not deadline.expired, (self.folder / "labgrid-exporter.log").read_text()
+
+    def end(self) -> None:
+        for process in reversed(self.processes):
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes:
+            process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    name = f"test-{os.getpid()}lab"
+    build_runner(load_targets()["vboard-f405"])
+    handler = type("BoardSwitch", (Switch,), {"board": name, "log": ["1"]})
+    with vboard.running("f405", name), http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as switch:
+        threading.Thread(target=switch.serve_forever, daemon=True).start()
+        lab = Lab(tmp_path_factory.mktemp("lab"), name, switch)
+        try:
+            lab.begin()
+            yield lab
+        finally:
+            lab.end()
+            switch.shutdown()
+
+
+def test_a_test_runs_on_a_reserved_place_and_gives_it_back(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("from harness import flow\ndef test_board(hil_dut): flow.selftest(hil_dut)\n")
+    serial = {"port": lab.url, "baud": 921600, "wait": 60, **tools(lab.board), "power": "labgrid"}
+    entry = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial}}
+    (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"remote": entry}}))
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "harness.plugin", "--target=remote", "test_it.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    assert "1 passed" in run.stdout, run.stdout + run.stderr
+    assert lab.farm.call("reservations").strip() == ""
+    assert "acquired: None" in lab.farm.call("-p", "b1", "show")
+    assert leases.read_health(f"labgrid://{lab.address}/b1").build
+
+
+def test_a_place_that_somebody_else_has_is_busy_and_says_who(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LG_USERNAME", "alice")
+    lab.farm.call("-p", "b1", "acquire")
+    try:
+        monkeypatch.setenv("LG_USERNAME", "bob")
+        began = time.monotonic()
+        with pytest.raises(BoardBusy, match=r"no place with board=f405 got free within 2 s(.*\n)*.*alice"):
+            labgrid.acquire(lab.url, what="test", wait=2)
+        assert time.monotonic() - began < 60
+        assert lab.farm.call("reservations").strip() == "", "ours is cancelled"
+    finally:
+        monkeypatch.setenv("LG_USERNAME", "alice")
+        lab.farm.call("-p", "b1", "release")
+
+
+def test_the_place_of_a_killed_process_is_given_back_by_the_next(lab: Lab, start: Start) -> None:
+    script = f"""
+import time
+from harness.boards import labgrid
+print(labgrid.acquire({lab.url!r}, what="test", wait=60).port, flush=True)
+time.sleep(600)
+"""
+    worker = start(script)
+    assert worker.stdout
+    assert worker.stdout.readline().startswith("rfc2217://127.0.0.1:")
+    worker.kill()
+    worker.wait()
+    assert "acquired: None" not in lab.farm.call("-p", "b1", "show"), "labgrid does not see that its user is gone"
+    lease = labgrid.acquire(lab.url, what="next test", wait=60)
+    assert lease.board == f"labgrid://{lab.address}/b1"
+    lease.release()
+    assert lab.farm.call("reservations").strip() == ""
+
+
+def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
+    lease = labgrid.acquire(lab.url, what="test", wait=60)
+    try:
+        Tools(powering=parse("labgrid", "power", "t"), words=lease.words).power_cycle()
+    finally:
+        lease.release()
+    handler = lab.switch.RequestHandlerClass
+    assert handler.log[-2:] == ["0", "1"]  # type: ignore[attr-defined]
+
+
+def test_a_place_that_is_wedged_is_refused_and_given_back(lab: Lab) -> None:
+    board = f"labgrid://{lab.address}/b1"
+    leases.write_health(board, Health(wedged="smoke"))
+    with pytest.raises(BoardWedged, match="smoke"):
+        labgrid.acquire(lab.url, what="test", wait=60)
+    assert "acquired: None" in lab.farm.call("-p", "b1", "show")
+
+
+def test_a_coordinator_that_does_not_answer_is_said_so() -> None:
+    with pytest.raises(LaunchError, match="coordinator is unavailable"):
+        labgrid.acquire(f"labgrid://127.0.0.1:{free_port()}/?board=f405", what="test", wait=60)
+
+
+@pytest.mark.parametrize("port", ["labgrid://lab:20408", "labgrid:///?board=x", "labgrid://lab/place?board=x"])
+def test_a_port_that_names_no_places(port: str) -> None:
+    with pytest.raises(ConfigError, match="names no places"):
+        Farm.parse(port)

@@ -1,0 +1,258 @@
+"""Flash, reset and power: what the templates become, and real tools that fail in every way they can."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from devices import Start
+from harness.boards.tools import Tools, run
+from harness.errors import ConfigError, FlashError, LaunchError, ToolchainError
+from harness.links import Deadline
+from harness.procedures import RawProcedure, parse
+
+SERVERS = ["-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled"]
+Words = dict[str, Any]
+
+
+def of(command: str, **more: Any) -> Any:
+    """A Python program as a flash tool."""
+    return parse(RawProcedure(command=["{python}", "-c", command, "{elf}"], **more), "flash", "targets.yaml:1: b")
+
+
+# --- templates -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "wanted"),
+    [
+        (
+            "flash",
+            {"preset": "openocd", "config": "board/st_nucleo_f4.cfg"},
+            [["openocd", "-f", "board/st_nucleo_f4.cfg", *SERVERS, "-c", "program {/b c/r.elf} verify reset exit"]],
+        ),
+        (
+            "flash",
+            {"preset": "openocd", "config": ["interface/cmsis-dap.cfg", "target/rp2040.cfg"], "serial_number": "E66",
+             "speed": 5000},
+            [["openocd", "-f", "interface/cmsis-dap.cfg", "-f", "target/rp2040.cfg", "-c", "adapter serial E66", "-c",
+              "adapter speed 5000", *SERVERS, "-c", "program {/b c/r.elf} verify reset exit"]],
+        ),
+        ("reset", {"preset": "openocd", "config": "x.cfg"},
+         [["openocd", "-f", "x.cfg", *SERVERS, "-c", "init; reset run; shutdown"]]),
+        ("flash", {"preset": "pyocd", "chip": "stm32f446retx", "serial_number": "066A"},
+         [["pyocd", "load", "-W", "--target", "stm32f446retx", "--uid", "066A", "/b c/r.elf"]]),
+        ("reset", {"preset": "pyocd", "chip": "rp2040"}, [["pyocd", "reset", "-W", "--target", "rp2040"]]),
+        (
+            "flash",
+            {"preset": "probe-rs", "chip": "STM32F446RETx"},
+            [["probe-rs", "download", "--non-interactive", "--chip", "STM32F446RETx", "--verify", "/b c/r.elf"],
+             ["probe-rs", "reset", "--non-interactive", "--chip", "STM32F446RETx"]],
+        ),
+        ("flash", {"preset": "picotool", "serial_number": "E66"},
+         [["picotool", "load", "-v", "-x", "/b c/r.elf", "-t", "elf", "--ser", "E66", "-f"]]),
+        (
+            "flash",
+            {"preset": "jlink", "chip": "AE822FA0E5597LS0_M55_HP", "serial_number": "801012345"},
+            [["JLinkExe", "-NoGui", "1", "-ExitOnError", "1", "-AutoConnect", "1", "-Device",
+              "AE822FA0E5597LS0_M55_HP", "-If", "SWD", "-Speed", "4000", "-USB", "801012345", "-CommandFile", "/s"]],
+        ),
+        ("power", "labgrid", [["labgrid-client", "-x", "lab:20408", "-p", "+TOK", "power", "cycle"]]),
+        ("power", ["usbhub", "{port}"], [["usbhub", "/dev/ttyACM0"]]),
+    ],
+)  # fmt: skip
+def test_a_preset_becomes_the_words_of_the_tools_manual(kind: str, raw: Any, wanted: list[list[str]]) -> None:
+    procedure = parse(RawProcedure(**raw) if isinstance(raw, dict) else raw, kind, "targets.yaml:1: b")
+    given = {"elf": "/b c/r.elf", "script": "/s", "place": "+TOK", "coordinator": "lab:20408", "port": "/dev/ttyACM0"}
+    assert procedure.bind(given) == wanted
+
+
+def test_the_jlink_script_loads_the_elf() -> None:
+    procedure = parse(RawProcedure(preset="jlink", chip="X"), "flash", "t")
+    assert [procedure.fill(line, {"elf": "/b c/r.elf"}) for line in procedure.script] == [
+        "r", "h", 'loadfile "/b c/r.elf"', "r", "g", "qc",
+    ]  # fmt: skip
+
+
+def test_a_boards_own_serial_number_goes_before_the_targets() -> None:
+    procedure = parse(RawProcedure(preset="pyocd", chip="c", serial_number="all"), "flash", "t")
+    assert "mine" in procedure.bind({"elf": "e", "serial_number": "mine"})[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "message"),
+    [
+        ("flash", "opencd", r"no preset 'opencd'.*\n.*did you mean 'openocd'"),
+        ("power", "openocd", r"no preset 'openocd'.*\n.*labgrid"),
+        ("flash", "openocd", "openocd needs config"),
+        ("flash", "pyocd", "pyocd needs chip"),
+        ("flash", {"preset": "probe-rs", "serial_number": "1"}, "probe-rs needs chip"),
+        ("flash", {"preset": "picotool", "chip": "rp2040"}, "picotool has no use for chip"),
+        ("flash", ["tool", "{efl}"], r"unknown placeholder \{efl\}.*\n.*did you mean 'elf'"),
+        ("flash", ["tool", "{chip}"], "tool needs chip"),
+        ("flash", ["tool", "{script}"], r"\{script\} without a script"),
+        ("flash", {"command": ["t"], "talk": [{"expect": "x", "send": "{nobody}"}]}, r"unknown placeholder \{nobody\}"),
+        ("flash", [], "names no tool"),
+        ("flash", {"preset": "pyocd", "chip": "c", "command": ["x"]}, "has a command of its own"),
+        ("flash", {"command": ["t"], "fail": ["("]}, "no regular expression"),
+    ],
+)
+def test_what_is_wrong_in_targets_yaml_is_said_with_its_place(kind: str, raw: Any, message: str) -> None:
+    if isinstance(raw, dict):
+        raw = RawProcedure.model_validate(raw)
+    with pytest.raises(ConfigError, match=rf"targets.yaml:1: b: {kind}: .*{message}"):
+        parse(raw, kind, "targets.yaml:1: b")
+
+
+def test_a_tool_that_is_not_configured_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"names no tool for reset.*\n.*reset: in targets.yaml"):
+        Tools(target="b").reset()
+
+
+# --- tools ---------------------------------------------------------------------------------------------------
+
+
+def test_a_tool_gets_its_words_as_they_are_and_never_a_shell(tmp_path: Path) -> None:
+    elf = tmp_path / "a b; touch pwned $(touch pwned).elf"
+    output = Tools(of("import sys; print(sys.argv[1:])")).flash(elf)
+    assert output.strip() == repr([str(elf)])
+
+
+def test_a_script_is_a_file_with_its_lines_filled_in() -> None:
+    raw = RawProcedure(command=["cat", "{script}"], script=["load {elf}", "go"])
+    assert Tools(parse(raw, "flash", "t")).flash(Path("/r.elf")) == "load /r.elf\ngo\n"
+
+
+def test_a_missing_tool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolchainError, match=r"openocd is not on PATH.*\n.*apt-get install openocd"):
+        Tools(parse(RawProcedure(preset="openocd", config="x"), "flash", "t")).flash(Path("/r.elf"))
+
+
+def failing(command: str, **more: Any) -> FlashError:
+    with pytest.raises(FlashError) as caught:
+        Tools(of(command, **more), target="nucleo").flash(Path("/r.elf"))
+    return caught.value
+
+
+def test_a_tool_that_fails_is_quoted_and_its_output_kept() -> None:
+    error = failing("import sys; print('erasing'); print('Error: no probe', file=sys.stderr); sys.exit(3)")
+    assert "flash: " in error.message
+    assert "ended with status 3: Error: no probe" in error.message
+    assert error.target == "nucleo"
+    assert {"erasing", "Error: no probe"} <= set(error.log.splitlines())
+    assert "by hand: " in error.hint
+    assert "/r.elf" in error.hint
+
+
+def test_a_tool_that_is_killed_half_way_says_so() -> None:
+    error = failing("import os; print('writing 40 %', flush=True); os.kill(os.getpid(), 9)")
+    assert "was killed (SIGKILL)" in error.message
+    assert "writing 40 %" in error.log
+
+
+def test_a_tool_that_does_not_end_is_ended() -> None:
+    began = time.monotonic()
+    error = failing("import time; print('waiting for a probe', flush=True); time.sleep(60)", seconds=1.0)
+    assert "has not ended after 1 s" in error.message
+    assert "waiting for a probe" in error.log
+    assert time.monotonic() - began < 20
+
+
+def test_a_tool_that_asks_is_not_waited_for() -> None:
+    assert "EOFError" in failing("input('sure? ')").log
+
+
+def test_a_tool_whose_status_is_always_0_is_judged_by_what_it_says() -> None:
+    assert "said 'Cannot connect'" in failing("print('Cannot connect to target.')", fail=["Cannot connect"]).message
+
+
+def test_a_reset_that_fails_is_no_flash_error() -> None:
+    procedure = parse(["{python}", "-c", "raise SystemExit('boom')"], "reset", "t")
+    with pytest.raises(LaunchError, match=r"reset: .* ended with status 1: boom"):
+        Tools(resetting=procedure).reset()
+
+
+def test_a_tool_dies_with_who_uses_it(start: Start, tmp_path: Path) -> None:
+    """A flash tool that lived on would write to a board that is another's by now."""
+    pid = tmp_path / "pid"
+    user = start(f"""
+from pathlib import Path
+from harness.boards.tools import Tools
+from harness.procedures import parse
+code = "import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+Tools(parse(["{{python}}", "-c", code, "{{elf}}"], "flash", "t")).flash(Path("x"))
+""")
+    deadline = Deadline.after(30)
+    while not (pid.exists() and pid.read_text()):
+        assert not deadline.expired
+        time.sleep(0.02)
+    tool = psutil.Process(int(pid.read_text()))
+    os.kill(user.pid, signal.SIGKILL)
+    assert not psutil.wait_procs([tool], timeout=10)[1]
+
+
+COMMANDER = """
+import sys
+for prompt in sys.argv[2:] or ["J-Link>"]:
+    said = input(prompt)
+    print("got", said)
+    if said == "bad":
+        print("Unknown command")
+"""
+
+
+def commander(talk: list[dict[str, str]], *prompts: str, **more: Any) -> Any:
+    raw = {"command": ["{python}", "-c", COMMANDER, "-", *prompts], "talk": talk, **more}
+    return parse(RawProcedure.model_validate(raw), "flash", "t")
+
+
+def test_a_tool_that_must_be_talked_to() -> None:
+    talk = [{"expect": "J-Link>", "send": "loadfile {elf}"}, {"expect": r"sure\?", "send": "y"}]
+    output = Tools(commander(talk, "J-Link>", "sure?")).flash(Path("/r.elf"))
+    assert "got loadfile /r.elf" in output
+    assert "got y" in output
+
+
+@pytest.mark.parametrize(
+    ("talk", "prompts", "more", "message"),
+    [
+        ([{"expect": "SETOOLS>", "send": "x"}], ["J-Link>"], {"seconds": 1.5},
+         "went on for 1.5 s without saying 'SETOOLS>'"),
+        ([{"expect": "J-Link>", "send": "a"}, {"expect": "J-Link>", "send": "b"}], ["J-Link>"], {},
+         "ended without saying 'J-Link>'"),
+        ([{"expect": "J-Link>", "send": "bad"}, {"expect": "done", "send": ""}], ["J-Link>"],
+         {"fail": ["Unknown command"]}, "said 'Unknown command'"),
+        ([{"expect": "J-Link>", "send": "a"}], ["J-Link>", "more>"], {"seconds": 1.5}, "has not ended after 1.5 s"),
+    ],
+)  # fmt: skip
+def test_a_talk_that_goes_wrong(talk: list[Words], prompts: list[str], more: Words, message: str) -> None:
+    with pytest.raises(FlashError) as caught:
+        Tools(commander(talk, *prompts, **more)).flash(Path("/r.elf"))
+    assert message in caught.value.message
+    assert "J-Link>" in caught.value.log
+
+
+def test_a_talk_with_a_tool_that_fails_in_the_end() -> None:
+    raw = {"command": ["{python}", "-c", "input('>'); raise SystemExit(4)"], "talk": [{"expect": ">", "send": "x"}]}
+    with pytest.raises(LaunchError, match="ended with status 4"):
+        run(parse(RawProcedure.model_validate(raw), "reset", "t"), {}, what="reset")
+
+
+def test_openocd_itself_takes_what_the_preset_says(tmp_path: Path) -> None:
+    """Up to the adapter, which is not there: OpenOCD's words, and its exit status."""
+    elf = tmp_path / "a runner.elf"
+    elf.write_bytes(Path(sys.executable).read_bytes()[:64])
+    raw = RawProcedure(preset="openocd", config="board/st_nucleo_f4.cfg", serial_number="066A")
+    with pytest.raises(FlashError, match="openocd ended with status 1: Error: open failed") as caught:
+        Tools(parse(raw, "flash", "t")).flash(elf)
+    assert "OpenOCD init failed" in caught.value.log
+    with pytest.raises(LaunchError, match="Error: open failed"):
+        Tools(resetting=parse(raw, "reset", "t")).reset()

@@ -1,0 +1,36 @@
+"""What tests of boards share: processes that behave like boards, tools and other people's test runs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+from harness.links.uart import virtual_directory
+
+Start = Callable[..., "subprocess.Popen[str]"]
+# What `hil vboard` does, without the seconds that importing the harness takes on a busy machine.
+_ORDER = """
+import json, os, socket, sys
+def tell(order):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(os.readlink(sys.argv[1]))
+    stream = connection.makefile("rwb")
+    stream.write(json.dumps(order).encode() + b"\\n")
+    stream.flush()
+    answer = json.loads(stream.readline())
+    if "error" in answer:
+        sys.exit(answer["error"])
+if sys.argv[2] == "flash":
+    tell({"do": "flash", "elf": sys.argv[3]})
+elif sys.argv[2] == "reset":
+    tell({"do": "reset"})
+else:
+    tell({"do": "power", "state": "off"})
+    tell({"do": "power", "state": "on"})
+"""
+
+
+def tools(name: str) -> dict[str, list[str]]:
+    """Flash, reset and power of the virtual board `name`, which may be a placeholder."""
+    use = ["{python}", "-S", "-c", _ORDER, f"{virtual_directory(name)}/control"]
+    return {"flash": [*use, "flash", "{elf}"], "reset": [*use, "reset"], "power": [*use, "power"]}
