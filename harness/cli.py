@@ -38,7 +38,7 @@ from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, Tool
 from harness.lint import LintFinding
 from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
-from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
+from harness.resolve import Resolved, check_runtime, executes, resolve, select
 from harness.results import Identity, RunResult
 from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
 
@@ -459,7 +459,7 @@ def _write(path: Path, output: HostTensor) -> None:
 
 
 def _tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> None:
-    print(f"ran       {_ran(result)}" + (f"; {resolved.why}" if resolved.why else ""))
+    print(f"ran       {_ran(result, resolved)}" + (f"; {resolved.why}" if resolved.why else ""))
     for number, output in enumerate(result.outputs):
         print(f"output {number}  {output.spec}: {_first_values(output)}")
     peaks = ", ".join(f"{name} {pool['used']} of {pool['size']}" for name, pool in asdict(result.stats).items())
@@ -468,8 +468,8 @@ def _tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> N
     print(f"ticks     {ticks}")
 
 
-def _ran(result: RunResult) -> str:
-    return f"{result.ran.label} ({RUNTIMES[result.ran.runtime]})"
+def _ran(result: RunResult, resolved: Resolved) -> str:
+    return f"{result.ran.label} ({executes(result.ran.runtime, resolved.target)})"
 
 
 def _first_values(output: HostTensor) -> str:
@@ -511,7 +511,7 @@ def selftest(
             print(f"FAIL  {name}: {error.describe()}", flush=True)
             continue
         _tell_log(result.log, verbose)
-        print(f"PASS  {_ran(result)}", flush=True)
+        print(f"PASS  {_ran(result, resolved)}", flush=True)
     raise typer.Exit(NO if failed else 0)
 
 
