@@ -34,11 +34,12 @@ from harness import doctor as doctor_probes
 from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
+from harness.diagnose.runtimes import compare_runtimes
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
 from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
-from harness.resolve import Resolved, check_runtime, executes, resolve, select
+from harness.resolve import RUNTIMES, Resolved, check_runtime, executes, resolve, select
 from harness.results import Identity, RunResult
 from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, Target, load_targets
 
@@ -560,6 +561,31 @@ def _foreground(command: Sequence[str]) -> int:
             return child.wait()
         finally:
             signal.signal(signal.SIGINT, previous)
+
+
+@app.command("compare-runtimes")
+def compare_runtimes_command(
+    pte: Pte,
+    target: OneTarget,
+    inputs: Annotated[list[Path] | None, typer.Option("--input", "-i", help="One .npy per input, in order")] = None,
+    targets_file: Targets = None,
+) -> None:
+    """Where do builtin and an installed ExecuTorch differ? Steps a program in both, each operator on equal inputs.
+
+    Without --input, inputs follow a formula. Exit status 1 if any operator gave other bytes.
+    """
+    program = _read_program(pte)
+    given = _read_inputs(program, inputs) if inputs else fuzz.example_inputs(program)
+    first, second = (_resolve(target, targets_file, runtime) for runtime in RUNTIMES)
+    with flow.open_dut(first) as builtin, flow.open_dut(second) as installed:
+        found = list(compare_runtimes(builtin, installed, program, given))
+        print(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}")
+    differences = [one for one in found if one is not None]
+    if differences:
+        rows = [(str(one.instruction), one.operator, str(one)) for one in differences]
+        _table(("instruction", "operator", "differ"), rows)
+    print(f"\n{_count(len(found), 'result')} compared, {len(differences)} differ")
+    raise typer.Exit(NO if differences else 0)
 
 
 @app.command("fuzz")

@@ -183,7 +183,7 @@ def _wheel(target: Target) -> Prefix:
     """On the host: the libraries that the executorch wheel brings."""
     package = toolchain.executorch_package()
     text = (package / "version.py").read_text()
-    found = re.findall(r"^(?:__version__|git_version)\b[^=]*= '([^']+)'", text, re.MULTILINE)
+    found = re.findall(r"""^(?:__version__|git_version)\b[^=]*= ['"]([^'"]+)""", text, re.MULTILINE)
     library = package / "lib" / "libexecutorch.so"
     if not library.is_file():
         raise ConfigError(

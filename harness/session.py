@@ -49,6 +49,7 @@ class Request(IntEnum):
     STEP = 0x09
     STATS = 0x0A
     RESET = 0x0B
+    OPERATORS = 0x0C
 
 
 class Event(IntEnum):
@@ -252,6 +253,8 @@ class Session:
         isa, architecture, runtime, version = reader.text(), reader.text(), reader.text(), reader.text()
         max_payload, program, planned, method = reader.take("IIII")
         tick_source, (tick_hz,), operators = reader.text(), reader.take("I"), reader.texts()
+        while more := self._ask(Request.OPERATORS, struct.pack("<I", len(operators))).texts():
+            operators += more
         identity = Identity(
             build_id, config, cpuid, isa, architecture, runtime, version, max_payload, program, planned, method,
             tick_source, tick_hz, operators,

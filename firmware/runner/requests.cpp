@@ -63,10 +63,25 @@ void put_pool(Writer& body, size_t used, size_t size) {
   body.u32(static_cast<uint32_t>(size));
 }
 
-void put_operators(Writer& body) {
+// From number `first` on, as many as fit: a runtime may have hundreds.
+void put_operators(Writer& body, size_t first) {
+  const size_t end = runtime().operator_count();
+  size_t last = first;
+  size_t room = body.room() - sizeof(uint16_t);
+  for (; last < end; ++last) {
+    const size_t size = sizeof(uint16_t) + std::strlen(runtime().operator_name(last));
+    if (size > room) break;
+    room -= size;
+  }
+  body.u16(static_cast<uint16_t>(last - first));
+  for (size_t i = first; i < last; ++i) body.str(runtime().operator_name(i));
+}
+
+void operators(Reader& request, Reply& reply) {
+  const uint32_t first = request.u32();
+  if (!complete(request, reply)) return;
   const size_t count = runtime().operator_count();
-  body.u16(static_cast<uint16_t>(count));
-  for (size_t i = 0; i < count; ++i) body.str(runtime().operator_name(i));
+  put_operators(reply.body(), first < count ? first : count);
 }
 
 void hello(Reader& request, Reply& reply) {
@@ -85,7 +100,7 @@ void hello(Reader& request, Reply& reply) {
   body.u32(static_cast<uint32_t>(method_pool().size));
   body.str(ticks_source());
   body.u32(ticks_hz());
-  put_operators(body);
+  put_operators(body, 0);
 }
 
 void write(Reader& request, Reply& reply) {
@@ -204,7 +219,7 @@ struct Entry {
 constexpr Entry kTable[] = {
     {0x01, hello},  {0x02, write}, {0x03, read},     {0x04, fill},
     {0x05, digest}, {0x06, load},  {0x07, describe}, {0x08, execute_all},
-    {0x09, step},   {0x0A, stats}, {0x0B, reset},
+    {0x09, step},   {0x0A, stats}, {0x0B, reset},    {0x0C, operators},
 };
 
 }  // namespace
