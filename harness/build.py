@@ -19,7 +19,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from harness import toolchain
+from harness import prefix, toolchain
 from harness.errors import BuildError
 from harness.resolve import check_runtime
 from harness.targets import SerialLauncher, Target, package_data
@@ -52,7 +52,12 @@ def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str,
     """
     check_runtime(runtime)
     definitions = _definitions(target, runtime) | dict(options or {})
-    build_id = _key(target, runtime, definitions)
+    installed = prefix.find(target, cache_directory()) if runtime == "executorch" else None
+    if installed is not None:
+        definitions["HIL_EXECUTORCH_VERSION"] = installed.version
+        definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(installed.libraries)
+    build_id = _key(target, definitions, installed.digest if installed is not None else "")
+    places = {"HIL_EXECUTORCH_PREFIX": str(installed.directory)} if installed is not None else {}
     folder = cache_directory() / "runners" / build_id
     elf = Elf(folder / "runner.elf", build_id, target.config)
     if elf.path.exists():
@@ -61,7 +66,7 @@ def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str,
         folder.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder.with_suffix(".lock"), timeout=LOCK_TIMEOUT):
             if not elf.path.exists():
-                _build(folder, target, definitions | {"HIL_BUILD_ID": build_id})
+                _build(folder, target, definitions | places | {"HIL_BUILD_ID": build_id})
     except filelock.Timeout as error:
         raise BuildError(f"another process has been building {folder.name} for {LOCK_TIMEOUT:.0f} s") from error
     except OSError as error:
@@ -91,8 +96,9 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
     } | {name: str(value) for name, value in further.items() if value}
 
 
-def _key(target: Target, runtime: str, definitions: Mapping[str, str]) -> str:
-    digest = hashlib.sha256(f"{target.config}\n".encode())
+def _key(target: Target, definitions: Mapping[str, str], installed: str) -> str:
+    """`installed` is the digest of what an installed runtime is built from."""
+    digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
     for name, value in sorted(definitions.items()):
         digest.update(f"{name}={value}\n".encode())
     digest.update(f"{_compiler(target).banner}\n{toolchain.flatbuffers().flatc.banner}\n".encode())

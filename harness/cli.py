@@ -35,11 +35,12 @@ from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness.boards import leases, vboard
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
+from harness.diagnose.runtimes import compare_runtimes
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
 from harness.lowering.suite import find as find_suite
 from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
-from harness.resolve import RUNTIMES, Resolved, check_runtime, resolve, select
+from harness.resolve import RUNTIMES, Resolved, check_runtime, executes, resolve, select
 from harness.results import Identity, RunResult
 from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target, load_targets
 
@@ -462,7 +463,7 @@ def _write(path: Path, output: HostTensor) -> None:
 
 
 def _tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> None:
-    print(f"ran       {_ran(result)}" + (f"; {resolved.why}" if resolved.why else ""))
+    print(f"ran       {_ran(result, resolved)}" + (f"; {resolved.why}" if resolved.why else ""))
     for number, output in enumerate(result.outputs):
         print(f"output {number}  {output.spec}: {_first_values(output)}")
     peaks = ", ".join(f"{name} {pool['used']} of {pool['size']}" for name, pool in asdict(result.stats).items())
@@ -471,8 +472,8 @@ def _tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> N
     print(f"ticks     {ticks}")
 
 
-def _ran(result: RunResult) -> str:
-    return f"{result.ran.label} ({RUNTIMES[result.ran.runtime]})"
+def _ran(result: RunResult, resolved: Resolved) -> str:
+    return f"{result.ran.label} ({executes(result.ran.runtime, resolved.target)})"
 
 
 def _first_values(output: HostTensor) -> str:
@@ -514,7 +515,7 @@ def selftest(
             print(f"FAIL  {name}: {error.describe()}", flush=True)
             continue
         _tell_log(result.log, verbose)
-        print(f"PASS  {_ran(result)}", flush=True)
+        print(f"PASS  {_ran(result, resolved)}", flush=True)
     raise typer.Exit(NO if failed else 0)
 
 
@@ -563,6 +564,31 @@ def _foreground(command: Sequence[str]) -> int:
             return child.wait()
         finally:
             signal.signal(signal.SIGINT, previous)
+
+
+@app.command("compare-runtimes")
+def compare_runtimes_command(
+    pte: Pte,
+    target: OneTarget,
+    inputs: Annotated[list[Path] | None, typer.Option("--input", "-i", help="One .npy per input, in order")] = None,
+    targets_file: Targets = None,
+) -> None:
+    """Where do builtin and an installed ExecuTorch differ? Steps a program in both, each operator on equal inputs.
+
+    Without --input, inputs follow a formula. Exit status 1 if any operator gave other bytes.
+    """
+    program = _read_program(pte)
+    given = _read_inputs(program, inputs) if inputs else fuzz.example_inputs(program)
+    first, second = (_resolve(target, targets_file, runtime) for runtime in RUNTIMES)
+    with flow.open_dut(first) as builtin, flow.open_dut(second) as installed:
+        found = list(compare_runtimes(builtin, installed, program, given))
+        print(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}")
+    differences = [one for one in found if one is not None]
+    if differences:
+        rows = [(str(one.instruction), one.operator, str(one)) for one in differences]
+        _table(("instruction", "operator", "differ"), rows)
+    print(f"\n{_count(len(found), 'result')} compared, {len(differences)} differ")
+    raise typer.Exit(NO if differences else 0)
 
 
 @app.command("fuzz")

@@ -185,6 +185,7 @@ class Hil:
         self._property("hil_planned_bytes", result.stats.planned.used)
         self._property("hil_method_bytes", result.stats.method.used)
         self._property("hil_stack_bytes", result.stats.stack.used)
+        self._property("hil_temp_bytes", result.stats.temp.used)
 
     def _property(self, name: str, value: object) -> None:
         self._node.user_properties.append((name, value))

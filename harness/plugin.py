@@ -53,7 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="target to run on: a name, comma list, glob or 'all' of targets.yaml; repeatable",
     )
     group.addoption("--targets-file", type=Path, metavar="FILE", help="extends the default targets (./targets.yaml)")
-    group.addoption("--runtime", dest="hil_runtime", default="builtin", help="what executes programs: builtin")
+    group.addoption(
+        "--runtime", dest="hil_runtime", default="builtin", help="what executes programs: builtin, executorch"
+    )
     group.addoption("--require-fvp", action="store_true", help="an FVP that is not installed is an error, no fallback")
     group.addoption(
         "--dut-scope",
@@ -288,6 +290,8 @@ def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
     targets = dict.fromkeys(outcome.requested for outcome in bad)
     extra = [f"--targets-file={config.getoption('targets_file')}"] if config.getoption("targets_file") else []
     extra += [separator] if separator else []
+    runtime = config.getoption("hil_runtime")
+    extra += [f"--runtime={runtime}"] if runtime != "builtin" else []
     extra += ["--require-fvp"] if config.getoption("require_fvp") else []
     extra += ["--redzones"] if config.getoption("redzones") else []
     nodes = [f"'{_from_here(config, outcome.node_id.split('@')[0])}'" for outcome in bad]

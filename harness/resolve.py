@@ -11,7 +11,16 @@ from harness.errors import ConfigError, ToolchainError, did_you_mean
 from harness.targets import FvpLauncher, Target
 
 # What a runtime executes, for headers: a result must never look like more than it is.
-RUNTIMES = {"builtin": "no ExecuTorch or CMSIS-NN code executed"}
+RUNTIMES = {
+    "builtin": "no ExecuTorch or CMSIS-NN code executed",
+    "executorch": "ExecuTorch's runtime and kernels, CMSIS-NN",
+}
+_ON_HOST = {"executorch": "the wheel's ExecuTorch, no Cortex-M operators or CMSIS-NN"}
+
+
+def executes(runtime: str, target: Target) -> str:
+    """What a runtime executes on a target, in words."""
+    return (_ON_HOST if target.cpu == "host" else RUNTIMES).get(runtime, RUNTIMES[runtime])
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class Resolved:
     @property
     def label(self) -> str:
         """What really runs, for headers, tables and reports."""
-        return f"{self.arrow} · {self.runtime} ({RUNTIMES[self.runtime]})"
+        return f"{self.arrow} · {self.runtime} ({executes(self.runtime, self.target)})"
 
 
 def check_runtime(name: str) -> None:

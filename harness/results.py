@@ -44,10 +44,13 @@ class Pool:
 
 @dataclass(frozen=True)
 class Stats:
+    """`temp` is what instructions took and gave back; it comes from the method pool."""
+
     program: Pool
     planned: Pool
     method: Pool
     stack: Pool
+    temp: Pool
 
 
 @dataclass(frozen=True)

@@ -278,8 +278,8 @@ class Session:
         return Step(position, bool(done), ticks)
 
     def stats(self) -> Stats:
-        used = self._ask(Request.STATS).take("8I")
-        return Stats(*(Pool(used[i], used[i + 1]) for i in range(0, 8, 2)))
+        used = self._ask(Request.STATS).take("10I")
+        return Stats(*(Pool(used[i], used[i + 1]) for i in range(0, 10, 2)))
 
     # --- life ---------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ names file and line.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -161,6 +162,22 @@ Launcher = QemuLauncher | FvpLauncher | NativeLauncher | SerialLauncher
 
 
 @dataclass(frozen=True)
+class ExecutorchInstall:
+    """`runtimes: {executorch: …}`: where the user's own ExecuTorch is installed. `prefix` may contain `{cpu}`.
+
+    `build` is a shell command that is run in `base` where `prefix` is older than `source`. `libraries` are registries
+    of the prefix (`portable_ops_lib`), linked whole instead of this project's selection of portable operators.
+    """
+
+    prefix: str
+    origin: str  # "targets.yaml:3"
+    source: Path | None = None
+    build: str = ""
+    libraries: tuple[str, ...] = ()
+    base: Path | None = None
+
+
+@dataclass(frozen=True)
 class Target:
     """An entry of `targets.yaml`."""
 
@@ -171,6 +188,7 @@ class Target:
     launcher: Launcher
     fallback: str | None
     origin: str  # "targets.yaml:12"
+    executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
 
     @property
     def config(self) -> str:
@@ -263,8 +281,26 @@ class _RawTarget(_Strict):
     fallback: str | None = None
 
 
+class _RawExecutorch(_Strict):
+    prefix: str
+    source: str | None = None
+    build: str = ""
+    libraries: list[str] = []
+
+
+class _RawRuntimes(_Strict):
+    executorch: _RawExecutorch | None = None
+
+
 class _RawFile(_Strict):
     targets: dict[str, _RawTarget]
+    runtimes: _RawRuntimes = _RawRuntimes()
+
+
+class _RawRuntimesFile(_RawFile):
+    """A file that says where a runtime is need not have targets of its own."""
+
+    targets: dict[str, _RawTarget] = {}
 
 
 def package_data(name: str) -> Path:
@@ -277,9 +313,11 @@ def package_data(name: str) -> Path:
 def load_targets(extra: Path | None = None) -> dict[str, Target]:
     """The default targets, and those of `extra` (a user's `targets.yaml`) which extends them."""
     default = package_data("targets.yaml")
-    targets = _load_file(default)
+    targets, executorch = _load_file(default)
     if extra is not None and not (extra.exists() and extra.samefile(default)):
-        for name, target in _load_file(extra).items():
+        more, theirs = _load_file(extra)
+        executorch = theirs or executorch
+        for name, target in more.items():
             if name in targets:
                 raise ConfigError(
                     f"{target.origin}: target {name!r} is already defined at {targets[name].origin}",
@@ -292,16 +330,37 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
                 f"{target.origin}: fallback {target.fallback!r} of {target.name!r} is not a target",
                 hint=did_you_mean(target.fallback, targets),
             )
-    return targets
+    return {name: dataclasses.replace(target, executorch=executorch) for name, target in targets.items()}
 
 
-def _load_file(path: Path) -> dict[str, Target]:
+def _load_file(path: Path) -> tuple[dict[str, Target], ExecutorchInstall | None]:
     tree = _parse_yaml(path)
-    raw = _validate(_RawFile, tree, path)
-    return {
+    raw = _validate(_RawRuntimesFile if "runtimes" in tree else _RawFile, tree, path)
+    targets = {
         name: _check_target(name, entry, path, f"{path.name}:{_locate(tree, ('targets', name))[1]}")
         for name, entry in raw.targets.items()
     }
+    place = f"{path.name}:{_locate(tree, ('runtimes', 'executorch'))[1]}"
+    return targets, _check_executorch(raw.runtimes.executorch, path.parent, place)
+
+
+def _check_executorch(raw: _RawExecutorch | None, base: Path, origin: str) -> ExecutorchInstall | None:
+    """Paths are relative to the file."""
+    if raw is None:
+        return None
+    stray = set(re.findall(r"{[^}]*}", raw.prefix)) - {"{cpu}"}
+    if stray:
+        raise ConfigError(f"{origin}: prefix: {stray.pop()} has no meaning", hint="{cpu} stands for the target's CPU")
+    if raw.build and raw.source is None:
+        raise ConfigError(
+            f"{origin}: build without source", hint="the prefix is built when it is older than the source"
+        )
+    base = base.absolute()
+    source = base / Path(raw.source).expanduser() if raw.source is not None else None
+    if source is not None and not source.is_dir():
+        raise ConfigError(f"{origin}: source: no folder {source}")
+    prefix = str(base / Path(raw.prefix).expanduser())
+    return ExecutorchInstall(prefix, origin, source, raw.build, tuple(raw.libraries), base)
 
 
 def _parse_yaml(path: Path) -> CommentedMap:
@@ -374,6 +433,7 @@ def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
         "targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools,
         "serial": _RawSerial, "resident": _RawResident, "ports": _RawPort, "flash": RawProcedure, "reset": RawProcedure,
         "power": RawProcedure,
+        "runtimes": _RawRuntimes, "executorch": _RawExecutorch,
     }  # fmt: skip
     for part in reversed(location):
         if part in inner:

@@ -18,6 +18,7 @@ PACKAGES = {
     "arm-none-eabi-g++": "gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib",
     "arm-none-eabi-addr2line": "binutils-arm-none-eabi",
     "arm-none-eabi-objdump": "binutils-arm-none-eabi",
+    "arm-none-eabi-readelf": "binutils-arm-none-eabi",
     "g++": "g++",
     "qemu-system-arm": "qemu-system-arm",
     "flatc": "flatbuffers-compiler libflatbuffers-dev",

@@ -306,7 +306,7 @@ def test_run_does_not_import_torch(files: Files, tmp_path: Path) -> None:
 def test_an_output_nobody_wrote_is_a_verdict() -> None:
     tensor = HostTensor.from_array(np.zeros((1, 2), np.float32))
     pool = Pool(0, 0)
-    stats, ran = Stats(pool, pool, pool, pool), Ran("m4-qemu", "m4-qemu", "QEMU", "builtin", "1")
+    stats, ran = Stats(pool, pool, pool, pool, pool), Ran("m4-qemu", "m4-qemu", "QEMU", "builtin", "1")
     result = RunResult((tensor,), (np.array([[False, True]]),), stats, 0, ran, "")
     with pytest.raises(Mismatch, match="1 of 2 elements of output 0 were never written"):
         cli._refuse_unwritten(result, resolve("m4-qemu", load_targets()))

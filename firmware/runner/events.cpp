@@ -89,6 +89,7 @@ void send_progress(uint32_t instruction) {
 }
 
 void send_log(LogLevel level, const char* text) {
+  if (plain_text) return print((Line() << text << "\n").c_str());
   Writer body(payload, sizeof payload);
   body.u8(static_cast<uint8_t>(level));
   body.str(text);

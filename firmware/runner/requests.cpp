@@ -247,6 +247,7 @@ void stats(Reader& request, uint16_t, Reply& reply) {
   put_pool(reply.body(), loaded ? runtime().shape().planned : 0, planned_pool().size);
   put_pool(reply.body(), loaded ? runtime().method_used() : 0, method_pool().size);
   put_pool(reply.body(), stack.used, stack.size);
+  put_pool(reply.body(), loaded ? runtime().temp_used() : 0, method_pool().size);
 }
 
 void reset(Reader& request, uint16_t, Reply& reply) {

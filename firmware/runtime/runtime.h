@@ -92,7 +92,10 @@ class Runtime {
   // Name of the operator of an instruction, "" if it has none. For fault reports.
   virtual const char* instruction_operator(uint32_t instruction) const = 0;
 
+  // Bytes at the peak: of what lives as long as the program, and of what lived for one instruction.
+  // Both come from the method pool.
   virtual size_t method_used() const = 0;
+  virtual size_t temp_used() const = 0;
   virtual const Failure& failure() const = 0;
 
  protected:

@@ -87,12 +87,12 @@ bool refuse_unsupported(const schema::Program& program, Failure* failure) {
   if (count_of(program.named_data()) != 0) {
     return reject(failure, "the program has named data (", count_of(program.named_data()),
                   " entries, the first \"", text_of(program.named_data()->Get(0)->key()),
-                  "\"), which this runtime does not load");
+                  "\"), which this runner does not load");
   }
   if (count_of(program.mutable_data_segments()) != 0) {
     return reject(failure,
                   "the program has mutable data segments (tensors with an initial state), which "
-                  "this runtime does not load");
+                  "this runner does not load");
   }
   return true;
 }

@@ -1,0 +1,40 @@
+// What a .pte says of its one method: what ExecuTorch's C++ interface keeps to itself.
+//
+// FlatBuffers' headers are of our flatc's version here and of ExecuTorch's own in the libraries, so
+// plan.cpp and builtin/program_file.cpp are compiled with both namespaces renamed: else the linker
+// would mix their inline functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/runtime.h"
+
+namespace hil::executorch_runtime {
+
+class Plan {
+ public:
+  // Verifies every FlatBuffers offset in `program`. Refuses, into `failure`, what this runner
+  // cannot drive: several methods or chains, delegates, tensors with an initial state.
+  bool open(Span<const uint8_t> program, Failure* failure);
+  void close() { plan_ = nullptr; }
+
+  const char* method() const;
+  uint32_t inputs() const;
+  uint32_t outputs() const;
+  uint32_t instructions() const;
+  uint32_t operators() const;
+  // EValue indices, -1 beyond the end. Not checked against the number of values.
+  int32_t input(uint32_t number) const;
+  int32_t output(uint32_t number) const;
+
+  // `namespace::name.overload`, as the registry knows it, or "". The text lives until the next
+  // call.
+  const char* operator_name(uint32_t op) const;
+  const char* instruction_operator(uint32_t instruction) const;
+
+ private:
+  const void* plan_ = nullptr;  // executorch_flatbuffer::ExecutionPlan
+};
+
+}  // namespace hil::executorch_runtime

@@ -1,0 +1,259 @@
+"""An ExecuTorch that the user built and installed for one CPU: where it is, whether it is the right one, which it is.
+
+Nothing here fetches or builds ExecuTorch or CMSIS-NN; a `build:` command of the user's is called, no more.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from harness import toolchain
+from harness.errors import BuildError, ConfigError
+from harness.targets import ExecutorchInstall, Target
+
+VARIABLE = "HIL_EXECUTORCH_PREFIX"
+DOCS = "docs/runtimes.md says how one is built, and where to say where it is"
+BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
+_CORE = "libexecutorch_core.a"
+_REGISTRY = "libcortex_m_ops_lib.a"
+# An ARMv6-M library does for both, and ExecuTorch's builds are of the M0+.
+_STANDS_IN = {"cortex-m0": "cortex-m0plus"}
+_SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".S", ".cmake", ".yaml", ".fbs", "CMakeLists.txt", "version.txt")
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """`version` is what the handshake says; `digest` goes into the build's key; `libraries` replace this project's
+    selection of portable operators."""
+
+    directory: Path
+    version: str
+    digest: str
+    libraries: tuple[str, ...] = ()
+
+
+def find(target: Target, cache: Path) -> Prefix:
+    """The prefix for the target, built first where its source is newer.
+
+    Raises ConfigError where there is none or it is the wrong one, and BuildError where the user's command fails.
+    """
+    if target.cpu == "host":
+        return _wheel(target)
+    install = _install(target)
+    directory = _directory(install, target.cpu)
+    if install.build:
+        _refresh(install, directory, target, cache)
+    _check(directory, target)
+    _check_libraries(install, directory)
+    digest = _digest(directory)
+    return Prefix(directory, f"{_source_version(install.source)}libraries {digest[:8]}", digest, install.libraries)
+
+
+def _install(target: Target) -> ExecutorchInstall:
+    named = os.environ.get(VARIABLE)
+    if named:
+        return ExecutorchInstall(prefix=named, origin=VARIABLE)
+    if target.executorch is None:
+        raise ConfigError(
+            "no installed ExecuTorch is named",
+            target=target.name,
+            hint=f"runtimes: {{executorch: {{prefix: …/{{cpu}}}}}} in targets.yaml, or {VARIABLE}; {DOCS}",
+        )
+    return target.executorch
+
+
+def _directory(install: ExecutorchInstall, cpu: str) -> Path:
+    """With `{cpu}` filled in: the CPU's name, or that of one whose libraries it executes as they are."""
+    own, other = (Path(install.prefix.replace("{cpu}", name)) for name in (cpu, _STANDS_IN.get(cpu, cpu)))
+    return other if other.is_dir() and not own.is_dir() else own
+
+
+# --- is it the right one? ------------------------------------------------------------------------------------
+
+
+def _check(directory: Path, target: Target) -> None:
+    def refuse(why: str, hint: str) -> ConfigError:
+        return ConfigError(f"{directory}: {why}", target=target.name, hint=f"{hint}; {DOCS}")
+
+    library = directory / "lib"
+    if not (library / "cmake" / "ExecuTorch" / "executorch-config.cmake").is_file():
+        raise refuse("no ExecuTorch is installed there", "build with -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF, install")
+    if not (library / _REGISTRY).is_file():
+        raise refuse(f"no {_REGISTRY}: it was built without the Cortex-M operators", "-DEXECUTORCH_BUILD_CORTEX_M=ON")
+    built_for = architecture(library / _CORE)
+    if built_for != target.architecture:
+        raise refuse(
+            f"its libraries are for {built_for}, {target.config} needs {target.architecture}",
+            f"build it with -DTARGET_CPU={target.cpu}",
+        )
+    identifier = _identifier()
+    if identifier not in (library / _CORE).read_bytes():
+        raise refuse(
+            f"it reads programs of another schema than {identifier.decode()}, which the installed executorch writes",
+            "install the executorch package and the prefix from versions that share a schema",
+        )
+
+
+def _check_libraries(install: ExecutorchInstall, directory: Path) -> None:
+    there = sorted(path.name[3:-2] for path in (directory / "lib").glob("lib*_ops_lib.a"))
+    for name in install.libraries:
+        if not (directory / "lib" / f"lib{name}.a").is_file():
+            raise ConfigError(
+                f"{install.origin}: {directory} has no lib{name}.a", hint=f"registries there: {', '.join(there)}"
+            )
+
+
+def _identifier() -> bytes:
+    """`ET12`, which a .pte of the installed executorch begins with."""
+    text = (toolchain.schema_directory() / "program.fbs").read_text()
+    match = re.search(r'file_identifier\s+"(\w{4})"', text)
+    if match is None:
+        raise ConfigError("the installed executorch's program.fbs has no file_identifier", hint="reinstall executorch")
+    return match[1].encode()
+
+
+@functools.cache
+def architecture(archive: Path) -> str:
+    """What an archive's first object was compiled for, as `Target.architecture` says it.
+
+    From the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
+    """
+    tool = toolchain.find("arm-none-eabi-readelf").path
+    done = subprocess.run(
+        [str(tool), "-A", str(archive)], capture_output=True, text=True, timeout=60, check=False, errors="replace"
+    )
+    first = done.stdout.split("\nFile: ")[0 if not done.stdout.startswith("\n") else 1]
+    tags = dict(re.findall(r"^\s*(Tag_\w+): (.*)$", first, re.MULTILINE))
+    base = {
+        "v6-M": "armv6-m",
+        "v6S-M": "armv6-m",
+        "v7": "armv7-m",
+        "v7E-M": "armv7e-m",
+        "v8-M.baseline": "armv8-m.base",
+        "v8-M.mainline": "armv8-m.main",
+        "v8.1-M.mainline": "armv8-m.main",
+    }.get(tags.get("Tag_CPU_arch", ""))
+    if base is None or tags.get("Tag_CPU_arch_profile") not in (None, "Microcontroller"):
+        return f"no Cortex-M ({tags.get('Tag_CPU_arch', 'no Arm code')})"
+    single = "SP only" in tags.get("Tag_ABI_HardFP_use", "")
+    fp = ("+fp" if single else "+fp.dp") if "Tag_ABI_VFP_args" in tags else ""
+    dsp = "+dsp" if base == "armv7e-m" or "Tag_DSP_extension" in tags else ""
+    mve = {"MVE Integer and FP": "+mve.fp", "MVE Integer only": "+mve"}.get(tags.get("Tag_MVE_arch", ""), "")
+    return base + fp + dsp + mve
+
+
+# --- which one is it? ----------------------------------------------------------------------------------------
+
+
+def _digest(directory: Path) -> str:
+    """Of all that is compiled against or linked."""
+    digest = hashlib.sha256()
+    for root in ("include", "lib"):
+        for path in sorted((directory / root).rglob("*")):
+            if path.is_file():
+                digest.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _source_version(source: Path | None) -> str:
+    """`1.5.0 cff6f4dd32e6, `: an installed prefix says neither, so both are the named source's."""
+    if source is None:
+        return ""
+    version = source / "version.txt"
+    words = [version.read_text().strip()] if version.is_file() else []
+    done = subprocess.run(
+        ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    words += [done.stdout.strip()] if done.returncode == 0 else []
+    return " ".join(words) + ", " if words else ""
+
+
+def _wheel(target: Target) -> Prefix:
+    """On the host: the libraries that the executorch wheel brings."""
+    package = toolchain.executorch_package()
+    text = (package / "version.py").read_text()
+    found = re.findall(r"""^(?:__version__|git_version)\b[^=]*= ['"]([^'"]+)""", text, re.MULTILINE)
+    library = package / "lib" / "libexecutorch.so"
+    if not library.is_file():
+        raise ConfigError(
+            f"executorch {found[0] if found else ''} has no C++ libraries for this machine",
+            target=target.name,
+            hint="on the host the wheel's own are linked, from executorch 1.5 on",
+        )
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    return Prefix(package, " ".join(word[:12] for word in found) or digest[:8], digest)
+
+
+# --- the user's build ----------------------------------------------------------------------------------------
+
+
+def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache: Path) -> None:
+    """Runs the user's command if the prefix is older than its source. One at a time for a prefix."""
+    key = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:16]
+    folder = cache / "prefixes"
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / f"{key}.lock", timeout=2 * BUILD_TIMEOUT):
+        stamp = folder / f"{key}.stamp"
+        if not _is_older(directory, stamp, install.source):
+            return
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as begun:  # its time is that of the build's start
+            _run_build(install, directory, target, folder / f"{key}.log")
+        Path(begun.name).replace(stamp)
+
+
+def _is_older(directory: Path, stamp: Path, source: Path | None) -> bool:
+    libraries = [path.stat().st_mtime for path in (directory / "lib").glob("*.a")]
+    if not libraries:
+        return True
+    if source is None:
+        return False
+    # An install leaves what did not change as it was, so the last build's start counts as well.
+    built = max([*libraries, stamp.stat().st_mtime if stamp.exists() else 0.0])
+    return any(path.stat().st_mtime > built for path in _source_files(source, directory))
+
+
+def _source_files(source: Path, prefix: Path) -> Iterator[Path]:
+    """Without what a build writes: a folder with a CMakeCache.txt, and the prefix."""
+    for here, folders, files in os.walk(source):
+        if "CMakeCache.txt" in files:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if name[0] != "." and Path(here, name) != prefix]
+        yield from (Path(here, name) for name in files if name.endswith(_SOURCES) and Path(here, name).exists())
+
+
+def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log: Path) -> None:
+    environment = {
+        **os.environ,
+        "HIL_CPU": target.cpu,
+        "HIL_PREFIX": str(directory.absolute()),
+        "HIL_SOURCE": str(install.source or ""),
+    }
+    where = install.base or Path.cwd()
+    with log.open("wb") as out:
+        try:
+            done = subprocess.run(
+                ["/bin/sh", "-c", install.build], cwd=where, env=environment, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, timeout=BUILD_TIMEOUT, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {install.build}", target=target.name) from error
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+        raise BuildError(
+            f"{install.origin}: build: {install.build!r} ended with status {done.returncode}\n{tail}",
+            target=target.name,
+            log=tail,
+            hint=f"the whole of what it said is in {log}",
+        )
