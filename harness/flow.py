@@ -65,7 +65,8 @@ class Dut:
 
     @property
     def target(self) -> Target:
-        return self.resolved.target
+        """With the port of the very board, while there is one."""
+        return self._bench.target if self._bench is not None else self.resolved.target
 
     def session(self) -> Session:
         """The live session. Raises infra errors, with the name that the user asked for."""
@@ -119,11 +120,11 @@ class Dut:
 
     def _begin(self) -> Session:
         if not isinstance(self.target.launcher, SerialLauncher):
-            return self._boot(self.target)
+            return self._boot()
         if self._bench is None:
             self._bench = Bench(self.target, self.elf, self.what)
         try:
-            return self._boot(self._bench.target, self._bench)
+            return self._boot(self._bench)
         except (LaunchError, LinkError) as error:
             if self._recovering:
                 raise
@@ -139,14 +140,14 @@ class Dut:
     ) -> None:
         self.close()
 
-    def _boot(self, target: Target, bench: Bench | None = None) -> Session:
+    def _boot(self, bench: Bench | None = None) -> Session:
         try:
             self._directory = Path(tempfile.mkdtemp(prefix="hil-"))
-            process = launchers.connect(target, self.elf, self._directory, bench)
+            process = launchers.connect(self.target, self.elf, self._directory, bench)
         except OSError as error:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
-            return Session(target, self.elf, process)
+            return Session(self.target, self.elf, process)
         except NoAnswer as stuck:
             process.close()
             raise LaunchError(
