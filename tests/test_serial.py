@@ -10,7 +10,6 @@ import dataclasses
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -22,10 +21,10 @@ import pytest
 import serial
 from hypothesis import given
 from hypothesis import strategies as st
-from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
 
 import harness.launchers.serial
 import harness.session
+from goodput import measure
 from harness import flow
 from harness.boards import vboard
 from harness.boards.vboard import Faults, Wire
@@ -54,6 +53,7 @@ from harness.program import Program
 from harness.resolve import Resolved
 from harness.session import Session, Space
 from harness.targets import Resident, SerialLauncher, Target, load_targets
+from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
 
 TARGETS = load_targets()
 BAUD = 921600
@@ -247,9 +247,9 @@ def test_no_such_port(native: Bench) -> None:
 
 def test_a_port_in_use(native: Bench) -> None:
     path = device(f"vboard:{native.name}")
-    with contextlib.closing(serial.Serial(path, exclusive=True)), native.dut() as dut:
-        with pytest.raises(BoardBusy, match="in use by another process"):
-            dut.session()
+    user = contextlib.closing(serial.Serial(path, exclusive=True))
+    with user, native.dut() as dut, pytest.raises(BoardBusy, match="in use by another process"):
+        dut.session()
     with native.dut() as dut:
         runs(dut)
 
@@ -312,9 +312,9 @@ def test_a_flash_tool_that_fails(f405: Bench, tmp_path: Path) -> None:
         with pytest.raises(FlashError, match=words):
             vboard.order(f405.name, "flash", elf=str(tmp_path / elf))
     vboard.order(f405.name, "power", state="off")
-    with f405.dut(flash=("sh", "-c", "echo no probe found; exit 3"), reset=()) as dut:
-        with pytest.raises(FlashError, match="sh ended with status 3: no probe found"):
-            dut.session()
+    failing = ("sh", "-c", "echo no probe found; exit 3")
+    with f405.dut(flash=failing, reset=()) as dut, pytest.raises(FlashError, match="with status 3: no probe found"):
+        dut.session()
     with f405.dut(flash=("no-such-tool",), reset=()) as dut, pytest.raises(FlashError, match="cannot run no-such-tool"):
         dut.session()
     vboard.order(f405.name, "power", state="on")
@@ -395,7 +395,7 @@ def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, impatient: No
         session = dut.session()
         dut.seconds = 2.0
         whole = session.execute
-        stopped = []
+        stopped: list[bool] = []
 
         def stop_first(seconds: float) -> int:
             if not stopped:
@@ -503,9 +503,10 @@ def test_nothing_of_a_killed_board_stays() -> None:
 
 def test_two_boards_of_one_name() -> None:
     name = f"twice-{os.getpid()}"
-    with vboard.running("native", name), pytest.raises(LaunchError, match="does not start") as caught:
-        with vboard.running("native", name):
-            pass
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(vboard.running("native", name))
+        with pytest.raises(LaunchError, match="does not start") as caught:
+            stack.enter_context(vboard.running("native", name))
     assert "running already" in caught.value.log
 
 
@@ -572,8 +573,6 @@ def test_a_server_that_is_gone(native: Bench) -> None:
 
 # --- goodput -------------------------------------------------------------------------------------------------
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ci"))
-
 
 @pytest.mark.parametrize(
     ("baud", "corrupt", "share", "nbytes"),
@@ -586,8 +585,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ci"))
 )
 def test_goodput(baud: int, corrupt: float, share: float, nbytes: int) -> None:
     """Of three attempts the best: a busy host only takes away."""
-    from goodput import measure
-
     found = []
     for seed in range(3):
         found.append(measure(baud, corrupt, nbytes, seed).both)

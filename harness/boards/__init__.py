@@ -1,1 +1,1 @@
-"""Boards: virtual ones."""
+"""Boards without hardware."""
