@@ -21,7 +21,7 @@ from harness.boards.bench import Bench
 from harness.build import Elf, build_runner
 from harness.canary import canary
 from harness.compare import Comparison, Tolerance, compare
-from harness.errors import BoardWedged, HarnessError, LaunchError, LinkError, TargetHang, ToolchainError
+from harness.errors import BoardWedged, HarnessError, LaunchError, LinkError, NoPort, TargetHang, ToolchainError
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.resolve import Resolved
@@ -126,11 +126,13 @@ class Dut:
         try:
             return self._boot(self._bench)
         except (LaunchError, LinkError) as error:
-            if self._recovering:
+            if self._recovering or isinstance(error, NoPort):
                 raise
+            cause = error
             self.recover(error)
-        assert self._session is not None  # the canary's
-        return self._session
+        if self._session is None:  # the board has no tools, so nobody climbed
+            raise cause
+        return self._session  # the canary's
 
     def __enter__(self) -> Dut:
         return self
