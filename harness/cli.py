@@ -638,48 +638,10 @@ def _tell_tally(tally: fuzz.Tally) -> None:
     print(f"\n{tally.total} mutants, {tally.field_aware:.0%} of them field-aware; {_count(len(tally.bugs), 'bug')}")
 
 
-@app.command("vboard")
-def virtual_board(
-    machine: Annotated[str, typer.Argument(metavar="BOARD", help=f"{' or '.join(vboard.MACHINES)}")],
-    action: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="flash ELF, reset, power on|off|cycle, fault NAME=NUMBER…, run COMMAND…", metavar="[ACTION]"
-        ),
-    ] = None,
-    name: Annotated[str, typer.Option(help="Where there are several: its port is vboard:NAME [default: BOARD]")] = "",
-    baud: Annotated[int, typer.Option(help="Of the board's UART")] = vboard.BAUD,
-    seed: Annotated[int, typer.Option(help="Of its faults")] = 0,
-) -> None:
-    """A board without hardware: a simulator behind a serial port. Without an ACTION, run it until interrupted.
-
-    With one, tell the running board; `run` starts one for the time of a command. `fault` sets what is named (corrupt,
-    drop, duplicate, delay, hang, vanish, reset_after) and mends the rest.
-    """
-    name = name or machine
-    match action or []:
-        case []:
-            board = vboard.VirtualBoard(machine, name, baud, seed)
-            print(f"port      {board.directory / 'port'}\nbaud      {baud}", flush=True)
-            board.serve()
-        case ["run", *command] if command:
-            with vboard.running(machine, name, baud, seed):
-                status = subprocess.run(command, check=False).returncode
-            raise typer.Exit(status)
-        case ["flash", elf]:
-            vboard.order(name, "flash", elf=os.path.abspath(elf))
-        case ["reset"]:
-            vboard.order(name, "reset")
-        case ["power", ("on" | "off") as state]:
-            vboard.order(name, "power", state=state)
-        case ["power", "cycle"]:
-            vboard.order(name, "power", state="off")
-            vboard.order(name, "power", state="on")
-        case ["fault", *pairs]:
-            faults = vboard.Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
-            vboard.order(name, "fault", faults=asdict(faults))
-        case words:
-            raise ConfigError(f"cannot {' '.join(words)!r}", hint=f"hil vboard {machine} --help")
+@app.command("vboard", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+def virtual_board(arguments: Annotated[list[str] | None, typer.Argument(metavar="BOARD [ACTION]…")] = None) -> None:
+    """A board without hardware: a simulator behind a serial port. See 'hil vboard --help'."""
+    raise typer.Exit(vboard.main(arguments or []))
 
 
 shim = typer.Typer(

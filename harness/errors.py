@@ -75,6 +75,10 @@ class LaunchError(InfraError):
     """The target could not be started, or was ended from outside."""
 
 
+class NoPort(LaunchError):
+    """The board's port is not there, or does not open. Nothing was learnt about the board either."""
+
+
 class FlashError(InfraError):
     """The runner could not be put on the board."""
 

@@ -21,7 +21,7 @@ from harness.boards.bench import Bench
 from harness.build import Elf, build_runner
 from harness.canary import canary
 from harness.compare import Comparison, Tolerance, compare
-from harness.errors import BoardWedged, HarnessError, LaunchError, LinkError, TargetHang, ToolchainError
+from harness.errors import BoardWedged, HarnessError, LaunchError, LinkError, NoPort, TargetHang, ToolchainError
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.resolve import Resolved
@@ -65,7 +65,8 @@ class Dut:
 
     @property
     def target(self) -> Target:
-        return self.resolved.target
+        """With the port of the very board, while there is one."""
+        return self._bench.target if self._bench is not None else self.resolved.target
 
     def session(self) -> Session:
         """The live session. Raises infra errors, with the name that the user asked for."""
@@ -119,17 +120,19 @@ class Dut:
 
     def _begin(self) -> Session:
         if not isinstance(self.target.launcher, SerialLauncher):
-            return self._boot(self.target)
+            return self._boot()
         if self._bench is None:
             self._bench = Bench(self.target, self.elf, self.what)
         try:
-            return self._boot(self._bench.target, self._bench)
+            return self._boot(self._bench)
         except (LaunchError, LinkError) as error:
-            if self._recovering:
+            if self._recovering or isinstance(error, NoPort):
                 raise
+            cause = error
             self.recover(error)
-        assert self._session is not None  # the canary's
-        return self._session
+        if self._session is None:  # the board has no tools, so nobody climbed
+            raise cause
+        return self._session  # the canary's
 
     def __enter__(self) -> Dut:
         return self
@@ -139,14 +142,14 @@ class Dut:
     ) -> None:
         self.close()
 
-    def _boot(self, target: Target, bench: Bench | None = None) -> Session:
+    def _boot(self, bench: Bench | None = None) -> Session:
         try:
             self._directory = Path(tempfile.mkdtemp(prefix="hil-"))
-            process = launchers.connect(target, self.elf, self._directory, bench)
+            process = launchers.connect(self.target, self.elf, self._directory, bench)
         except OSError as error:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
-            return Session(target, self.elf, process)
+            return Session(self.target, self.elf, process)
         except NoAnswer as stuck:
             process.close()
             raise LaunchError(

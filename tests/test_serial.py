@@ -22,17 +22,18 @@ import pytest
 import serial
 from hypothesis import given
 from hypothesis import strategies as st
-from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
 
 import harness.launchers.serial
 import harness.session
+from goodput import measure
 from harness import flow
-from harness.boards import vboard
+from harness.boards import leases, vboard
 from harness.boards.vboard import Faults, Wire
 from harness.build import build_runner
 from harness.canary import canary
 from harness.errors import (
     BoardBusy,
+    BoardWedged,
     ConfigError,
     FlashError,
     IdentityError,
@@ -43,6 +44,7 @@ from harness.errors import (
     ProtocolError,
     TargetFault,
     TargetHang,
+    ToolchainError,
 )
 from harness.flow import Dut
 from harness.launchers.serial import wrap
@@ -50,10 +52,12 @@ from harness.links import Deadline, LinkClosed
 from harness.links.framing import Decoder, Frame, encode
 from harness.links.uart import Uart, device
 from harness.links.window import Window
+from harness.procedures import parse
 from harness.program import Program
 from harness.resolve import Resolved
 from harness.session import Session, Space
-from harness.targets import Resident, SerialLauncher, Target, load_targets
+from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
+from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
 
 TARGETS = load_targets()
 BAUD = 921600
@@ -74,7 +78,13 @@ class Bench:
     def dut(self, options: Mapping[str, str] | None = None, **launcher: object) -> Dut:
         """The target's Dut; `launcher` replaces fields of its launcher."""
         assert isinstance(self.target.launcher, SerialLauncher)
-        replaced = dataclasses.replace(self.target.launcher, **launcher)  # type: ignore[arg-type]
+        tools = {
+            kind: parse([str(word) for word in words], kind, "test") if words else None
+            for kind, words in launcher.items()
+            if isinstance(words, tuple)
+        }
+        pool = {"pool": (Port(str(launcher["port"])),)} if "port" in launcher else {}
+        replaced = dataclasses.replace(self.target.launcher, **launcher | tools | pool)  # type: ignore[arg-type]
         target = dataclasses.replace(self.target, launcher=replaced)
         return flow.open_dut(Resolved(target, target, "builtin"), options=options)
 
@@ -106,6 +116,12 @@ def native(_native: Bench) -> Bench:
     _native.suffer()
     vboard.order(_native.name, "reset")
     return _native
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test finds wrong with a board is not remembered in the next."""
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
 
 
 @pytest.fixture
@@ -247,9 +263,9 @@ def test_no_such_port(native: Bench) -> None:
 
 def test_a_port_in_use(native: Bench) -> None:
     path = device(f"vboard:{native.name}")
-    with contextlib.closing(serial.Serial(path, exclusive=True)), native.dut() as dut:
-        with pytest.raises(BoardBusy, match="in use by another process"):
-            dut.session()
+    user = contextlib.closing(serial.Serial(path, exclusive=True))
+    with user, native.dut() as dut, pytest.raises(BoardBusy, match="in use by another process"):
+        dut.session()
     with native.dut() as dut:
         runs(dut)
 
@@ -259,10 +275,11 @@ def test_the_wrong_baud_rate(native: Bench, impatient: None) -> None:
         runs(dut)
     with (
         native.dut(baud=115200) as dut,
-        pytest.raises(LaunchError, match="does not answer after it was flashed") as caught,
+        pytest.raises(BoardWedged, match="does not answer after it was flashed") as caught,
     ):
         dut.session()
-    assert "is 115200 its baud rate" in caught.value.hint
+    assert "is 115200 its baud rate" in str(caught.value.__cause__)
+    leases.clear(f"vboard:{native.name}")
     with native.dut() as dut:
         runs(dut)
 
@@ -300,7 +317,9 @@ def test_another_firmware_that_nothing_replaces(native: Bench, firmware: Path, i
 def test_a_tool_that_flashes_something_else(native: Bench, firmware: Path) -> None:
     other = build_runner(native.target, options=OPTIONS)
     assert isinstance(native.target.launcher, SerialLauncher)
-    wrong = tuple(word.replace("{elf}", str(other.path)) for word in native.target.launcher.flash)
+    assert native.target.launcher.flash
+    [command] = native.target.launcher.flash.bind({"elf": str(other.path), "python": sys.executable})
+    wrong = tuple(command)
     vboard.order(native.name, "flash", elf=str(firmware))
     with native.dut(flash=wrong) as dut, pytest.raises(IdentityError, match=f"still answers.*{other.build_id}"):
         dut.session()
@@ -312,10 +331,10 @@ def test_a_flash_tool_that_fails(f405: Bench, tmp_path: Path) -> None:
         with pytest.raises(FlashError, match=words):
             vboard.order(f405.name, "flash", elf=str(tmp_path / elf))
     vboard.order(f405.name, "power", state="off")
-    with f405.dut(flash=("sh", "-c", "echo no probe found; exit 3"), reset=()) as dut:
-        with pytest.raises(FlashError, match="sh ended with status 3: no probe found"):
-            dut.session()
-    with f405.dut(flash=("no-such-tool",), reset=()) as dut, pytest.raises(FlashError, match="cannot run no-such-tool"):
+    failing = ("sh", "-c", "echo no probe found; exit 3")
+    with f405.dut(flash=failing, reset=()) as dut, pytest.raises(FlashError, match="with status 3: no probe found"):
+        dut.session()
+    with f405.dut(flash=("no-such-tool",), reset=()) as dut, pytest.raises(ToolchainError, match="no-such-tool"):
         dut.session()
     vboard.order(f405.name, "power", state="on")
     with f405.dut() as dut:
@@ -395,7 +414,7 @@ def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, impatient: No
         session = dut.session()
         dut.seconds = 2.0
         whole = session.execute
-        stopped = []
+        stopped: list[bool] = []
 
         def stop_first(seconds: float) -> int:
             if not stopped:
@@ -503,9 +522,10 @@ def test_nothing_of_a_killed_board_stays() -> None:
 
 def test_two_boards_of_one_name() -> None:
     name = f"twice-{os.getpid()}"
-    with vboard.running("native", name), pytest.raises(LaunchError, match="does not start") as caught:
-        with vboard.running("native", name):
-            pass
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(vboard.running("native", name))
+        with pytest.raises(LaunchError, match="does not start") as caught:
+            stack.enter_context(vboard.running("native", name))
     assert "running already" in caught.value.log
 
 
@@ -572,8 +592,6 @@ def test_a_server_that_is_gone(native: Bench) -> None:
 
 # --- goodput -------------------------------------------------------------------------------------------------
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ci"))
-
 
 @pytest.mark.parametrize(
     ("baud", "corrupt", "share", "nbytes"),
@@ -586,8 +604,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ci"))
 )
 def test_goodput(baud: int, corrupt: float, share: float, nbytes: int) -> None:
     """Of three attempts the best: a busy host only takes away."""
-    from goodput import measure
-
     found = []
     for seed in range(3):
         found.append(measure(baud, corrupt, nbytes, seed).both)

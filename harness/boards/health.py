@@ -74,12 +74,14 @@ def ladder(patient: Patient, tools: Tools, elf: Path, build: str) -> list[Rung]:
 
 
 def recover(patient: Patient, cause: HarnessError, rungs: Sequence[Rung], canary: Callable[[], object]) -> str:
-    """Climbs until the canary passes; the name of the rung that helped.
+    """Climbs until the canary passes; the name of the rung that helped, "" where there is none to climb.
 
     `cause` is what made us doubt the board. If nothing helps the board is wedged, and remembered so: BoardWedged.
     A tool that is missing says nothing of the board: ToolchainError.
     """
     patient.health = replace(patient.health, failures=patient.health.failures + 1)
+    if not rungs:
+        return ""
     tried: list[str] = []
     said = cause.message
     for rung in rungs:

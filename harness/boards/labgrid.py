@@ -169,5 +169,8 @@ def _serial_port(said: str) -> tuple[str, str]:
         raise LaunchError("labgrid-client env is not as expected", log=said) from error
     if len(ports) != 1:
         raise ConfigError(f"place {place} has {len(ports)} serial ports", hint="match one NetworkSerialPort", log=said)
-    scheme = "rfc2217" if ports[0].get("protocol", "rfc2217") == "rfc2217" else "socket"
-    return place, f"{scheme}://{ports[0]['host']}:{ports[0]['port']}"
+    address = f"{ports[0]['host']}:{ports[0]['port']}"
+    if ports[0].get("protocol", "rfc2217") != "rfc2217":
+        return place, f"socket://{address}"
+    # ser2net does not answer for lines that a port lacks, such as DTR; labgrid's own driver opens it like this too.
+    return place, f"rfc2217://{address}?ign_set_control"

@@ -6,6 +6,7 @@ simulator and the terminal each byte takes the time that it takes on a wire, and
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -23,7 +24,7 @@ import tempfile
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -31,7 +32,7 @@ from typing import NoReturn, Protocol
 import filelock
 
 from harness import toolchain
-from harness.errors import ConfigError, FlashError, LaunchError
+from harness.errors import ConfigError, FlashError, HarnessError, LaunchError
 from harness.launchers import native
 from harness.launchers.process import Process, end_owned, start_owned
 from harness.links import Deadline, LinkClosed
@@ -161,6 +162,7 @@ class Native:
         self._executable = folder / "runner"
 
     def flash(self, elf: bytes) -> None:
+        self._executable.unlink(missing_ok=True)  # it may be running
         self._executable.write_bytes(elf)
         self._executable.chmod(0o700)
 
@@ -457,7 +459,7 @@ def order(name: str, what: str, **details: object) -> None:
 def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterator[Process]:
     """A board in a process of its own, which ends with this one. LaunchError if it does not start."""
     options = ["--name", name, "--baud", str(baud), "--seed", str(seed)]
-    process = Process([sys.executable, "-m", "harness.cli", "vboard", machine, *options])
+    process = Process([sys.executable, "-m", "harness.boards.vboard", *options, machine])
     try:
         with contextlib.suppress(LinkClosed, TimeoutError):
             said = b""
@@ -473,9 +475,68 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
 
 def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
     """How a target finds, flashes and resets it."""
-    command = ["{python}", "-m", "harness.cli", "vboard", machine, "--name", name]
-    flash, reset, power = (
-        parse([*command, *words], kind, name)
-        for kind, words in (("flash", ["flash", "{elf}"]), ("reset", ["reset"]), ("power", ["power", "cycle"]))
-    )
-    return SerialLauncher(f"vboard:{name}", baud, flash, reset, power, (Port(f"vboard:{name}"),))
+    command = ["{python}", "-m", "harness.boards.vboard", "--name", name, machine]
+    flash = parse([*command, "flash", "{elf}"], "flash", name)
+    reset = parse([*command, "reset"], "reset", name)
+    return SerialLauncher(f"vboard:{name}", baud, flash, reset, pool=(Port(f"vboard:{name}"),))
+
+
+# --- the program ---------------------------------------------------------------------------------------------
+
+_ACTIONS = """\
+without an action   run the board until interrupted
+flash ELF           and start it
+reset
+power on|off|cycle
+fault [NAME=NUMBER…]  set corrupt, drop, duplicate (shares of bytes), delay, vanish (seconds), hang (1), reset_after
+                    (bytes); what is not named is mended
+run COMMAND…        run the board while the command runs
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`hil vboard`. The exit status is the command's for `run`, else 0; raises infra errors."""
+    parser = argparse.ArgumentParser(
+        "hil vboard", description="A simulator behind a serial port, vboard:NAME in targets.yaml.", epilog=_ACTIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("machine", metavar="BOARD", help=" or ".join(MACHINES))
+    parser.add_argument("--name", help="where there are several of a kind (default: BOARD)")
+    parser.add_argument("--baud", type=int, default=BAUD, help="of the board's UART (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of its faults (default: %(default)s)")
+    parser.add_argument("action", nargs=argparse.REMAINDER)
+    chosen = parser.parse_args(arguments)
+    name = chosen.name or chosen.machine
+    match chosen.action:
+        case []:
+            board = VirtualBoard(chosen.machine, name, chosen.baud, chosen.seed)
+            print(f"port      {board.directory / 'port'}\nbaud      {board.baud}", flush=True)
+            board.serve()
+        case ["run", *command] if command:
+            with running(chosen.machine, name, chosen.baud, chosen.seed):
+                return subprocess.run(command, check=False).returncode
+        case ["flash", elf]:
+            order(name, "flash", elf=os.path.abspath(elf))
+        case ["reset"]:
+            order(name, "reset")
+        case ["power", ("on" | "off") as state]:
+            order(name, "power", state=state)
+        case ["power", "cycle"]:
+            order(name, "power", state="off")
+            order(name, "power", state="on")
+        case ["fault", *pairs]:
+            faults = Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
+            order(name, "fault", faults=dataclasses.asdict(faults))
+        case words:
+            raise ConfigError(f"cannot {' '.join(words)!r}", hint="hil vboard --help")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    except HarnessError as error:
+        print(error.describe(), file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

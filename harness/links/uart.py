@@ -14,7 +14,7 @@ import serial
 from serial.tools import list_ports
 
 from harness.build import cache_directory
-from harness.errors import BoardBusy, ConfigError, LaunchError
+from harness.errors import BoardBusy, ConfigError, NoPort
 from harness.links import Deadline, LinkClosed
 
 VIRTUAL = "vboard:"
@@ -39,7 +39,7 @@ class Uart:
     """An open port. Nobody else can open it meanwhile, where the system can see to that."""
 
     def __init__(self, port: str, baud: int) -> None:
-        """LaunchError: no such port, or it does not open. BoardBusy: somebody has it open."""
+        """NoPort: no such port, or it does not open. BoardBusy: somebody has it open."""
         self.port = port
         self._serial = _open(port, baud)
         self._received = bytearray()
@@ -113,11 +113,11 @@ def _open(port: str, baud: int) -> Any:
         raise ConfigError(f"port {port!r} at {baud} baud: {error}", hint=hint) from error
     except OSError as error:  # SerialException is one
         if local and not os.path.exists(url):
-            raise LaunchError(f"no port {port}", hint=_where(port)) from error
+            raise NoPort(f"no port {port}", hint=_where(port)) from error
         if "lock port" in str(error):
             raise BoardBusy(f"port {port} is in use by another process", hint=f"fuser -v {url} says whose") from error
         hint = "is it the right one, and may you use it?"
-        raise LaunchError(f"cannot open port {port}: {error}", hint=hint) from error
+        raise NoPort(f"cannot open port {port}: {error}", hint=hint) from error
 
 
 def _where(port: str) -> str:

@@ -17,6 +17,7 @@ from harness.boards.tools import Tools, run
 from harness.errors import ConfigError, FlashError, LaunchError, ToolchainError
 from harness.links import Deadline
 from harness.procedures import RawProcedure, parse
+from harness.targets import Port, SerialLauncher, load_targets
 
 SERVERS = ["-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled"]
 Words = dict[str, Any]
@@ -256,3 +257,54 @@ def test_openocd_itself_takes_what_the_preset_says(tmp_path: Path) -> None:
     assert "OpenOCD init failed" in caught.value.log
     with pytest.raises(LaunchError, match="Error: open failed"):
         Tools(resetting=parse(raw, "reset", "t")).reset()
+
+
+# --- targets.yaml --------------------------------------------------------------------------------------------
+
+ENTRY = "targets:\n  mine:\n    cpu: cortex-m4\n    board: stm32f4\n    launcher:\n      serial:\n"
+
+
+def load(folder: Path, *lines: str) -> SerialLauncher:
+    path = folder / "targets.yaml"
+    path.write_text(ENTRY + "".join(f"        {line}\n" for line in lines))
+    launcher = load_targets(path)["mine"].launcher
+    assert isinstance(launcher, SerialLauncher)
+    return launcher
+
+
+def test_a_pool_with_its_tools(tmp_path: Path) -> None:
+    launcher = load(
+        tmp_path,
+        "ports: [{port: /dev/a, serial_number: '066A'}, {port: /dev/b, serial_number: '066B'}]",
+        "wait: 5",
+        "flash: {preset: openocd, config: [interface/x.cfg, target/y.cfg]}",
+        "reset: [tool, '{serial_number}']",
+    )
+    assert launcher.port == "/dev/a"
+    assert launcher.pool == (Port("/dev/a", "066A"), Port("/dev/b", "066B"))
+    assert launcher.wait == 5
+    assert launcher.power is None
+    assert launcher.flash
+    assert launcher.flash.words["config"] == ("interface/x.cfg", "target/y.cfg")
+    assert launcher.reset
+    assert launcher.reset.bind({"serial_number": "066B"}) == [["tool", "066B"]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["baud: 9600"], r"targets.yaml:2: mine: serial needs one of port, ports"),
+        (["port: /dev/a", "ports: [/dev/b]"], "needs one of port, ports"),
+        (["ports: [/dev/a, /dev/a]"], "ports names /dev/a twice"),
+        (["ports: [/dev/a, 'labgrid://lab/?x=y']"], "is a pool of its own"),
+        (["port: /dev/a", "flash: {preset: openocd, confg: x}"],
+         r"targets.yaml:8: unknown key 'confg'\n.*did you mean 'config'"),
+        (["port: /dev/a", "flash: {preset: pyocd, chip: x, serial_number: 0669}"], r"targets.yaml:8: .*valid string"),
+        (["port: /dev/a", "flash: {preset: pyocd, chip: x, seconds: 0}"], "targets.yaml:8: .*greater than 0"),
+        (["port: /dev/a", "reset: [tool, '{serial_number}']"], "mine: reset: tool needs serial_number"),
+        (["ports: [{port: /dev/a, serial: x}]"], r"unknown key 'serial'\n.*serial_number"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_board_in_targets_yaml(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, *lines)

@@ -1,0 +1,111 @@
+"""Programs on a virtual board, run after run, over a bad wire: how many verdicts are wrong, and how many are missing?
+
+    python ci/soak.py --runs 1000 --corrupt 0.001 --vanish-every 100
+
+Each run is the canary, whose outputs are known bit for bit. Every so often the port vanishes while it runs. An infra
+error is answered as a person would answer it, by running again: a result is lost only if no attempt gives one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+
+from harness import flow
+from harness.boards import vboard
+from harness.errors import InfraError, VerdictError
+from harness.resolve import Resolved
+from harness.targets import load_targets
+
+BASES = {"f405": "vboard-f405", "native": "native"}
+ATTEMPTS = 5
+SLOW = 120.0  # seconds; a run that takes longer counts as a hang
+
+
+@dataclass
+class Tally:
+    good: int = 0
+    wrong: int = 0  # a verdict about a program that is right
+    lost: int = 0  # runs without a result
+    hangs: int = 0
+    longest: float = 0.0  # seconds
+    infra: collections.Counter[str] = field(default_factory=collections.Counter)
+
+    def __str__(self) -> str:
+        errors = ", ".join(f"{count} {name}" for name, count in self.infra.most_common()) or "none"
+        return (
+            f"{self.good} good, {self.wrong} wrong verdicts, {self.lost} lost results, {self.hangs} hangs; "
+            f"longest run {self.longest:.1f} s; infra errors, each run again: {errors}"
+        )
+
+
+def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int = 0) -> Tally:
+    """`vanish_every` 0 for never."""
+    name = f"soak-{os.getpid()}"
+    target = dataclasses.replace(
+        load_targets()[BASES[machine]], name=f"vboard-{machine}", launcher=vboard.launcher(machine, name)
+    )
+    tally = Tally()
+    with vboard.running(machine, name, seed=seed), flow.open_dut(Resolved(target, target, "builtin")) as dut:
+        dut.session()
+        for number in range(1, runs + 1):
+            vanish = vanish_every and number % vanish_every == 0
+            start = time.monotonic()
+            _run(dut, tally, name, corrupt, 0.5 if vanish else 0.0)
+            took = time.monotonic() - start
+            tally.longest = max(tally.longest, took)
+            tally.hangs += took > SLOW
+            if number % 50 == 0:
+                print(f"{number}: {tally}", flush=True)
+    return tally
+
+
+def _run(dut: flow.Dut, tally: Tally, name: str, corrupt: float, vanish: float) -> None:
+    vboard.order(name, "fault", faults={"corrupt": corrupt})
+    puller = threading.Timer(0.02, vboard.order, (name, "fault"), {"faults": {"corrupt": corrupt, "vanish": vanish}})
+    if vanish:
+        puller.start()
+    for _ in range(ATTEMPTS):
+        try:
+            flow.selftest(dut)
+            tally.good += 1
+            break
+        except InfraError as error:
+            tally.infra[type(error).__name__] += 1
+            if "the canary's output" in error.message:
+                tally.wrong += 1
+            dut.close()
+        except VerdictError:
+            tally.wrong += 1
+            dut.close()
+        if vanish:
+            puller.join()
+            time.sleep(vanish)  # the time a person needs to plug it in again
+    else:
+        tally.lost += 1
+    if vanish:
+        puller.join()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", choices=sorted(BASES), default="f405")
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--corrupt", type=float, default=0.001, help="share of bytes")
+    parser.add_argument("--vanish-every", type=int, default=100, metavar="RUNS")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    start = time.monotonic()
+    tally = soak(options.machine, options.runs, options.corrupt, options.vanish_every, options.seed)
+    print(f"{options.runs} runs on {options.machine}, {options.corrupt:.2%} of bytes damaged, ", end="")
+    print(f"the port gone every {options.vanish_every}, {time.monotonic() - start:.0f} s: {tally}")
+    return 1 if tally.wrong or tally.lost or tally.hangs else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
