@@ -44,7 +44,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Stats:
-    """`temp` is what instructions took and gave back; it comes from the method pool."""
+    """`temp` is what was taken of the method pool and given back, by an instruction or while loading."""
 
     program: Pool
     planned: Pool

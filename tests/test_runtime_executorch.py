@@ -1,0 +1,515 @@
+"""The runtime of an installed ExecuTorch: its adapter with the wheel's own libraries on the host, its sources with the
+wheel's headers for every ISA class, and which prefixes are refused. No prefix for a Cortex-M is needed here: with one,
+`pytest --runtime=executorch tests/targets` shows the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from harness import flow, prefix, toolchain
+from harness.diagnose.runtimes import compare_runtimes
+from harness.errors import (
+    BuildError,
+    ConfigError,
+    OutOfTargetMemory,
+    ProgramRejected,
+    ProtocolError,
+    UnsupportedOperator,
+)
+from harness.flow import Dut
+from harness.program import HostTensor, Program
+from harness.resolve import resolve
+from harness.session import Request, Space
+from harness.targets import ExecutorchInstall, Isa, Target, load_targets, package_data
+
+TARGETS = load_targets()
+FLAGS = {
+    "m0-qemu": ["-mcpu=cortex-m0"],
+    "m4-qemu": ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
+    "m55-qemu": ["-mcpu=cortex-m55", "-mfloat-abi=hard"],
+}
+CPUS = {"m0-qemu": "cortex-m0", "m4-qemu": "cortex-m4", "m55-qemu": "cortex-m55"}
+
+
+# --- the adapter on the host ---------------------------------------------------------------------------------
+
+
+class Floats(nn.Module):
+    """Portable operators only: the wheel has no Cortex-M ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.head = nn.Linear(4 * 36, 5)
+
+    def forward(self, x: Any) -> Any:
+        return torch.softmax(self.head(torch.flatten(torch.relu(self.conv(x)), 1)), dim=-1)
+
+
+@pytest.fixture(scope="module")
+def dut() -> Iterator[Dut]:
+    with flow.open_dut(resolve("native", TARGETS, runtime="executorch")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    torch.manual_seed(3)
+    return flow.lower(Floats(), (torch.randn(1, 3, 8, 8),), isa=Isa.SCALAR, quantize=False)
+
+
+def eager(program: Program) -> Any:
+    assert program.reference is not None
+    references = program.reference(program.inputs)
+    assert references.eager is not None
+    return references.eager[0]
+
+
+def test_the_handshake_says_whose_runtime_this_is(dut: Dut) -> None:
+    identity = dut.session().identity
+    assert identity.runtime == "executorch"
+    assert identity.runtime_version.startswith("1.")
+    # More than one answer of the protocol holds.
+    assert len("".join(identity.operators)) > identity.max_payload
+    assert "aten::convolution.out" in identity.operators and "aten::add.out" in identity.operators
+    assert "no Cortex-M operators" in dut.resolved.label
+
+
+def test_a_portable_program_gives_what_eager_gives(dut: Dut, program: Program) -> None:
+    result = flow.run(dut, program)
+    np.testing.assert_allclose(result.outputs[0].array(), eager(program), rtol=1e-5)
+    assert not result.unwritten[0].any()
+    assert 0 < result.stats.method.used < result.stats.method.size
+    assert result.stats.planned.used == program.file.planned_bytes
+    assert result.stats.temp.used > 0
+    assert result.ticks > 0
+
+
+def test_stepping_is_executing(dut: Dut, program: Program) -> None:
+    """And every value is there after the step that writes it."""
+    wanted = flow.run(dut, program).outputs[0]
+    session = dut.session()
+    session.load(program.pte)
+    flow.prepare(session, program.inputs, flow.POISON)
+    for instruction in program.file.instructions:
+        step = session.step(1, dut.seconds)
+        value = instruction.args[-1]
+        spec = program.file.values[value].spec
+        assert spec is not None and session.describe(Space.VALUE, value) == spec
+        poison = zlib.crc32(bytes([flow.POISON]) * spec.nbytes)
+        assert session.digest(Space.VALUE, value) != poison
+    assert (step.next, step.done) == (0, True)
+    assert session.get_output(0).data == wanted.data
+
+
+def test_values_are_what_the_file_says(dut: Dut, program: Program) -> None:
+    session = dut.session()
+    loaded = session.load(program.pte)
+    assert loaded.values == len(program.file.values)
+    assert loaded.instructions == len(program.file.instructions)
+    for value in program.file.values:
+        if value.spec is not None:
+            assert session.describe(Space.VALUE, value.index) == value.spec
+        if value.constant is not None and value.spec is not None:
+            offset, size = value.constant
+            constant = program.pte[offset : offset + size]
+            assert session.read(Space.VALUE, value.index, value.spec.nbytes) == constant[: value.spec.nbytes]
+            with pytest.raises(ProtocolError, match="read only"):
+                session.write(Space.VALUE, value.index, b"\0")
+            session = dut.session()
+            session.load(program.pte)
+    with pytest.raises(ProtocolError, match="no such value"):
+        session.describe(Space.VALUE, len(program.file.values))
+
+
+def test_all_operators_that_are_missing_are_named(dut: Dut) -> None:
+    module = nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+    lowered = flow.lower(module, (torch.randn(1, 8),), isa=Isa.SCALAR)
+    with pytest.raises(UnsupportedOperator) as caught:
+        dut.session().load(lowered.pte)
+    for name in lowered.file.operators:
+        assert name in caught.value.message
+
+
+def test_hostile_bytes_are_refused_and_the_session_lives(dut: Dut, program: Program) -> None:
+    session = dut.session()
+    damaged = bytearray(program.pte)
+    for at in range(64, 512, 5):
+        damaged[at] ^= 0x5A
+    for bytes_ in (b"", b"\0" * 64, program.pte[:200], bytes(damaged)):
+        with pytest.raises(ProgramRejected):
+            session.load(bytes_)
+    assert flow.run(dut, program).outputs[0].array().shape == (1, 5)
+
+
+@pytest.fixture(scope="module")
+def cramped() -> Iterator[Dut]:
+    """With pools of 1K and 512 bytes."""
+    native = TARGETS["native"]
+    pools = dataclasses.replace(native.board.pools, planned=1024, method=512)
+    small = dataclasses.replace(native, board=dataclasses.replace(native.board, pools=pools))
+    with flow.open_dut(resolve("native", {"native": small}, runtime="executorch")) as opened:
+        yield opened
+
+
+def test_an_arena_larger_than_its_pool(cramped: Dut, program: Program) -> None:
+    with pytest.raises(
+        OutOfTargetMemory, match=rf"planned pool is too small.*: {program.file.planned_bytes} bytes asked"
+    ):
+        cramped.session().load(program.pte)
+
+
+def test_a_method_that_needs_more_than_its_pool(cramped: Dut) -> None:
+    lowered = flow.lower(Sums(), (torch.randn(4),), isa=Isa.SCALAR, quantize=False)
+    with pytest.raises(OutOfTargetMemory, match=r"method pool is too small.*: [0-9]+ bytes asked, 512 had"):
+        cramped.session().load(lowered.pte)
+
+
+class PlusNumber(nn.Module):
+    def forward(self, x: Any, dim: int) -> Any:
+        return x + dim
+
+
+def test_a_number_as_input_is_the_one_of_the_trace(dut: Dut) -> None:
+    """ExecuTorch's own rule, in its own words."""
+    lowered = flow.lower(PlusNumber(), (torch.ones(3), 2), isa=Isa.SCALAR, quantize=False)
+    numbers = [index for index, spec in enumerate(lowered.file.input_specs()) if not spec.shape]
+    result = flow.run(dut, lowered)
+    assert result.outputs[0].array().tolist() == [3.0, 3.0, 3.0]
+    given = list(lowered.inputs)
+    given[numbers[0]] = HostTensor.from_scalar(5)
+    with pytest.raises(ProgramRejected, match=r"set_input: Error::InvalidArgument: .* should have the same value"):
+        flow.run(dut, lowered, tuple(given))
+
+
+def test_what_executorch_logs_reaches_the_host(dut: Dut, program: Program) -> None:
+    """A kernel that refuses its arguments: its error's name, its line, its operator."""
+    narrow = bytearray(program.pte)
+    spec = program.file.values[program.file.instructions[0].args[-1]].spec
+    assert spec is not None
+    shape = np.array(spec.shape, "<i4").tobytes()
+    at = narrow.find(shape)
+    assert at > 0
+    narrow[at + 8 : at + 12] = np.array([spec.shape[2] - 1], "<i4").tobytes()
+    session = dut.session()
+    session.load(bytes(narrow))
+    flow.prepare(session, program.inputs, flow.POISON)
+    with pytest.raises(ProgramRejected) as caught:
+        session.execute(dut.seconds)
+    assert "Method::step: Error::InvalidArgument: " in caught.value.message and ".cpp:" in caught.value.message
+    where = re.search(r"\(instruction (\d+)\)", caught.value.message)
+    assert where is not None
+    assert caught.value.operator == program.file.instructions[int(where[1])].operator
+    assert "[error]" in session.log
+    assert flow.run(dut, program).outputs  # and the next program runs
+
+
+# --- compare-runtimes ----------------------------------------------------------------------------------------
+
+
+class Copies(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.cat([x[0], x[1]], dim=0).unsqueeze(0)
+
+
+def test_two_runtimes_that_agree(dut: Dut) -> None:
+    lowered = flow.lower(Copies(), (torch.randn(2, 3, 4),), isa=Isa.SCALAR, quantize=False)
+    with flow.open_dut(resolve("native", TARGETS)) as builtin:
+        found = list(compare_runtimes(builtin, dut, lowered, lowered.inputs))
+    assert len(found) == len(lowered.file.instructions) and not any(found)
+
+
+def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> None:
+    """The second of three sums starts from a NaN in one runtime only: what the host wrote there in between."""
+    lowered = flow.lower(Sums(), (torch.randn(4),), isa=Isa.SCALAR, quantize=False)
+    with flow.open_dut(resolve("native", TARGETS)) as builtin:
+        session = dut.session()
+        step = session.step
+        victim = lowered.file.instructions[1].args[-1]
+
+        def spoil(count: int, seconds: float) -> Any:
+            done = step(count, seconds)
+            if done.next == 2:
+                session.write(Space.VALUE, victim, np.float32(1e6).tobytes())
+            return done
+
+        session.step = spoil  # type: ignore[method-assign]
+        try:
+            found = list(compare_runtimes(builtin, dut, lowered, lowered.inputs))
+        finally:
+            session.step = step  # type: ignore[method-assign]
+    assert [one is not None for one in found] == [False, True, False]
+    assert found[1] is not None and (found[1].instruction, found[1].elements, found[1].numel) == (1, 1, 4)
+
+
+class Sums(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return ((x + x) + x) + x
+
+
+# --- its sources, for every ISA class ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize(
+    "source",
+    ["runtime.cpp", "pal.cpp", "memory.cpp", "portable_operators.cpp", "newlib.cpp", "method_access_check.cpp"],
+)
+def test_the_adapter_compiles_with_the_wheels_headers(name: str, source: str, tmp_path: Path) -> None:
+    firmware = package_data("firmware")
+    include = toolchain.executorch_package() / "include"
+    command = [
+        str(toolchain.find("arm-none-eabi-g++").path), "-mthumb", *FLAGS[name], "-std=c++17", "-O2",
+        "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wno-deprecated-declarations", "-Wno-psabi",
+        "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
+        "-DC10_USING_CUSTOM_GENERATED_MACROS", '-DHIL_EXECUTORCH_VERSION="x"',
+        f"-I{firmware}", "-isystem", str(include),
+        "-isystem", str(include / "executorch" / "runtime" / "core" / "portable_type" / "c10"),
+        "-c", str(firmware / "runtime" / "executorch" / source), "-o", str(tmp_path / "out.o"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    symbols = subprocess.run(
+        ["arm-none-eabi-nm", "-u", str(tmp_path / "out.o")], capture_output=True, text=True, check=True
+    ).stdout
+    assert not {"_Znwj", "malloc", "free", "calloc", "realloc"} & set(symbols.split())  # no heap in our code
+
+
+# --- prefixes ------------------------------------------------------------------------------------------------
+
+
+def install(folder: Path, flags: list[str], identifier: str = "ET12") -> Path:
+    """What an installed ExecuTorch looks like from outside: one object of that CPU, with the schema's name in it."""
+    library = folder / "lib"
+    (library / "cmake" / "ExecuTorch").mkdir(parents=True)
+    (library / "cmake" / "ExecuTorch" / "executorch-config.cmake").touch()
+    source = folder / "program.c"
+    source.write_text(f'const char identifier[] = "{identifier}"; float twice(float x) {{ return x + x; }}\n')
+    subprocess.run(
+        ["arm-none-eabi-gcc", "-mthumb", *flags, "-c", str(source), "-o", str(folder / "program.o")], check=True
+    )
+    for name in ("executorch_core", "cortex_m_ops_lib"):
+        subprocess.run(["arm-none-eabi-ar", "rc", str(library / f"lib{name}.a"), str(folder / "program.o")], check=True)
+    return folder
+
+
+def with_install(name: str, path: str, **more: Any) -> Target:
+    return dataclasses.replace(TARGETS[name], executorch=ExecutorchInstall(path, "targets.yaml:3", **more))
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(prefix.VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_prefix_for_this_cpu_is_taken(name: str, tmp_path: Path) -> None:
+    folder = install(tmp_path / CPUS[name], FLAGS[name])
+    found = prefix.find(with_install(name, f"{tmp_path}/{{cpu}}"), tmp_path / "cache")
+    assert found.directory == folder
+    assert found.digest[:8] in found.version
+
+
+def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
+    install(tmp_path / "cortex-m0plus", ["-mcpu=cortex-m0plus"])
+    target = with_install("m0-qemu", f"{tmp_path}/{{cpu}}")
+    assert prefix.find(target, tmp_path / "cache").directory.name == "cortex-m0plus"
+    install(tmp_path / "cortex-m0", ["-mcpu=cortex-m0"])
+    assert prefix.find(target, tmp_path / "cache").directory.name == "cortex-m0"
+
+
+@pytest.mark.parametrize(
+    "built_for, wants, said",
+    [
+        ("m55-qemu", "m4-qemu", "are for armv8-m.main+fp.dp+dsp+mve.fp, cortex-m4/dsp/mps2 needs armv7e-m+fp+dsp"),
+        ("m4-qemu", "m55-qemu", "are for armv7e-m+fp+dsp"),
+        ("m0-qemu", "m4-qemu", "are for armv6-m,"),
+        ("m55-qemu", "m55-scalar-qemu", "needs armv8-m.main+fp.dp"),  # the right core, another path of CMSIS-NN
+    ],
+)
+def test_a_prefix_for_another_cpu_is_refused(built_for: str, wants: str, said: str, tmp_path: Path) -> None:
+    install(tmp_path / "prefix", FLAGS[built_for])
+    with pytest.raises(ConfigError, match="TARGET_CPU=") as caught:
+        prefix.find(with_install(wants, str(tmp_path / "prefix")), tmp_path)
+    assert said in caught.value.message
+
+
+def test_a_soft_float_prefix_is_refused(tmp_path: Path) -> None:
+    install(tmp_path / "prefix", ["-mcpu=cortex-m4", "-mfloat-abi=soft"])
+    with pytest.raises(ConfigError, match=r"are for armv7e-m\+dsp"):
+        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+
+
+def test_a_prefix_of_the_host_is_refused(tmp_path: Path) -> None:
+    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    core = tmp_path / "prefix" / "lib" / "libexecutorch_core.a"
+    core.unlink()
+    source = tmp_path / "x.c"
+    source.write_text('const char identifier[] = "ET12";\n')
+    subprocess.run(["gcc", "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
+    subprocess.run(["ar", "rc", str(core), str(tmp_path / "x.o")], check=True)
+    with pytest.raises(ConfigError, match="are for no Cortex-M"):
+        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+
+
+def test_a_prefix_without_cortex_m_operators_is_refused(tmp_path: Path) -> None:
+    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    (tmp_path / "prefix" / "lib" / "libcortex_m_ops_lib.a").unlink()
+    with pytest.raises(ConfigError, match="without the Cortex-M operators"):
+        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+
+
+def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
+    install(tmp_path / "prefix", FLAGS["m4-qemu"], identifier="ET11")
+    with pytest.raises(ConfigError, match="another schema than ET12"):
+        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+
+
+def test_where_nothing_is_installed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
+        prefix.find(with_install("m4-qemu", str(tmp_path)), tmp_path)
+    with pytest.raises(ConfigError, match="no installed ExecuTorch is named") as caught:
+        prefix.find(TARGETS["m4-qemu"], tmp_path)
+    assert prefix.VARIABLE in caught.value.hint
+
+
+def test_the_variable_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "cortex-m4", FLAGS["m4-qemu"])
+    monkeypatch.setenv(prefix.VARIABLE, f"{tmp_path}/{{cpu}}")
+    assert prefix.find(with_install("m4-qemu", "/nowhere"), tmp_path).directory == tmp_path / "cortex-m4"
+
+
+def test_a_registry_that_the_prefix_does_not_have(tmp_path: Path) -> None:
+    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    target = with_install("m4-qemu", str(tmp_path / "prefix"), libraries=("portable_ops_lib",))
+    with pytest.raises(ConfigError, match="no libportable_ops_lib") as caught:
+        prefix.find(target, tmp_path)
+    assert "cortex_m_ops_lib" in caught.value.hint
+
+
+def test_what_is_installed_is_in_its_version(tmp_path: Path) -> None:
+    install(tmp_path / "prefix", FLAGS["m4-qemu"])
+    target = with_install("m4-qemu", str(tmp_path / "prefix"))
+    before = prefix.find(target, tmp_path)
+    (tmp_path / "prefix" / "lib" / "libcmsis-nn.a").write_bytes(b"another kernel")
+    after = prefix.find(target, tmp_path)
+    assert before.digest != after.digest and before.version != after.version
+
+
+# --- the user's own build ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "kernel.cpp").write_text("// a kernel\n")
+    (folder / "version.txt").write_text("1.9.9\n")
+    os.utime(folder / "kernel.cpp", (1e9, 1e9))
+    os.utime(folder / "version.txt", (1e9, 1e9))
+    return folder
+
+
+def built(tmp_path: Path, source: Path, command: str) -> Target:
+    return with_install("m4-qemu", f"{tmp_path}/{{cpu}}", source=source, build=command, base=tmp_path)
+
+
+def test_a_build_runs_when_the_source_is_newer_and_only_then(tmp_path: Path, source: Path) -> None:
+    ready = install(tmp_path / "ready", FLAGS["m4-qemu"])
+    command = f'echo "$HIL_CPU $HIL_SOURCE" >> calls; mkdir -p "$HIL_PREFIX"; cp -rp {ready}/. "$HIL_PREFIX"'
+    target = built(tmp_path, source, command)
+    calls = tmp_path / "calls"
+    for _ in range(2):
+        found = prefix.find(target, tmp_path / "cache")
+    assert calls.read_text() == f"cortex-m4 {source}\n"
+    assert found.version.startswith("1.9.9")
+    os.utime(source / "kernel.cpp", None)
+    prefix.find(target, tmp_path / "cache")
+    prefix.find(target, tmp_path / "cache")  # although the install left the libraries as old as they were
+    assert len(calls.read_text().splitlines()) == 2
+
+
+def test_what_a_build_writes_into_the_source_does_not_make_the_prefix_old(tmp_path: Path, source: Path) -> None:
+    ready = install(tmp_path / "ready", FLAGS["m4-qemu"])
+    command = (
+        "echo again >> calls; mkdir -p source/out; touch source/out/CMakeCache.txt source/out/made.cpp;"
+        f' mkdir -p "$HIL_PREFIX"; cp -rp {ready}/. "$HIL_PREFIX"'
+    )
+    target = built(tmp_path, source, command)
+    prefix.find(target, tmp_path / "cache")
+    os.utime(source / "out" / "made.cpp", (4e9, 4e9))
+    prefix.find(target, tmp_path / "cache")
+    assert (tmp_path / "calls").read_text() == "again\n"
+
+
+def test_a_build_that_fails_is_a_build_error_with_its_log(tmp_path: Path, source: Path) -> None:
+    target = built(tmp_path, source, "echo a compiler complains; exit 3")
+    with pytest.raises(BuildError, match="ended with status 3") as caught:
+        prefix.find(target, tmp_path / "cache")
+    assert "a compiler complains" in caught.value.log
+    log = Path(caught.value.hint.rsplit(" ", 1)[1])
+    assert "a compiler complains" in log.read_text()
+
+
+def test_a_build_that_leaves_no_prefix_is_told(tmp_path: Path, source: Path) -> None:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
+        prefix.find(built(tmp_path, source, "true"), tmp_path / "cache")
+
+
+# --- targets.yaml --------------------------------------------------------------------------------------------
+
+
+def runtimes(folder: Path, text: str) -> Target:
+    path = folder / "targets.yaml"
+    path.write_text(text)
+    return load_targets(path)["m4-qemu"]
+
+
+def test_targets_yaml_says_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    target = runtimes(
+        tmp_path,
+        "runtimes:\n  executorch:\n    prefix: out/{cpu}\n    source: src\n    build: make\n    libraries: [a, b]\n",
+    )
+    assert target.executorch == ExecutorchInstall(
+        f"{tmp_path}/out/{{cpu}}", "targets.yaml:2", tmp_path / "src", "make", ("a", "b"), tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("runtimes: {executorch: {prefx: x}}", "unknown key 'prefx'"),
+        ("runtimes: {executorsh: {prefix: x}}", "unknown key 'executorsh'"),
+        ("runtimes: {executorch: {prefix: 'x/{isa}'}}", "{isa} has no meaning"),
+        ("runtimes: {executorch: {prefix: x, build: make}}", "build without source"),
+        ("runtimes: {executorch: {prefix: x, source: nowhere}}", "no folder"),
+        ("runtimes: {executorch: {source: .}}", "prefix: Field required"),
+        ("runtimes: {}\nruntime: {}", "unknown key 'runtime'"),
+    ],
+)
+def test_targets_yaml_is_strict_about_it(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        runtimes(tmp_path, text + "\n")
+    assert said in str(caught.value)
+
+
+def test_the_request_for_further_operators_has_an_end(dut: Dut) -> None:
+    session = dut.session()
+    count = len(session.identity.operators)
+    for first in (count, count + 1, 2**32 - 1):
+        reader = session._ask(Request.OPERATORS, first.to_bytes(4, "little"))
+        assert reader.texts() == ()
