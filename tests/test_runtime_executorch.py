@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import struct
 import subprocess
 import zlib
 from collections.abc import Iterator
@@ -511,5 +512,5 @@ def test_the_request_for_further_operators_has_an_end(dut: Dut) -> None:
     session = dut.session()
     count = len(session.identity.operators)
     for first in (count, count + 1, 2**32 - 1):
-        reader = session._ask(Request.OPERATORS, first.to_bytes(4, "little"))
-        assert reader.texts() == ()
+        reader = session._ask(Request.OPERATORS, struct.pack("<II", first, session.identity.max_payload))
+        assert reader.take("I") == (count,) and reader.rest == b""
