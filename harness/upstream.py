@@ -7,6 +7,7 @@ its integers with the dialect. Nothing here is done to a test that is not of the
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import functools
 import zlib
@@ -164,8 +165,14 @@ EXECUTOR: pytest.StashKey[_Executor] = pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Generator[None, None, None]:
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """A test's parameters hold its modules and inputs, and some change these in place: each target gets a copy."""
     with _own_errors():
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None:
+            callspec.params.update(
+                {name: copy.deepcopy(value) for name, value in callspec.params.items() if name != "target_spec"}
+            )
         yield
 
 

@@ -185,6 +185,19 @@ class Branches(nn.Module):  # type: ignore[misc, unused-ignore]
         return x + 1 if x.sum() > 0 else x - 1
 
 
+def test_calibrating_changes_no_inputs() -> None:
+    """A module that works in place would be calibrated with other inputs than it is run with."""
+
+    class InPlace(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            x -= y
+            return x
+
+    x, y = torch.rand(4, 8), torch.rand(4, 8)
+    program = lower(InPlace(), (x, y), isa=Isa.DSP)
+    assert [given.data for given in program.inputs] == [to_host(x).data, to_host(y).data]
+
+
 def test_what_cannot_be_exported_is_a_lowering_error() -> None:
     with pytest.raises(LoweringError, match="Branches: quantise failed") as caught:
         lower(Branches(), (torch.ones(2),), isa=Isa.DSP)

@@ -45,6 +45,14 @@ def test_a_sample_gives_what_upstream_expects_with_and_without_workers(tmp_path:
     assert shared.cells == {name: cells for name, cells in alone.cells.items() if "int16" not in name}
 
 
+def test_what_changes_its_inputs_in_place_has_the_same_for_every_target(tmp_path: Path) -> None:
+    """Upstream's inputs are made once, with the test's parameters."""
+    done = upstream(tmp_path, "native,m4-qemu,m0-qemu", "-k", "inplace", *files("ops/test_sub.py"))
+    assert done.count() == {name: {"PASS": 1} for name in ("native", "m4-qemu", "m0-qemu")}, done.text
+    (cells,) = done.cells.values()
+    assert len({cell.outputs for cell in cells.values()}) == 1
+
+
 # --- honesty -------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import pickle
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Final, Generic, TypeVar
 
@@ -31,7 +31,7 @@ class Key:
     """A digest, and the objects whose identity is part of it: kept alive so that no id is used twice."""
 
     digest: str
-    alive: tuple[object, ...]
+    alive: tuple[object, ...] = field(compare=False)
 
 
 def key_of(*parts: object) -> Key | None:

@@ -120,7 +120,8 @@ def _prepare(module: Any, inputs: Inputs, samples: list[Inputs] | None, options:
     if options.layout == "channels_last":
         eager = eager.to(memory_format=kit.torch.channels_last)
     arranged = _arrange(inputs, options.layout)
-    calibration = [arranged] if samples is None else [_arrange(sample, options.layout) for sample in samples]
+    # Copies: calibrating runs the module, which may work in place.
+    calibration = [_arrange(sample, options.layout) for sample in ([inputs] if samples is None else samples)]
     quantized = _quantize(title, eager, arranged, calibration, options) if options.quantize else None
     exported = _stage(title, "export", lambda: _export(quantized or eager, arranged))
     edge = _stage(title, "to_edge", lambda: kit.to_edge(exported, compile_config=kit.edge_compile_config()))

@@ -124,8 +124,9 @@ def taken_over(target: Target, run: Callable[[Program], Sequence[HostTensor]]) -
 def _sharing(run_stage: Callable[..., Any]) -> Callable[..., Any]:
     """`Tester._run_stage` that remembers the stages before the Cortex-M passes, by content.
 
-    The key covers the module, the inputs, and class and configuration of each stage so far; what has no such key
-    is run. Every use gets a copy of its own, since comparing changes the exported program.
+    The key covers the module, the inputs, and class and configuration of each stage so far; what has no such key is
+    run, and so is a stage that changes its inputs (calibrating a module that works in place does), which has to happen
+    for every target. Every use gets a copy of its own, since comparing changes the exported program.
     """
     done: dict[int, tuple[Any, str]] = {}  # per tester: the key of what it holds
 
@@ -137,8 +138,10 @@ def _sharing(run_stage: Callable[..., Any]) -> Callable[..., Any]:
         if key is None:
             return run_stage(self, stage, inputs, *args, **kwargs)
         if found is None:
-            before = dict(vars(stage))
+            before, given = dict(vars(stage)), key_of(inputs)
             run_stage(self, stage, inputs, *args, **kwargs)
+            if given != key_of(inputs):
+                return self
             made = {name: value for name, value in vars(stage).items() if value is not before.get(name)}
             _stages.put(key, copy.deepcopy(made))
         else:
