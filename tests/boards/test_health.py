@@ -31,9 +31,9 @@ def test_power_lost_during_flash_leaves_the_board_in_doubt_until_it_is_flashed_a
         with pytest.raises(FlashError, match="was killed"):
             flash(lease, tools("import os; os.kill(os.getpid(), 9)"), Path("/r.elf"), "build1")
     with leases.acquire(["a:1"], what="next test") as lease:
-        assert lease.health == Health(build="", flashing="build1")
+        assert lease.health == Health(failures=1, flashing="build1")
         flash(lease, tools("pass"), Path("/r.elf"), "build1")
-        assert lease.health == Health(build="build1")
+        assert lease.health == Health(failures=1, build="build1")
 
 
 def test_a_worker_killed_while_it_flashes_leaves_the_board_in_doubt(start: Start) -> None:
