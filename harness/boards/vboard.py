@@ -461,11 +461,11 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
     options = ["--name", name, "--baud", str(baud), "--seed", str(seed)]
     process = Process([sys.executable, "-m", "harness.boards.vboard", *options, machine])
     try:
+        said = b""
         with contextlib.suppress(LinkClosed, TimeoutError):
-            said = b""
             while b"\nbaud" not in said:
                 said += process.read(Deadline.after(START))
-        if not (virtual_directory(name) / "control").exists():
+        if b"\nbaud" not in said:
             process.wait(1.0)
             raise LaunchError(f"virtual board {name} does not start", log=process.log.decode(errors="replace"))
         yield process
