@@ -313,6 +313,7 @@ class Lease:
         if self._handle is None:
             return
         _file(self.board, "holder").unlink(missing_ok=True)
+        fcntl.flock(self._handle, fcntl.LOCK_UN)  # a fork of ours may have the file open as well
         os.close(self._handle)
         self._handle = None
         _ours.discard(self)
