@@ -109,6 +109,17 @@ def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> N
         assert part in str(later.value)
 
 
+def test_what_the_boot_did_already_is_not_done_again() -> None:
+    sick = Sick("power cycle")
+    with leases.acquire(["a:1"], what="test") as lease:
+        cause = LaunchError("it is silent")
+        assert recover(lease, cause, sick.rungs(), sick.canary, {"reset", "reflash"}) == "power cycle"
+        assert sick.tried == ["power cycle"]
+        with pytest.raises(BoardWedged, match="it is silent; after reset: the same; after reflash: the same"):
+            recover(lease, cause, sick.rungs()[:2], sick.canary, {"reset", "reflash"})
+        assert sick.tried == ["power cycle"]
+
+
 def test_a_missing_tool_does_not_make_a_board_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
     procedure = parse(RawProcedure(preset="openocd", config="x"), "reset", "t")
     monkeypatch.setenv("PATH", "/nowhere")
