@@ -82,8 +82,8 @@ def recover(
 ) -> str:
     """Climbs until the canary passes; the name of the rung that helped, "" where there is none to climb.
 
-    `cause` is what made us doubt the board, after the rungs in `climbed`. If nothing helps the board is wedged, and remembered so: BoardWedged.
-    A tool that is missing says nothing of the board: ToolchainError.
+    `cause` is what made us doubt the board, after the rungs in `climbed`. If nothing helps the board is wedged, and
+    remembered so: BoardWedged. A tool that is missing says nothing of the board: ToolchainError.
     """
     patient.health = replace(patient.health, failures=patient.health.failures + 1)
     if not rungs:
