@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness import toolchain
@@ -125,11 +125,10 @@ class SerialBoard:
     def _flash(self, elf: Path) -> None:
         self._reopening(lambda: _use(self._launcher.flash, "flash", self._words(elf), FlashError))
 
-    def _reopening(self, use: object) -> None:
+    def _reopening(self, use: Callable[[], str]) -> None:
         """The port is closed meanwhile: tools of some boards use it themselves."""
         self.close()
-        output = use()  # type: ignore[operator]
-        self.log += output.encode()
+        self.log += use().encode()
         self._uart = _reopen(self._launcher)
 
     def _words(self, elf: Path) -> dict[str, str]:
@@ -206,15 +205,7 @@ def _reopen(launcher: SerialLauncher) -> Uart:
         except LaunchError:
             if deadline.expired:
                 raise
-            with contextlib.suppress(TimeoutError):
-                _pause(AGAIN)
-
-
-def _pause(seconds: float) -> None:
-    """Until a port appears there is nothing to wait on."""
-    import time
-
-    time.sleep(seconds)
+            time.sleep(AGAIN)  # there is nothing to wait on before there is a port
 
 
 def _use(tool: str | Sequence[str], what: str, words: dict[str, str], kind: type[HarnessError]) -> str:
