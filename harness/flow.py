@@ -123,6 +123,7 @@ class Dut:
             return self._boot()
         if self._bench is None:
             self._bench = Bench(self.target, self.elf, self.what)
+        self._bench.begin()
         try:
             return self._boot(self._bench)
         except (LaunchError, LinkError) as error:

@@ -34,6 +34,8 @@ inline volatile uint32_t& reg(uintptr_t address) {
   return *reinterpret_cast<volatile uint32_t*>(address);
 }
 
+constexpr uintptr_t kDwtCtrl = 0xE0001000;
+constexpr uintptr_t kDwtCycCnt = 0xE0001004;
 constexpr uintptr_t kSysTickCtrl = 0xE000E010;
 constexpr uintptr_t kSysTickLoad = 0xE000E014;
 constexpr uintptr_t kSysTickVal = 0xE000E018;
@@ -54,8 +56,11 @@ constexpr uintptr_t kMpuRbar = 0xE000ED9C;
 constexpr uintptr_t kMpuRasr = 0xE000EDA0;  // PMSAv6, PMSAv7
 constexpr uintptr_t kMpuRlar = 0xE000EDA0;  // PMSAv8
 constexpr uintptr_t kMpuMair0 = 0xE000EDC0;
+constexpr uintptr_t kDemcr = 0xE000EDFC;
 constexpr uintptr_t kFpccr = 0xE000EF34;
 
+constexpr uint32_t kDemcrTrcEna = 1u << 24;
+constexpr uint32_t kDwtCtrlCycCntEna = 1u << 0;
 constexpr uint32_t kSysTickEnable = 7;  // CLKSOURCE processor, TICKINT, ENABLE
 constexpr uint32_t kIcsrPendStSet = 1u << 26;
 constexpr uint32_t kCcrDiv0Trp = 1u << 4;
@@ -72,6 +77,17 @@ constexpr uint32_t kXpsrStackAlign = 1u << 9;
 
 inline void enable_interrupt(uint32_t number) {
   reg(kNvicIser + 4 * (number / 32)) = 1u << (number % 32);
+}
+
+// Returns what restore_interrupts() takes.
+inline uint32_t mask_interrupts() {
+  uint32_t masked;
+  asm volatile("mrs %0, primask\ncpsid i" : "=r"(masked)::"memory");
+  return masked;
+}
+
+inline void restore_interrupts(uint32_t masked) {
+  asm volatile("msr primask, %0" ::"r"(masked) : "memory");
 }
 
 inline uint32_t ipsr() {

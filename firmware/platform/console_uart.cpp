@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr uint32_t kRing = 4096;  // a power of two: head and tail count on over 32 bits
+constexpr uint32_t kRing = 8192;  // a power of two: head and tail count on over 32 bits
 constexpr uint8_t kEnded = 0x44;  // the event
 
 uint8_t ring[kRing];

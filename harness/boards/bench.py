@@ -30,6 +30,7 @@ class Bench:
         words = {"port": self._lease.port, **words}
         self._tools = Tools(launcher.flash, launcher.reset, launcher.power, words, target.name)
         self._elf = elf
+        self._climbed: set[str] = set()  # rungs of the ladder, since the last boot began
         self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=self._lease.port))
 
     @property
@@ -45,15 +46,21 @@ class Bench:
         return bool(self._lease.health.flashing)
 
     def flash(self, elf: Path, build_id: str) -> str:
+        self._climbed.add("reflash")
         return health.flash(self._lease, self._tools, elf, build_id)
 
     def reset(self) -> str:
+        self._climbed.add("reset")
         return self._tools.reset()
+
+    def begin(self) -> None:
+        """A boot begins: what it does to the board need not be done again if it fails."""
+        self._climbed.clear()
 
     def recover(self, cause: HarnessError, canary: Callable[[], object]) -> str:
         """Reset, reflash, power cycle; the name of what helped. BoardWedged if nothing does."""
         rungs = health.ladder(self._lease, self._tools, self._elf.path, self._elf.build_id)
-        return health.recover(self._lease, cause, rungs, canary)
+        return health.recover(self._lease, cause, rungs, canary, frozenset(self._climbed))
 
     def release(self) -> None:
         """The port must be closed by now."""

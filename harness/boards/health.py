@@ -6,7 +6,7 @@ Busy and wedged are different things: busy is somebody else's turn, wedged is a 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -73,18 +73,26 @@ def ladder(patient: Patient, tools: Tools, elf: Path, build: str) -> list[Rung]:
     return rungs
 
 
-def recover(patient: Patient, cause: HarnessError, rungs: Sequence[Rung], canary: Callable[[], object]) -> str:
+def recover(
+    patient: Patient,
+    cause: HarnessError,
+    rungs: Sequence[Rung],
+    canary: Callable[[], object],
+    climbed: Collection[str] = (),
+) -> str:
     """Climbs until the canary passes; the name of the rung that helped, "" where there is none to climb.
 
-    `cause` is what made us doubt the board. If nothing helps the board is wedged, and remembered so: BoardWedged.
-    A tool that is missing says nothing of the board: ToolchainError.
+    `cause` is what made us doubt the board, after the rungs in `climbed`. If nothing helps the board is wedged, and
+    remembered so: BoardWedged. A tool that is missing says nothing of the board: ToolchainError.
     """
     patient.health = replace(patient.health, failures=patient.health.failures + 1)
     if not rungs:
         return ""
-    tried: list[str] = []
+    tried = [f"after {rung.name}: the same" for rung in rungs if rung.name in climbed]
     said = cause.message
     for rung in rungs:
+        if rung.name in climbed:
+            continue
         try:
             rung.climb()
             canary()

@@ -40,6 +40,7 @@ from harness.links import Deadline
 
 _LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
 WAIT = 600.0  # seconds for a board that others use
+BRIEF = 10.0  # seconds for a lock that nobody keeps
 RELEASE = 10.0  # seconds for a keeper that was told to end
 
 
@@ -222,10 +223,10 @@ def write_health(board: str, health: Health) -> None:
 class _Ticket:
     """A place in the queue of those who wait for a board."""
 
-    def __init__(self, boards: Sequence[str], deadline: Deadline) -> None:
+    def __init__(self, boards: Sequence[str]) -> None:
         self._folder = directory() / "queue"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        with _brief_lock(directory() / "queue.lock", deadline) as counter:
+        with _brief_lock(directory() / "queue.lock") as counter:
             # A number is never given twice, or who clears away a dead ticket might hit a new one.
             self._number = int(os.pread(counter, 20, 0) or 0) + 1
             os.pwrite(counter, str(self._number).encode(), 0)
@@ -277,8 +278,9 @@ class _Ticket:
 
 
 @contextlib.contextmanager
-def _brief_lock(path: Path, deadline: Deadline) -> Iterator[int]:
+def _brief_lock(path: Path) -> Iterator[int]:
     """One that is held for less than a millisecond, unless its owner was stopped."""
+    deadline = Deadline.after(BRIEF)
     while (handle := take(path)) is None:
         if deadline.expired:
             raise BoardBusy(f"somebody keeps {path} locked", hint="a stopped process? see: lslocks")
@@ -313,6 +315,7 @@ class Lease:
         if self._handle is None:
             return
         _file(self.board, "holder").unlink(missing_ok=True)
+        fcntl.flock(self._handle, fcntl.LOCK_UN)  # a fork of ours may have the file open as well
         os.close(self._handle)
         self._handle = None
         _ours.discard(self)
@@ -358,7 +361,7 @@ def acquire(
         raise ConfigError(f"{what} asks for a board and has {held}", hint="one test leases one board")
     deadline = Deadline.after(wait)
     known = {identity(port): port for port in ports}
-    with _Ticket(list(known), deadline) as ticket:
+    with _Ticket(list(known)) as ticket:
         for attempt in itertools.count():
             usable = list(known) if even_wedged else _usable(known)
             before = [(path, theirs) for path, theirs in ticket.earlier() if theirs & known.keys()]

@@ -43,7 +43,7 @@ from harness.targets import Port, SerialLauncher
 BAUD = 921600
 BITS = 10  # on the wire for a byte: 8N1
 TICK = 0.0005  # seconds between two looks at a busy wire, at least
-QUEUE = 8192  # bytes on their way to the board before the terminal is no longer read
+QUEUE = 16384  # bytes on their way to the board before the terminal is no longer read
 ANSWER = 30.0  # seconds for a board to do what it is told
 START = 60.0  # for its process to start
 FLASH_BASE, FLASH_SIZE = 0x08000000, 1 << 20

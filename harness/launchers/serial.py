@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -220,15 +220,7 @@ def _reopen(launcher: SerialLauncher) -> Uart:
         except LaunchError:
             if deadline.expired:
                 raise
-            with contextlib.suppress(TimeoutError):
-                _pause(AGAIN)
-
-
-def _pause(seconds: float) -> None:
-    """Until a port appears there is nothing to wait on."""
-    import time
-
-    time.sleep(seconds)
+            time.sleep(AGAIN)  # there is nothing to wait on before there is a port
 
 
 def wrap(data: bytes, place: Resident) -> bytes:

@@ -31,9 +31,9 @@ def test_power_lost_during_flash_leaves_the_board_in_doubt_until_it_is_flashed_a
         with pytest.raises(FlashError, match="was killed"):
             flash(lease, tools("import os; os.kill(os.getpid(), 9)"), Path("/r.elf"), "build1")
     with leases.acquire(["a:1"], what="next test") as lease:
-        assert lease.health == Health(build="", flashing="build1")
+        assert lease.health == Health(failures=1, flashing="build1")
         flash(lease, tools("pass"), Path("/r.elf"), "build1")
-        assert lease.health == Health(build="build1")
+        assert lease.health == Health(failures=1, build="build1")
 
 
 def test_a_worker_killed_while_it_flashes_leaves_the_board_in_doubt(start: Start) -> None:
@@ -107,6 +107,17 @@ def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> N
         "after power cycle: the canary does not end", "hil board clear a:1",
     ):  # fmt: skip
         assert part in str(later.value)
+
+
+def test_what_the_boot_did_already_is_not_done_again() -> None:
+    sick = Sick("power cycle")
+    with leases.acquire(["a:1"], what="test") as lease:
+        cause = LaunchError("it is silent")
+        assert recover(lease, cause, sick.rungs(), sick.canary, {"reset", "reflash"}) == "power cycle"
+        assert sick.tried == ["power cycle"]
+        with pytest.raises(BoardWedged, match="it is silent; after reset: the same; after reflash: the same"):
+            recover(lease, cause, sick.rungs()[:2], sick.canary, {"reset", "reflash"})
+        assert sick.tried == ["power cycle"]
 
 
 def test_a_missing_tool_does_not_make_a_board_wedged(monkeypatch: pytest.MonkeyPatch) -> None:

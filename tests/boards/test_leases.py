@@ -174,6 +174,23 @@ def test_a_board_that_somebody_earlier_waits_for_is_left_to_them(start: Start) -
     assert time.monotonic() - began < 2
 
 
+def test_a_fork_does_not_keep_the_board(start: Start) -> None:
+    child = start("""
+import os, time
+from harness.boards import leases
+lease = leases.acquire(["a:1"], what="test")
+if os.fork() == 0:
+    time.sleep(60)
+    os._exit(0)
+lease.release()
+print("released", flush=True)
+time.sleep(60)
+""")
+    assert says(child) == "released"
+    with leases.acquire(["a:1"], what="test", wait=1):
+        pass
+
+
 def test_nobody_waits_while_holding() -> None:
     with leases.acquire(["a:1"], what="test"), pytest.raises(ConfigError, match="one test leases one board"):
         leases.acquire(["b:1"], what="test")
