@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import subprocess
@@ -129,6 +130,17 @@ def test_scratch_of_batch_matmul(isa: Isa) -> None:
     file = lower(Matmul(), (torch.randn(2, 3, 8), torch.randn(2, 8, 5)), isa=isa).file
     (need,) = required_scratch(file, isa)
     assert need.required == need.planned and "batch_matmul" in need.operator
+
+
+def test_the_scratch_of_an_average_pool_is_found_in_executorch_1_4_too() -> None:
+    """There the operator has no ceil_mode, so that its other arguments stand one place earlier."""
+    file = lower(nn.AvgPool2d(2), (torch.randn(1, 8, 6, 6),), isa=Isa.DSP).file
+    (pool,) = (one for one in file.instructions if one.operator == "cortex_m::quantized_avg_pool2d.out")
+    older = dataclasses.replace(pool, args=pool.args[:4] + pool.args[5:])
+    before = dataclasses.replace(file, instructions=tuple(older if one is pool else one for one in file.instructions))
+    (need,) = required_scratch(file, Isa.DSP)
+    assert need.required == need.planned == 32
+    assert required_scratch(before, Isa.DSP) == (need,)
 
 
 def test_without_quantisation() -> None:

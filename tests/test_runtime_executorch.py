@@ -267,7 +267,7 @@ class Sums(nn.Module):
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize(
     "source",
-    ["runtime.cpp", "pal.cpp", "memory.cpp", "portable_operators.cpp", "newlib.cpp", "method_access_check.cpp"],
+    ["runtime.cpp", "pal.cpp", "memory.cpp", "portable_operators.cpp", "printf.cpp", "method_access_check.cpp"],
 )
 def test_the_adapter_compiles_with_the_wheels_headers(name: str, source: str, tmp_path: Path) -> None:
     firmware = package_data("firmware")
@@ -287,6 +287,55 @@ def test_the_adapter_compiles_with_the_wheels_headers(name: str, source: str, tm
         ["arm-none-eabi-nm", "-u", str(tmp_path / "out.o")], capture_output=True, text=True, check=True
     ).stdout
     assert not {"_Znwj", "malloc", "free", "calloc", "realloc"} & set(symbols.split())  # no heap in our code
+
+
+FORMATS = """
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#undef vsnprintf
+#undef snprintf
+extern "C" int hil_snprintf(char*, size_t, const char*, ...);
+#define CHECK(...) do { char a[64], b[64]; int n = hil_snprintf(a, sizeof a, __VA_ARGS__); \\
+  int m = std::snprintf(b, sizeof b, __VA_ARGS__); \\
+  if (n != m || std::strcmp(a, b) != 0) { std::printf("%s, not %s\\n", a, b); bad = 1; } } while (0)
+int main() {
+  int bad = 0;
+  CHECK("%zu:%zu in %s.%s", size_t(3), size_t(4), "a", "b");
+  CHECK("%d %i %u %x", -12, 34, 56u, 0xabcu);
+  CHECK("%lld %llu", -1234567890123LL, 18446744073709551615ULL);
+  CHECK("%hhu %hd", 200, -3);
+  CHECK("%.4s|%8s|%-8s|%c|%%", "ET12xx", "right", "left", 'c');
+  CHECK("%08x %#x %5d|%-5d|%05d", 0xbeefu, 0x1fu, 42, 42, -42);
+  CHECK("%f %f %f", 0.1, -2.5, 1234567.875);
+  CHECK("%*d %.*s", 6, 7, 2, "abc");
+  CHECK("cut off: %s", "a long text that does not fit into the sixty-four bytes there are");
+  CHECK("%zd %td", (long)-5, (long)6);
+  return bad;
+}
+"""
+
+
+def test_log_lines_are_formatted_as_the_hosts_library_would(tmp_path: Path) -> None:
+    """What ExecuTorch's messages use. newlib as Debian builds it knows no %zu."""
+    (tmp_path / "main.cpp").write_text(FORMATS)
+    source = package_data("firmware") / "runtime" / "executorch" / "printf.cpp"
+    rename = ["-Dvsnprintf=hil_vsnprintf", "-Dsnprintf=hil_snprintf"]
+    for command in (
+        ["g++", "-std=c++17", "-w", *rename, "-fpermissive", "-c", str(source), "-o", str(tmp_path / "printf.o")],
+        [
+            "g++",
+            "-std=c++17",
+            "-w",
+            str(tmp_path / "main.cpp"),
+            str(tmp_path / "printf.o"),
+            "-o",
+            str(tmp_path / "main"),
+        ],
+        [str(tmp_path / "main")],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 # --- prefixes ------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ WRONG_TYPES = [
     ("targets: null\n", 1, "targets", "dictionary"),
     ("targets: [a, b]\n", 1, "targets", "dictionary"),
     ("targets:\n  5: {}\n", 2, "targets.5", "string"),
-    ("# nothing\n\nother: 1\n", 3, "unknown key 'other'", "known: targets"),
+    ("# nothing\n\nother: 1\n", 3, "unknown key 'other'", "known: runtimes, targets"),
     ("{}", 1, "targets", "required"),
     ("5: {}\n", 1, "", ""),
 ]

@@ -29,7 +29,7 @@ class _Call:
     def arg(self, number: int) -> int:
         """Value index of an argument; ProgramRejected if the call is too short."""
         args = self.instruction.args
-        if number >= len(args):
+        if not -len(args) <= number < len(args):
             raise ProgramRejected(
                 f"instruction {self.instruction.index} has {len(args)} arguments, its schema more",
                 operator=self.instruction.operator,
@@ -128,8 +128,9 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
     "cortex_m::quantized_transpose_conv2d.out": (_transposed, (13, 14)),
     "cortex_m::quantized_transpose_conv2d_nhwc.out": (_transposed, (13, 14)),
     "cortex_m::quantized_batch_matmul.out": (_matmul, (7,)),
-    "cortex_m::quantized_avg_pool2d.out": (_average_pool, (8,)),
-    "cortex_m::quantized_avg_pool2d_nhwc.out": (_average_pool, (8,)),
+    # From the end, where the out argument follows twice: ceil_mode came with executorch 1.5.
+    "cortex_m::quantized_avg_pool2d.out": (_average_pool, (-3,)),
+    "cortex_m::quantized_avg_pool2d_nhwc.out": (_average_pool, (-3,)),
 }
 
 
