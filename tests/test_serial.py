@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import random
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -61,6 +63,7 @@ from harness.session import Session, Space
 from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
 from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
 
+ROOT = Path(__file__).resolve().parent.parent
 TARGETS = load_targets()
 BAUD = 921600
 SECONDS = 60.0  # nothing here comes near
@@ -266,6 +269,23 @@ def test_a_program_that_hangs_is_a_hang(f405: Bench) -> None:
             flow.run(dut, bad("hang", BUSY), ones())
         assert "hil_test::hang" in caught.value.operator
         runs(dut)
+
+
+def test_the_sample_tests_run_from_an_unflashed_board(tmp_path: Path) -> None:
+    """What fits: the linear regression, DS-CNN streamed, ResNet8 from flash. Two networks say that they do not."""
+    name = f"sample-{os.getpid()}"
+    known = vboard.launcher("f405", name)
+    serial_port = {"port": known.port, "baud": BAUD, "flash": [*known.flash], "reset": [*known.reset]}
+    target = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial_port}}
+    (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"sample": target}}))
+    tests = [str(ROOT / "tests" / "targets" / file) for file in ("test_linear.py", "test_mlperf_tiny.py")]
+    options = ["--target=sample", f"--targets-file={tmp_path / 'targets.yaml'}"]
+    with vboard.running("f405", name):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *tests], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 passed, 2 skipped" in done.stdout
 
 
 # --- bad luck ------------------------------------------------------------------------------------------------
