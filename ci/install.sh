@@ -6,6 +6,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+LABGRID=26.0.1
+
 die() {
     printf 'install: %s\n' "$*" >&2
     exit 1
@@ -91,6 +93,9 @@ install_venv() {
     # One resolve under the constraints: torch must never be looked up without its exact version.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
         --editable '.[dev]'
+    # For the tests of board farms. It brings a fork of pyserial, so it has an environment of its own.
+    "$python" -m venv --clear .venv/labgrid
+    .venv/labgrid/bin/python -m pip install --quiet --disable-pip-version-check "labgrid==$LABGRID"
     touch .venv/.installed
 }
 

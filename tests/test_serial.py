@@ -61,6 +61,7 @@ from harness.program import Program
 from harness.resolve import Resolved
 from harness.session import Session, Space
 from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
+from devices import tools
 from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -274,8 +275,7 @@ def test_a_program_that_hangs_is_a_hang(f405: Bench) -> None:
 def test_the_sample_tests_run_from_an_unflashed_board(tmp_path: Path) -> None:
     """What fits: the linear regression, DS-CNN streamed, ResNet8 from flash. Two networks say that they do not."""
     name = f"sample-{os.getpid()}"
-    known = vboard.launcher("f405", name)
-    serial_port = {"port": known.port, "baud": BAUD, "flash": [*known.flash], "reset": [*known.reset]}
+    serial_port = {"port": vboard.launcher("f405", name).port, "baud": BAUD, **tools(name)}
     target = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial_port}}
     (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"sample": target}}))
     tests = [str(ROOT / "tests" / "targets" / file) for file in ("test_linear.py", "test_mlperf_tiny.py")]

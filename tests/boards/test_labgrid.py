@@ -30,17 +30,18 @@ from harness.procedures import parse
 from harness.targets import load_targets
 
 REPOSITORY = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
+# `make test` installs labgrid into an environment of its own: it brings another pyserial.
+PATH = f"{Path(sys.prefix) / 'labgrid' / 'bin'}:{os.environ['PATH']}:/usr/sbin"
+PROGRAMS = ("labgrid-client", "labgrid-coordinator", "labgrid-exporter", "ser2net")
 
 
-def tool(name: str) -> str | None:
-    return shutil.which(name, path=f"{BIN}:{os.environ['PATH']}:/usr/sbin")
-
-
-pytestmark = pytest.mark.skipif(
-    not all(map(tool, ("labgrid-client", "labgrid-coordinator", "labgrid-exporter", "ser2net"))),
-    reason="labgrid is an extra: pip install labgrid; apt-get install ser2net",
-)
+@pytest.fixture(autouse=True, scope="module")
+def programs() -> Iterator[None]:
+    missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    assert not missing, f"not installed: {', '.join(missing)}; `make install` does that"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", PATH)
+        yield
 
 
 def free_port() -> int:
@@ -101,17 +102,8 @@ class Lab:
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
-            program = tool(name)
-            assert program
             self.processes.append(
-                subprocess.Popen(
-                    [program, *arguments],
-                    cwd=self.folder,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}:/usr/sbin"},
-                )
+                subprocess.Popen([name, *arguments], cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
             )
 
     def _until(self, *words: str, says: str = "") -> None:
