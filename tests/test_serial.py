@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 import harness.launchers.serial
 import harness.session
+from devices import tools
 from goodput import measure
 from harness import flow
 from harness.boards import leases, vboard
@@ -61,7 +62,6 @@ from harness.program import Program
 from harness.resolve import Resolved
 from harness.session import Session, Space
 from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
-from devices import tools
 from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
 
 ROOT = Path(__file__).resolve().parent.parent
