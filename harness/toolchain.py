@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.errors import ToolchainError
 
-# Debian's package for each program.
+# Debian's package for each program that the default targets need.
 PACKAGES = {
     "arm-none-eabi-g++": "gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib",
     "arm-none-eabi-addr2line": "binutils-arm-none-eabi",
@@ -25,12 +25,11 @@ PACKAGES = {
     "cmake": "cmake",
     "ninja": "ninja-build",
     "setpriv": "util-linux",
-    "openocd": "openocd",
-    "picotool": "picotool",
-    "ser2net": "ser2net",
 }
-# What Debian does not have.
-_ELSEWHERE = {
+# What only some boards need, and how to get it.
+_FOR_BOARDS = {
+    "openocd": "apt-get install openocd",
+    "picotool": "apt-get install picotool",
     "pyocd": "pip install pyocd",
     "probe-rs": "cargo install probe-rs-tools, or see https://probe.rs",
     "JLinkExe": "install SEGGER's J-Link Software and Documentation Pack",
@@ -56,7 +55,7 @@ class Tool:
 def install_hint(name: str) -> str:
     """The command that installs `name` on Debian or Ubuntu."""
     package = PACKAGES.get(name)
-    return f"apt-get install {package}" if package else _ELSEWHERE.get(name, f"put {name} on PATH")
+    return f"apt-get install {package}" if package else _FOR_BOARDS.get(name, f"put {name} on PATH")
 
 
 @functools.cache

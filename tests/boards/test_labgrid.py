@@ -145,7 +145,7 @@ def test_a_test_runs_on_a_reserved_place_and_gives_it_back(lab: Lab, tmp_path: P
     entry = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial}}
     (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"remote": entry}}))
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "harness.plugin", "--target=remote", "test_it.py"],
+        [sys.executable, "-m", "pytest", "--target=remote", "test_it.py"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip

@@ -60,7 +60,7 @@ class Bed:
 
     def begin(self, *options: str, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-p", "harness.plugin", "-p", "no:cacheprovider", "-s", "--target=pair",
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s", "--target=pair",
              *options, "test_it.py"],
             cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "RUN": "one", **variables},
