@@ -139,7 +139,7 @@ def test_targets_for_machines(hil: Hil) -> None:
     done = hil("targets", "--json")
     rows = {row["name"]: row for row in json.loads(done.out)}
     assert list(rows) == list(load_targets())
-    assert rows["m4-qemu"]["pools"] == {"program": 2 << 20, "planned": 1 << 20, "method": 256 << 10}
+    assert rows["m4-qemu"]["pools"] == {"program": 2 << 20, "planned": 1 << 20, "method": 256 << 10, "shared": 0}
     assert rows["m4-qemu"]["why"] == ""
 
 
