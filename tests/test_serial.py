@@ -30,7 +30,6 @@ from hypothesis import strategies as st
 import harness.launchers.serial
 import harness.session
 from devices import tools
-from goodput import measure
 from harness import flow
 from harness.boards import leases, vboard
 from harness.boards.vboard import Faults, Wire
@@ -628,26 +627,7 @@ def test_a_server_that_is_gone(native: Bench) -> None:
         dut.session()
 
 
-# --- goodput -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("baud", "corrupt", "share", "nbytes"),
-    [
-        (115200, 0.0, 0.90, 40_000),
-        (115200, 0.001, 0.75, 80_000),
-        (921600, 0.0, 0.90, 400_000),
-        (921600, 0.001, 0.75, 600_000),
-    ],
-)
-def test_goodput(baud: int, corrupt: float, share: float, nbytes: int) -> None:
-    """Of three attempts the best: a busy host only takes away."""
-    found = []
-    for seed in range(3):
-        found.append(measure(baud, corrupt, nbytes, seed).both)
-        if found[-1] >= share:
-            return
-    assert max(found) >= share
+# --- frames --------------------------------------------------------------------------------------------------
 
 
 def test_a_frame_after_noise_is_found() -> None:
