@@ -650,11 +650,13 @@ def test_a_fault_while_the_host_is_writing_is_still_a_fault(native: Dut, tmp_pat
     with closing(identity):
         assert identity.ask(Request.HELLO, 1)[0] == Status.OK
         identity.send(encode(Frame(Request.HELLO, 1)))
-        hello = encode(identity.receive())
+        greeting = encode(identity.receive())
+        identity.send(encode(Frame(Request.OPERATORS, 2, struct.pack("<II", 0, 10_000))))
+        greeting += encode(identity.receive())
     last = encode(Frame(Event.FAULT, 0, body))
-    (tmp_path / "hello").write_bytes(hello)
+    (tmp_path / "greeting").write_bytes(greeting)
     (tmp_path / "last").write_bytes(last)
-    script = "head -c 1 >/dev/null; cat hello; exec <&-; cat last; exit 70"
+    script = "head -c 1 >/dev/null; cat greeting; exec <&-; cat last; exit 70"
     process = Process(["sh", "-c", script], cwd=tmp_path)
     with closing(process):
         session = Session(native.target, native.elf, process)

@@ -12,9 +12,9 @@ from torch import nn
 from harness import flow
 from harness.flow import Dut
 from harness.resolve import resolve
-from harness.targets import load_targets
+from harness.targets import NativeLauncher, QemuLauncher, load_targets
 
-NAMES = [name for name in load_targets() if not name.endswith("-fvp")]
+NAMES = [name for name, target in load_targets().items() if isinstance(target.launcher, QemuLauncher | NativeLauncher)]
 
 
 class Apply(nn.Module):
