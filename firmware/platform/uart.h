@@ -18,3 +18,20 @@ void uart_put(uint8_t byte);
 
 // Of console_uart.cpp; goes into the board's part of the vector table.
 extern "C" void Uart_Handler();
+
+namespace hil {
+
+// The vectors of external interrupts, as far as the receiver's, which is number kInterrupt.
+template <uint32_t kInterrupt>
+struct UartVectors {
+  void (*handlers[kInterrupt + 1])() = {};
+};
+
+template <uint32_t kInterrupt>
+constexpr UartVectors<kInterrupt> uart_vectors() {
+  UartVectors<kInterrupt> vectors;
+  vectors.handlers[kInterrupt] = Uart_Handler;
+  return vectors;
+}
+
+}  // namespace hil

@@ -32,17 +32,8 @@ constexpr uint32_t kEightBits = 3;
 constexpr uint32_t kReady = 1u << 0;
 constexpr uint32_t kEmpty = 1u << 5;
 
-struct Interrupts {
-  void (*handlers[kUartInterrupt + 1])();
-};
-
-constexpr Interrupts table() {
-  Interrupts made{};
-  made.handlers[kUartInterrupt] = Uart_Handler;
-  return made;
-}
-
-[[gnu::section(".vectors.interrupts"), gnu::used]] const Interrupts interrupts = table();
+[[gnu::section(".vectors.interrupts"), gnu::used]] constexpr auto interrupts =
+    hil::uart_vectors<kUartInterrupt>();
 
 }  // namespace
 

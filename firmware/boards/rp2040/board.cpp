@@ -155,17 +155,8 @@ constexpr uint32_t kUartInterrupt = 20;
 constexpr uint32_t kReceiveEmpty = 1u << 4;
 constexpr uint32_t kTransmitFull = 1u << 5;
 
-struct Interrupts {
-  void (*handlers[kUartInterrupt + 1])();
-};
-
-constexpr Interrupts table() {
-  Interrupts made{};
-  made.handlers[kUartInterrupt] = Uart_Handler;
-  return made;
-}
-
-[[gnu::section(".vectors.interrupts"), gnu::used]] const Interrupts interrupts = table();
+[[gnu::section(".vectors.interrupts"), gnu::used]] constexpr auto interrupts =
+    hil::uart_vectors<kUartInterrupt>();
 
 }  // namespace
 

@@ -63,17 +63,8 @@ void start_pll() {
 }
 
 // Up to USART2's; the others are never enabled.
-struct Interrupts {
-  void (*handlers[kUsartInterrupt + 1])();
-};
-
-constexpr Interrupts table() {
-  Interrupts made{};
-  made.handlers[kUsartInterrupt] = Uart_Handler;
-  return made;
-}
-
-[[gnu::section(".vectors.interrupts"), gnu::used]] const Interrupts interrupts = table();
+[[gnu::section(".vectors.interrupts"), gnu::used]] constexpr auto interrupts =
+    hil::uart_vectors<kUsartInterrupt>();
 
 }  // namespace
 
