@@ -76,12 +76,6 @@ class Uart:
         self._received.clear()
         return data
 
-    def drop_input(self) -> None:
-        """Forgets what has arrived so far."""
-        with contextlib.suppress(TimeoutError):
-            while True:
-                self.read(Deadline.after(0.0))
-
     def close(self) -> None:
         with contextlib.suppress(OSError, serial.SerialException):
             self._serial.close()
