@@ -649,14 +649,14 @@ def test_a_fault_while_the_host_is_writing_is_still_a_fault(native: Dut, tmp_pat
     identity = Wire(native.target, native.elf, tmp_path)
     with closing(identity):
         assert identity.ask(Request.HELLO, 1)[0] == Status.OK
-        identity.send(encode(Frame(Request.HELLO, 1)))
-        greeting = encode(identity.receive())
-        identity.send(encode(Frame(Request.OPERATORS, 2, struct.pack("<II", 0, 10_000))))
-        greeting += encode(identity.receive())
-    last = encode(Frame(Event.FAULT, 0, body))
-    (tmp_path / "greeting").write_bytes(greeting)
-    (tmp_path / "last").write_bytes(last)
-    script = "head -c 1 >/dev/null; cat greeting; exec <&-; cat last; exit 70"
+        hello, names = Frame(Request.HELLO, 1), Frame(Request.OPERATORS, 2, struct.pack("<II", 0, 10_000))
+        for name, request in ("hello", hello), ("names", names):
+            identity.send(encode(request))
+            (tmp_path / name).write_bytes(encode(identity.receive()))
+    (tmp_path / "last").write_bytes(encode(Frame(Event.FAULT, 0, body)))
+    # Stops to read only when the second request is there: that one must not meet a broken pipe.
+    greet = f"head -c {len(encode(hello))} >/dev/null; cat hello; head -c 1 >/dev/null; cat names"
+    script = f"{greet}; exec <&-; cat last; exit 70"
     process = Process(["sh", "-c", script], cwd=tmp_path)
     with closing(process):
         session = Session(native.target, native.elf, process)
