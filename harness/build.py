@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from harness import prefix, toolchain
+from harness import children, prefix, toolchain
 from harness.errors import BuildError
 from harness.resolve import check_runtime
 from harness.targets import SerialLauncher, Target, package_data
@@ -122,6 +121,8 @@ def _sources(target: Target) -> Iterator[tuple[Path, Path]]:
 
 def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None:
     """Builds beside `folder` and renames, so that a killed build leaves nothing that looks finished."""
+    for abandoned in folder.parent.glob(f"{folder.name}-*"):  # nobody else builds this one: its lock is ours
+        shutil.rmtree(abandoned, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     log = work / "build.log"
     try:
@@ -155,21 +156,15 @@ def _commands(work: Path, target: Target, definitions: Mapping[str, str]) -> Ite
 
 
 def _run(command: list[str], log: Path, target: Target) -> None:
-    with log.open("ab") as out:
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=BUILD_TIMEOUT, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(
-                f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name
-            ) from error
-    if done.returncode != 0:
+    status = children.run(command, log, BUILD_TIMEOUT)
+    if status is None:
+        raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name)
+    if status != 0:
         lines = log.read_text(errors="replace").splitlines()
         cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
         tail = "\n".join(lines[-40:])
         raise BuildError(
-            f"the runner does not build for {target.config} (exit status {done.returncode}): {cause}\n{tail}",
+            f"the runner does not build for {target.config} (exit status {status}): {cause}\n{tail}",
             target=target.name,
             log=tail,
             hint="correct the firmware's or the board's sources; what is above is the end of the log",

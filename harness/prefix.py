@@ -17,7 +17,7 @@ from pathlib import Path
 
 import filelock
 
-from harness import toolchain
+from harness import children, toolchain
 from harness.errors import BuildError, ConfigError
 from harness.targets import ExecutorchInstall, Target
 
@@ -241,18 +241,14 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
         "HIL_SOURCE": str(install.source or ""),
     }
     where = install.base or Path.cwd()
-    with log.open("wb") as out:
-        try:
-            done = subprocess.run(
-                ["/bin/sh", "-c", install.build], cwd=where, env=environment, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, timeout=BUILD_TIMEOUT, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {install.build}", target=target.name) from error
-    if done.returncode != 0:
+    log.unlink(missing_ok=True)
+    status = children.run(["/bin/sh", "-c", install.build], log, BUILD_TIMEOUT, cwd=where, env=environment)
+    if status is None:
+        raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {install.build}", target=target.name)
+    if status != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
         raise BuildError(
-            f"{install.origin}: build: {install.build!r} ended with status {done.returncode}\n{tail}",
+            f"{install.origin}: build: {install.build!r} ended with status {status}\n{tail}",
             target=target.name,
             log=tail,
             hint=f"the whole of what it said is in {log}",

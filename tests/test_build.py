@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -152,6 +153,13 @@ def hold_open(gate: Path, process: subprocess.Popen[str]) -> int:
     raise AssertionError(process.communicate())
 
 
+def nobody_reads(fifo: int) -> bool:
+    """Whether every reader of the fifo is gone; some seconds are left to the kernel for that."""
+    poll = select.poll()
+    poll.register(fifo, 0)  # errors are always reported
+    return bool(poll.poll(20_000))
+
+
 def test_two_processes_build_one_key_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, gate = tmp_path / "calls", tmp_path / "gate"
     os.mkfifo(gate)
@@ -181,12 +189,41 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(
     process = builder("m0-qemu")
     opened = hold_open(gate, process)
     process.kill()
-    process.wait()
-    os.close(opened)
     process.communicate()
+    assert nobody_reads(opened)  # what cmake had started ended too
+    os.close(opened)
+    assert len(leftovers(cache)) == 1
     program(tmp_path / "bin", "cmake", fake_cmake("echo whole"))
     elf = build_runner(TARGETS["m0-qemu"])
     assert elf.path.read_text() == "whole\n"
+    assert leftovers(cache) == [elf.build_id]
+
+
+IMPATIENT = """
+import harness.build
+from harness.errors import BuildError
+harness.build.BUILD_TIMEOUT = 2.0
+try:
+    harness.build.build_runner(harness.targets.load_targets()["m0-qemu"])
+except BuildError as error:
+    print(error.message)
+"""
+
+
+def test_a_build_without_an_end_is_ended_with_all_it_started(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    program(tmp_path / "bin", "cmake", fake_cmake(f"(cat {gate}; echo never)"))
+    put_first(monkeypatch, tmp_path / "bin")
+    process = builder("m0-qemu", IMPATIENT)
+    opened = hold_open(gate, process)
+    out, errors = process.communicate(timeout=60)
+    assert out.startswith("no end after 2 s: "), errors
+    assert nobody_reads(opened)
+    os.close(opened)
+    assert leftovers(cache) == []
 
 
 # --- builds that fail ----------------------------------------------------------------------------------------

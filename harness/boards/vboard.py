@@ -31,10 +31,10 @@ from typing import NoReturn, Protocol
 
 import filelock
 
-from harness import toolchain
+from harness import children, toolchain
 from harness.errors import ConfigError, FlashError, HarnessError, LaunchError
 from harness.launchers import native
-from harness.launchers.process import Process, end_owned, start_owned
+from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
 from harness.links.uart import virtual_directory
 from harness.procedures import parse
@@ -421,7 +421,7 @@ class VirtualBoard:
                 if stream is not None:
                     with contextlib.suppress(KeyError):
                         self._selector.unregister(stream.fileno())
-            end_owned(self._child)
+            children.end(self._child)
             for stream in (self._child.stdin, self._child.stdout, self._child.stderr):
                 if stream is not None:
                     stream.close()
@@ -429,7 +429,7 @@ class VirtualBoard:
             self._to_board.cut()
             self._to_host.cut()
         if on and self._child is None:
-            self._child = start_owned(self._machine.command(), env=native.environment())
+            self._child = children.start(self._machine.command(), env=native.environment())
             for stream in (self._child.stdout, self._child.stderr):
                 assert stream is not None
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)

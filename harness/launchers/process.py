@@ -1,98 +1,24 @@
-"""A simulator as a child process: its pipes as a link, its CPU time, and its certain end.
-
-The child dies with this process, whatever ends it: `setpriv --pdeathsig KILL` asks the kernel for
-that. The kernel keeps the promise for the *thread* that forked, so one thread that lives as long
-as the process starts every child.
-"""
+"""A simulator as a child process: its pipes as a link, its CPU time, and its certain end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 import psutil
 
-from harness import toolchain
-from harness.errors import ConfigError, LaunchError
+from harness import children
+from harness.errors import ConfigError
 from harness.links import Deadline, LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
-END_TIMEOUT = 5.0  # seconds for the kernel to take a killed child away
 # A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
 WALL_PER_CPU_SECOND = 6.0
-# We may have died before setpriv spoke to the kernel; then the child has another parent by now.
-_GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
-
-_Job = tuple[list[str], dict[str, object], "Future[subprocess.Popen[bytes]]"]
-
-
-class _Spawner:
-    """The long-lived thread that starts children."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._pid = 0
-
-    def popen(self, command: list[str], **options: object) -> subprocess.Popen[bytes]:
-        with self._lock:
-            if self._pid != os.getpid():  # first use, or we are a fork of the process that had the thread
-                self._pid = os.getpid()
-                self._jobs = SimpleQueue()
-                threading.Thread(target=self._serve, args=(self._jobs,), daemon=True, name="hil-spawner").start()
-        answer: Future[subprocess.Popen[bytes]] = Future()
-        self._jobs.put((command, options, answer))
-        return answer.result()
-
-    @staticmethod
-    def _serve(jobs: SimpleQueue[_Job]) -> None:
-        while True:
-            command, options, answer = jobs.get()
-            try:
-                answer.set_result(subprocess.Popen(command, **options))  # type: ignore[call-overload]
-            except BaseException as error:
-                answer.set_exception(error)
-
-
-_spawner = _Spawner()
-
-
-def start_owned(
-    command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """A child with pipes that do not block, leader of its own group, which dies with this process."""
-    guarded = ["/bin/sh", "-c", _GUARD, str(os.getpid()), *command]
-    owned = [str(toolchain.find("setpriv").path), "--pdeathsig", "KILL", "--", *guarded]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    try:
-        popen = _spawner.popen(
-            owned, cwd=cwd, env=None if env is None else dict(env), bufsize=0, start_new_session=True, **pipes
-        )
-    except OSError as error:
-        raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
-    for stream in (popen.stdin, popen.stdout, popen.stderr):
-        assert stream is not None
-        os.set_blocking(stream.fileno(), False)
-    return popen
-
-
-def end_owned(popen: subprocess.Popen[bytes]) -> None:
-    """Ends the child and all it started. Safe to call twice."""
-    # Not poll(): until the child is waited for its process group is ours, and others may live in it.
-    if popen.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(popen.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        popen.wait(END_TIMEOUT)
 
 
 def _cpu_times(pid: int) -> Iterator[float]:
@@ -140,7 +66,7 @@ class Process:
     ) -> None:
         self.command = tuple(command)
         self.log = bytearray()
-        self._popen = start_owned(command, cwd=cwd, env=env)
+        self._popen = children.start(command, cwd=cwd, env=env)
         assert self._popen.stdin and self._popen.stdout and self._popen.stderr
         self._in, self._out, self._err = self._popen.stdin, self._popen.stdout, self._popen.stderr
         self._selector = selectors.DefaultSelector()
@@ -250,7 +176,7 @@ class Process:
 
     def close(self) -> None:
         """Ends the child and all it started. Safe to call twice."""
-        end_owned(self._popen)
+        children.end(self._popen)
         self._selector.close()
         for stream in (self._in, self._out, self._err):
             stream.close()
