@@ -38,6 +38,7 @@ __all__ = ["HilWarning", "hil", "hil_dut", "run_pte", "runner_elf", "target_spec
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
 OUTCOMES: pytest.StashKey[dict[str, Outcome]] = pytest.StashKey()
+RERUN_NAMED = 30  # failures; more of them are asked for by pytest's own memory of the last run
 _PROPERTIES = ("hil_test", "hil_requested", "hil_ran", "hil_verdict", "hil_error")
 
 
@@ -295,6 +296,8 @@ def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
     extra += ["--require-fvp"] if config.getoption("require_fvp") else []
     extra += ["--redzones"] if config.getoption("redzones") else []
     nodes = [f"'{_from_here(config, outcome.node_id.split('@')[0])}'" for outcome in bad]
+    if len(nodes) > RERUN_NAMED and config.pluginmanager.hasplugin("lfplugin"):
+        nodes = ["--last-failed"]
     return " ".join([command, *(f"{option}={name}" for name in targets), *extra, *nodes])
 
 

@@ -76,6 +76,16 @@ def test_the_rerun_line_reruns_the_failure(pytester: pytest.Pytester) -> None:
     again.assert_outcomes(failed=1)
 
 
+def test_the_rerun_line_of_many_failures_is_short(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.parametrize('n', range(40))\ndef test_wrong(hil_dut, n):\n    assert n == 2\n"
+    )
+    result = run(pytester, "--target=native")
+    line = next(line for line in result.stdout.lines if line.startswith("rerun: "))
+    assert line == "rerun: pytest --target=native --last-failed"
+    run(pytester, *line.removeprefix("rerun: pytest ").split()).assert_outcomes(failed=39)
+
+
 def test_tests_without_a_target_run_once(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_plain():\n    pass\n")
     run(pytester, "--target=native,m4-qemu").assert_outcomes(passed=1)
