@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,7 +31,7 @@ from hypothesis import strategies as st
 import harness.launchers.serial
 import harness.session
 from devices import tools
-from harness import flow
+from harness import flow, toolchain
 from harness.boards import leases, vboard
 from harness.boards.vboard import Faults, Wire
 from harness.build import build_runner
@@ -61,7 +62,7 @@ from harness.program import Program
 from harness.resolve import Resolved
 from harness.session import Session, Space
 from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
-from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
+from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = load_targets()
@@ -97,7 +98,7 @@ class Bench:
 @contextlib.contextmanager
 def bench(machine: str) -> Iterator[Bench]:
     name = f"test-{machine}-{os.getpid()}"
-    base = TARGETS["native" if machine == "native" else "vboard-f405"]
+    base = TARGETS["native" if machine == "native" else f"vboard-{machine}"]
     target = dataclasses.replace(base, name=f"vboard-{machine}", launcher=vboard.launcher(machine, name, BAUD))
     with vboard.running(machine, name, BAUD):
         yield Bench(name, target)
@@ -106,6 +107,14 @@ def bench(machine: str) -> Iterator[Bench]:
 @pytest.fixture(scope="module")
 def f405() -> Iterator[Bench]:
     with bench("f405") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pico() -> Iterator[Bench]:
+    if shutil.which("npm") is None:
+        pytest.skip("no npm, so `make install` could not install rp2040js")
+    with bench("pico") as opened:
         yield opened
 
 
@@ -246,6 +255,54 @@ def test_seqs_may_wrap_in_a_transfer(native: Bench) -> None:
         session.write(Space.PROGRAM, 0, data)
         session._seq = 0xFFFF - 50
         assert session.read(Space.PROGRAM, 0, len(data)) == data
+
+
+def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: Bench) -> None:
+    with pico.dut() as dut:
+        result = flow.selftest(dut)
+        identity = dut.session().identity
+    assert identity.config == "cortex-m0plus/scalar/rp2040"
+    assert (identity.tick_source, identity.tick_hz) == ("SysTick", 125_000_000)
+    assert result.ran.engine == f"virtual board {pico.name} (rp2040js {toolchain.RP2040JS})"
+    assert result.ticks > 1000
+
+
+def test_a_pico_without_a_second_stage_does_not_start(pico: Bench, tmp_path: Path, impatient: None) -> None:
+    elf = bytearray(build_runner(pico.target).path.read_bytes())
+    [boot2] = [data for address, data in vboard.segments(bytes(elf)) if address == 0x10000000]
+    elf[elf.index(boot2)] ^= 1
+    (tmp_path / "runner.elf").write_bytes(elf)
+    vboard.order(pico.name, "flash", elf=str(tmp_path / "runner.elf"))
+    with pico.dut(flash=(), reset=()) as dut, pytest.raises(LaunchError, match="does not answer its handshake"):
+        dut.session()
+    with pico.dut() as dut:
+        runs(dut)
+
+
+@pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK, UNALIGNED])
+def test_a_virtual_picos_faults_reach_the_host(pico: Bench, kind: int) -> None:
+    with pico.dut(OPTIONS) as dut:
+        with pytest.raises(TargetFault, match=r"^HardFault") as caught:
+            flow.run(dut, bad("fault", kind), ones())
+        assert "hil_test::fault" in caught.value.operator
+        runs(dut)
+
+
+def test_rp2040js_of_another_version_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "node").write_text("")
+    (tmp_path / "bin" / "node").chmod(0o700)
+    package = tmp_path / "rp2040js" / "package.json"
+    package.parent.mkdir()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "nothing"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("NODE_PATH", str(tmp_path))
+    for text in ("{", '{"version": "1.4.0"}'):
+        package.write_text(text)
+        with pytest.raises(ToolchainError, match=rf"is not installed\n.*npm install .* rp2040js@{toolchain.RP2040JS}"):
+            toolchain.rp2040js()
+    package.write_text(json.dumps({"version": toolchain.RP2040JS}))
+    assert toolchain.rp2040js().folder == package.parent
 
 
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK])
