@@ -20,11 +20,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import serial
+import serial.rfc2217
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,7 @@ import harness.session
 from devices import tools
 from harness import flow, toolchain
 from harness.boards import leases, vboard
+from harness.boards.health import Health
 from harness.boards.vboard import Faults, Wire
 from harness.build import build_runner
 from harness.canary import canary
@@ -52,6 +55,7 @@ from harness.errors import (
     ToolchainError,
 )
 from harness.flow import Dut
+from harness.launchers.process import Process
 from harness.launchers.serial import wrap
 from harness.links import Deadline, LinkClosed
 from harness.links.framing import Decoder, Frame, encode
@@ -376,8 +380,32 @@ def test_the_wrong_baud_rate(native: Bench, impatient: None) -> None:
     ):
         dut.session()
     assert "is 115200 its baud rate" in str(caught.value.__cause__)
-    leases.clear(f"vboard:{native.name}")
-    with native.dut() as dut:
+    begun = time.monotonic()
+    with native.dut(baud=115200) as dut, pytest.raises(BoardWedged, match="is wedged: the board does not answer"):
+        dut.session()
+    assert time.monotonic() - begun < 1.0, "it was tried again"
+    with native.dut() as dut:  # who has the right one is not locked out
+        runs(dut)
+    assert not leases.read_health(f"vboard:{native.name}").wedged
+
+
+def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_canary(
+    native: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = f"vboard:{native.name}"
+    known = canary(native.target.isa)
+    wrong = dataclasses.replace(known, expected=(known.inputs[0],))
+    leases.write_health(board, Health(wedged="smoke", wedged_for=("another setup",)))
+    with monkeypatch.context() as patch, native.dut() as dut:
+        patch.setattr(flow, "canary", lambda isa: wrong)
+        with pytest.raises(
+            BoardWedged, match=r"the canary's output is .* after reset: the same; after reflash: the same"
+        ):
+            dut.session()
+    with native.dut() as dut, pytest.raises(BoardWedged, match="the canary's output is"):
+        dut.session()
+    assert leases.read_health(board).wedged_for[0] == "another setup"
+    with native.dut(OPTIONS) as dut:  # another build
         runs(dut)
 
 
@@ -679,6 +707,83 @@ def test_a_port_on_the_network(native: Bench) -> None:
         uart = dut.session()._process._uart  # type: ignore[attr-defined]
         inner = uart._serial._socket
         assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def answers(number: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", number)) == 0
+
+
+@contextlib.contextmanager
+def over_rfc2217(board: Bench, folder: Path) -> Iterator[str]:
+    """The board's port as ser2net offers it; its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+    config = {
+        "accepter": f"telnet(rfc2217,mode=server),tcp,127.0.0.1,{number}",
+        "connector": f"serialdev(nouucplock=true),{os.path.realpath(device(f'vboard:{board.name}'))},{BAUD}n81,local",
+    }
+    lines = ["connection: &board", *(f"  {key}: {value}" for key, value in config.items()), ""]
+    (folder / "ser2net.yaml").write_text("\n".join(lines))
+    ser2net = shutil.which("ser2net", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert ser2net, "`make install` installs it"
+    process = Process([ser2net, "-n", "-d", "-c", str(folder / "ser2net.yaml")])
+    try:
+        deadline = Deadline.after(SECONDS)
+        while not answers(number):
+            assert not deadline.expired and process.wait(0.05) is None, process.log
+        yield f"rfc2217://127.0.0.1:{number}"
+    finally:
+        process.close()
+
+
+def test_a_port_by_rfc2217(native: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through ser2net: a program, every byte value both ways, and the baud rate, which is the client's to set."""
+    data = bytes(range(256)) * 200
+    with native.dut() as dut:
+        runs(dut)
+    with over_rfc2217(native, tmp_path) as url:
+        with native.dut(port=url, flash=(), reset=()) as dut:
+            runs(dut)
+            dut.session().write(Space.PROGRAM, 0, data)
+            assert dut.session().read(Space.PROGRAM, 0, len(data)) == data
+        monkeypatch.setattr(harness.session, "HANDSHAKE", 2.0)
+        with native.dut(port=url, baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError):
+            dut.session()
+
+
+class Telnet:
+    """What pyserial's server writes to."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self.write = client.sendall
+
+
+def test_a_server_that_takes_nothing_holds_nobody_up() -> None:
+    """It agrees to everything and then stops reading."""
+    stop = threading.Event()
+
+    def serve(server: socket.socket) -> None:
+        client, _ = server.accept()
+        port: Any = serial.serial_for_url("loop://")
+        connection: Any = Telnet(client)
+        manager = serial.rfc2217.PortManager(port, connection)
+        while not stop.is_set():
+            for _ in manager.filter(client.recv(1024)):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        uart = Uart(f"rfc2217://127.0.0.1:{server.getsockname()[1]}", BAUD)
+        stop.set()
+        uart.write(b"x", Deadline.after(SECONDS))
+        thread.join(SECONDS)
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError):
+            uart.write(bytes(1 << 26), Deadline.after(0.5))
+        assert time.monotonic() - begun < 3.0
+        uart.close()
 
 
 def test_a_server_that_is_gone(native: Bench) -> None:

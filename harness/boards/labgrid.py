@@ -102,6 +102,7 @@ class RemoteLease:
 
     def __init__(self, local: leases.Lease, port: str, reservation: _Reservation) -> None:
         self.board = local.board
+        self.setup = local.setup
         self.port = port
         self._local = local
         self._reservation = reservation
@@ -125,10 +126,10 @@ class RemoteLease:
         self._reservation.end()
 
 
-def acquire(port: str, *, what: str, wait: float = leases.WAIT) -> RemoteLease:
+def acquire(port: str, *, what: str, wait: float = leases.WAIT, setup: str = "") -> RemoteLease:
     """A place that `port` describes. BoardBusy, saying who has which place, if there is none within `wait` seconds.
 
-    BoardWedged if the place is remembered as wedged on this machine; ToolchainError without labgrid-client.
+    BoardWedged if the place is remembered on this machine as wedged for `setup`; ToolchainError without labgrid-client.
     """
     farm = Farm.parse(port)
     deadline = Deadline.after(wait)
@@ -138,7 +139,8 @@ def acquire(port: str, *, what: str, wait: float = leases.WAIT) -> RemoteLease:
         _wait(farm, reservation.token, deadline, wait)
         farm.call("-p", f"+{reservation.token}", "acquire")
         place, url = _serial_port(farm.call("-p", f"+{reservation.token}", "env"))
-        local = leases.acquire([f"{SCHEME}{farm.coordinator}/{place}"], what=what, wait=deadline.remaining)
+        board = f"{SCHEME}{farm.coordinator}/{place}"
+        local = leases.acquire([board], what=what, wait=deadline.remaining, setup=setup)
     except BaseException:
         reservation.end()
         raise
@@ -172,5 +174,4 @@ def _serial_port(said: str) -> tuple[str, str]:
     address = f"{ports[0]['host']}:{ports[0]['port']}"
     if ports[0].get("protocol", "rfc2217") != "rfc2217":
         return place, f"socket://{address}"
-    # ser2net does not answer for lines that a port lacks, such as DTR; labgrid's own driver opens it like this too.
-    return place, f"rfc2217://{address}?ign_set_control"
+    return place, f"rfc2217://{address}"

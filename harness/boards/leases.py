@@ -206,8 +206,9 @@ def _read_holder(board: str) -> Holder | None:
 
 
 def read_health(board: str) -> Health:
+    record = _read(_file(board, "health"))
     try:
-        return Health(**_read(_file(board, "health")))
+        return Health(**{**record, "wedged_for": tuple(record.get("wedged_for", ()))})
     except TypeError:
         return Health()
 
@@ -297,9 +298,10 @@ def _brief_lock(path: Path) -> Iterator[int]:
 class Lease:
     """The exclusive right to a board. It ends with `release`, or with the process."""
 
-    def __init__(self, board: str, port: str, handle: int) -> None:
+    def __init__(self, board: str, port: str, setup: str, handle: int) -> None:
         self.board = board
         self.port = port
+        self.setup = setup
         self._handle: int | None = handle
 
     @property
@@ -349,12 +351,18 @@ _ours: set[Lease] = set()
 
 
 def acquire(
-    ports: Sequence[str], *, what: str, wait: float = WAIT, build: str = "", even_wedged: bool = False
+    ports: Sequence[str],
+    *,
+    what: str,
+    wait: float = WAIT,
+    build: str = "",
+    setup: str = "",
+    even_wedged: bool = False,
 ) -> Lease:
     """The first of these interchangeable boards that is free: the least failed, then one that has `build` already.
 
-    BoardBusy, saying who holds what, if none gets free within `wait` seconds; BoardWedged if all are wedged;
-    ConfigError if this process has a lease, since who waits while holding may wait for ever.
+    BoardBusy, saying who holds what, if none gets free within `wait` seconds; BoardWedged if all are wedged for
+    `setup`; ConfigError if this process has a lease, since who waits while holding may wait for ever.
     """
     if _ours:
         held = ", ".join(lease.board for lease in _ours)
@@ -363,13 +371,13 @@ def acquire(
     known = {identity(port): port for port in ports}
     with _Ticket(list(known)) as ticket:
         for attempt in itertools.count():
-            usable = list(known) if even_wedged else _usable(known)
+            usable = list(known) if even_wedged else _usable(known, setup)
             before = [(path, theirs) for path, theirs in ticket.earlier() if theirs & known.keys()]
             promised = set().union(*(theirs for _, theirs in before))
             open_to_us = [board for board in _ranked(usable, build) if board not in promised]
             for board in open_to_us:
-                if lease := _try(board, known[board], what):
-                    if even_wedged or not lease.health.wedged:  # found out while we waited
+                if lease := _try(board, known[board], setup, what):
+                    if even_wedged or not lease.health.refuses(setup):  # found out while we waited
                         return lease
                     lease.release()
             if attempt and deadline.expired:
@@ -378,14 +386,14 @@ def acquire(
     raise AssertionError
 
 
-def _try(board: str, port: str, what: str) -> Lease | None:
+def _try(board: str, port: str, setup: str, what: str) -> Lease | None:
     handle = take(_file(board, "lock"))
     if handle is None:
         return None
     os.pwrite(handle, board.encode(), 0)  # for `known_boards`
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     _write(_file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
-    lease = Lease(board, port, handle)
+    lease = Lease(board, port, setup, handle)
     _ours.add(lease)
     return lease
 
@@ -395,10 +403,10 @@ def _ranked(boards: Sequence[str], build: str) -> list[str]:
     return sorted(boards, key=lambda board: (healths[board].failures, healths[board].build != build))
 
 
-def _usable(boards: Iterable[str]) -> list[str]:
-    """Those that are not wedged; BoardWedged if none is left."""
+def _usable(boards: Iterable[str], setup: str) -> list[str]:
+    """Those that are not wedged for `setup`; BoardWedged if none is left."""
     healths = {board: read_health(board) for board in boards}
-    if usable := [board for board, health in healths.items() if not health.wedged]:
+    if usable := [board for board, health in healths.items() if not health.refuses(setup)]:
         return usable
     raise BoardWedged(
         "; ".join(f"{board} is wedged: {health.describe()}" for board, health in healths.items()),

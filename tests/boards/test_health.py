@@ -102,6 +102,9 @@ def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> N
     assert sick.tried == ["reset", "reflash", "power cycle"]
     with pytest.raises(BoardWedged) as later:
         leases.acquire(["a:1"], what="next run")
+    with leases.acquire(["a:1"], what="another's run", setup="another") as lease, pytest.raises(BoardWedged):
+        recover(lease, cause, sick.rungs(), sick.canary)
+    assert leases.read_health("a:1").wedged_for == ("", "another")
     for part in (
         "it hangs", "after reset: the canary does not end", "after reflash: flash: openocd ended with status 1",
         "after power cycle: the canary does not end", "hil board clear a:1",

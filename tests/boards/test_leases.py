@@ -217,6 +217,14 @@ def test_a_wedged_board_is_refused_with_its_reason_and_had_again_once_cleared() 
         pass
 
 
+def test_a_board_is_wedged_for_the_setups_under_which_nothing_helped() -> None:
+    leases.write_health("a:1", Health(wedged="silent", wedged_for=("115200", "9600")))
+    with pytest.raises(BoardWedged, match="silent"):
+        leases.acquire(["a:1"], what="test", setup="9600")
+    with leases.acquire(["a:1"], what="test", setup="921600") as lease:
+        assert lease.health.wedged, "who comes with another decides"
+
+
 def test_a_waiter_hears_that_its_board_was_wedged_meanwhile(start: Start) -> None:
     holder = start(
         HOLD.replace("lease.release()", "lease.health = leases.Health(wedged='smoke'); lease.release()"), "a:1", "1"
