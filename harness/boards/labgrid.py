@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from harness.boards import leases, tools
+from harness.boards import leases, locks, tools
 from harness.boards.health import Health
 from harness.errors import BoardBusy, ConfigError, HarnessError, LaunchError
 from harness.links import Deadline
@@ -59,7 +59,7 @@ class _Reservation:
             raise LaunchError("labgrid-client reserve said no token", log=said)
         self.token = found[1]
         self._path = _records() / self.token
-        handle = leases.take(self._path)
+        handle = locks.take(self._path)
         assert handle is not None  # tokens are unique
         os.write(handle, farm.coordinator.encode())
         self._handle = handle
@@ -73,7 +73,7 @@ class _Reservation:
 
 
 def _records() -> Path:
-    folder = leases.directory() / "labgrid"
+    folder = locks.directory() / "labgrid"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -87,7 +87,7 @@ def _give_back(farm: Farm, token: str) -> None:
 
 def _give_back_what_was_left(farm: Farm) -> None:
     for path in _records().iterdir():
-        if path.read_text() != farm.coordinator or (handle := leases.take(path)) is None:
+        if path.read_text() != farm.coordinator or (handle := locks.take(path)) is None:
             continue
         try:
             with contextlib.suppress(LaunchError):  # the coordinator forgets reservations, too

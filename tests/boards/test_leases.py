@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from devices import Start
-from harness.boards import leases
+from harness.boards import leases, locks
 from harness.boards.health import Health
 from harness.errors import BoardBusy, BoardWedged, ConfigError
 from harness.links import Deadline
 
 HOLD = """
 import sys, time
-from harness.boards import leases
+from harness.boards import leases, locks
 lease = leases.acquire(sys.argv[1].split(","), what="test_other", wait=20)
 print(lease.board, flush=True)
 time.sleep(float(sys.argv[2]))
@@ -44,7 +44,7 @@ def holder_of(board: str) -> int:
 def queue(length: int) -> None:
     """Waits until so many wait."""
     deadline = Deadline.after(30.0)
-    folder = leases.directory() / "queue"
+    folder = locks.directory() / "queue"
     while not folder.is_dir() or sum(name.isdigit() for name in os.listdir(folder)) < length:
         assert not deadline.expired
         time.sleep(0.02)
@@ -104,7 +104,7 @@ def test_a_waiter_has_the_board_as_soon_as_it_is_given_back(start: Start) -> Non
 def test_a_killed_holder_frees_its_board_and_its_record_is_not_believed(start: Start) -> None:
     other = start(HOLD, "a:1", "60")
     says(other)
-    record = leases._file("a:1", "holder")
+    record = locks.file("a:1", "holder")
     other.kill()
     other.wait()
     assert json.loads(record.read_text())["pid"] == other.pid, "it had no time to remove its record"
@@ -127,7 +127,7 @@ def test_a_waiter_wakes_when_the_holder_is_killed(start: Start) -> None:
 def test_a_record_of_a_pid_that_is_used_again_is_not_believed(start: Start) -> None:
     other = start(HOLD, "a:1", "30")
     says(other)
-    path = leases._file("a:1", "holder")
+    path = locks.file("a:1", "holder")
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "pid": os.getpid()}))  # alive, and began at another time
     assert leases.inspect("a:1").describe() == "held by a process that has not said who it is"
@@ -143,7 +143,7 @@ def test_a_killed_waiter_stands_in_nobodys_way(start: Start) -> None:
     holder.kill()
     with leases.acquire(["a:1"], what="test", wait=20):
         pass
-    assert not list((leases.directory() / "queue").iterdir())
+    assert not list((locks.directory() / "queue").iterdir())
 
 
 def test_who_came_first_goes_first(start: Start) -> None:
@@ -177,7 +177,7 @@ def test_a_board_that_somebody_earlier_waits_for_is_left_to_them(start: Start) -
 def test_a_fork_does_not_keep_the_board(start: Start) -> None:
     child = start("""
 import os, time
-from harness.boards import leases
+from harness.boards import leases, locks
 lease = leases.acquire(["a:1"], what="test")
 if os.fork() == 0:
     time.sleep(60)
@@ -276,24 +276,24 @@ def test_a_tests_lease_is_not_released_by_a_person(start: Start) -> None:
 
 
 def test_a_folder_that_others_may_write_is_not_trusted() -> None:
-    folder = leases.directory()
+    folder = locks.directory()
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match="others can write"):
-        leases.directory()
+        locks.directory()
 
 
 def test_a_health_record_of_another_version_is_no_error() -> None:
     leases.write_health("a:1", replace(Health(), failures=3))
     assert leases.read_health("a:1").failures == 3
-    leases._file("a:1", "health").write_text('{"mood": "good"}')
+    locks.file("a:1", "health").write_text('{"mood": "good"}')
     assert leases.read_health("a:1") == Health()
-    leases._file("a:1", "health").write_text("{")
+    locks.file("a:1", "health").write_text("{")
     assert leases.read_health("a:1") == Health()
 
 
 WORK = """
 import sys, time
-from harness.boards import leases
+from harness.boards import leases, locks
 name, boards, count, seconds = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4])
 for turn in range(count):
     asked = time.monotonic()
