@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-# Skipped for their size, of MLPerf Tiny's networks: MobileNet for its tensors on both, the autoencoder's program on the F405.
+# Skipped for their size: MobileNet's tensors on both, the autoencoder's program on the F405.
 @pytest.mark.parametrize(("board", "counts"), [("f405", "115 passed, 2 skipped"), ("pico", "116 passed, 1 skipped")])
 def test_every_sample_test_runs(board: str, counts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
