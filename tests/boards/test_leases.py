@@ -281,6 +281,7 @@ def test_a_folder_that_others_may_write_is_not_trusted() -> None:
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match="others can write"):
         locks.directory()
+    folder.chmod(0o700)
 
 
 def test_a_health_record_of_another_version_is_no_error() -> None:
