@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -309,6 +310,40 @@ def test_rp2040js_of_another_version_is_not_taken(tmp_path: Path, monkeypatch: p
     assert toolchain.rp2040js().folder == package.parent
 
 
+def test_a_slow_line_is_given_the_time_that_it_takes(native: Bench) -> None:
+    """What comes late is sent again at first, and no longer once the answers come twice."""
+    with native.dut() as dut:
+        session = dut.session()
+        native.suffer(delay=0.2)
+        link: Any = session._process
+        write = link.write
+        sent: list[bytes] = []
+
+        def counted(data: bytes, deadline: Deadline) -> None:
+            sent.append(data)
+            write(data, deadline)
+
+        link.write = counted
+        for _ in range(8):
+            session.stats()
+        assert len(sent) > 8
+        sent.clear()
+        for _ in range(8):
+            session.stats()
+        assert len(sent) == 8
+
+
+def test_a_transfer_may_take_long_while_it_goes_on(native: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host a simulated UART takes a tenth of what its line does. A time limit is for who falls silent."""
+    monkeypatch.setattr(harness.launchers.serial, "WIRE_MARGIN", 0.0)
+    data = np.random.default_rng(0).bytes(600_000)  # 7 s
+    with native.dut() as dut:
+        session = dut.session()
+        monkeypatch.setattr(harness.session, "REQUEST", 3.0)
+        session.write(Space.PROGRAM, 0, data)
+        assert session.digest(Space.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
+
+
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK])
 @pytest.mark.parametrize("corrupt", [0.0, 0.01])
 def test_faults_reach_the_host(f405: Bench, kind: int, corrupt: float) -> None:
@@ -420,6 +455,17 @@ def firmware(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_board_that_starts_slowly_is_not_flashed_again(native: Bench, tmp_path: Path) -> None:
+    """On a busy host a simulated one takes seconds from its reset to its first answer."""
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\nsleep 2\nexec {build_runner(native.target).path}\n")
+    vboard.order(native.name, "flash", elf=str(slow))
+    with native.dut(flash=(), reset=()) as dut:
+        dut.session()
+    with native.dut(flash=("false",)) as dut:  # would be a FlashError
+        runs(dut)
+
+
 def test_another_firmware_is_replaced(native: Bench, firmware: Path) -> None:
     vboard.order(native.name, "flash", elf=str(firmware))
     with native.dut() as dut:
@@ -475,6 +521,23 @@ def test_a_cable_pulled_in_the_middle(native: Bench, size: int) -> None:
                 session.write(Space.PROGRAM, 0, bytes(size))
         puller.join()
         assert caught.value.target == "vboard-native"
+        wait_for_port(native)
+        runs(dut)
+
+
+def test_a_cable_pulled_in_the_middle_of_a_program(native: Bench) -> None:
+    """No verdict about the program, which does not end, and the next one runs."""
+    with native.dut(OPTIONS) as dut:
+        session = dut.session()
+        execute = session.execute
+
+        def pulled(seconds: float) -> int:
+            native.suffer(vanish=0.5)
+            return execute(seconds)
+
+        session.execute = pulled  # type: ignore[method-assign]
+        with pytest.raises(LinkError, match="vanished"):
+            flow.run(dut, bad("hang", BUSY), ones())
         wait_for_port(native)
         runs(dut)
 

@@ -124,7 +124,8 @@ class SerialBoard:
             return
         if self._tools.can_reset:  # also what does not answer: our own runner may hang
             self._reset()
-            if self._running(PROBE) != self._elf.build_id:
+            # What answered before will answer again; a simulated board on a busy host takes its time.
+            if self._running(PROBE if running is None else BOOT) != self._elf.build_id:
                 self._flash_runner()
 
     def _flash_runner(self) -> None:
