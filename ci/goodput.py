@@ -1,9 +1,10 @@
 """How much of a line's rate a program gets: bytes of payload a second over bytes a second on the wire.
 
     python ci/goodput.py --baud 115200 --corrupt 0.001
+    python ci/goodput.py --target nucleo-f446re
 
-The runner built for the host serves behind a pseudo-terminal, which passes bytes no faster than a UART of that baud
-rate would and damages the share of them that is asked for, in both directions.
+Without a target the runner built for the host serves behind a pseudo-terminal, which passes bytes no faster than a UART
+of that baud rate would and damages the share of them that is asked for, in both directions.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import argparse
 import dataclasses
 import os
 import time
-import zlib
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import harmonic_mean
 
 from harness import flow
 from harness.boards import vboard
 from harness.resolve import Resolved
-from harness.session import Space
-from harness.targets import load_targets
+from harness.session import Session, Space
+from harness.targets import SerialLauncher, load_targets
 
 BITS = 10
+USERS = Path("targets.yaml")
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Goodput:
 
     @property
     def both(self) -> float:
-        return 2 / (1 / self.write + 1 / self.read)
+        return harmonic_mean((self.write, self.read))
 
 
 def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
@@ -42,29 +45,49 @@ def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
     target = dataclasses.replace(
         load_targets()["native"], name="vboard-native", launcher=vboard.launcher("native", name, baud)
     )
-    data = bytes((7 * n * n + n // 251) & 0xFF for n in range(nbytes))
     with vboard.running("native", name, baud, seed), flow.open_dut(Resolved(target, target, "builtin")) as dut:
         session = dut.session()
         vboard.order(name, "fault", faults={"corrupt": corrupt})
-        start = time.monotonic()
-        session.write(Space.PROGRAM, 0, data)
-        written = time.monotonic()
-        back = session.read(Space.PROGRAM, 0, nbytes)
-        end = time.monotonic()
-        assert zlib.crc32(back) == zlib.crc32(data)
+        return _transfer(session, baud, nbytes)
+
+
+def measure_board(name: str, nbytes: int) -> Goodput:
+    """The same over a real line, as often as the board's memory takes for `nbytes`."""
+    target = load_targets(USERS if USERS.exists() else None)[name]
+    assert isinstance(target.launcher, SerialLauncher), f"{name} is on no serial line"
+    with flow.open_dut(Resolved(target, target, "builtin")) as dut:
+        session = dut.session()
+        room = min(nbytes, session.identity.program_pool)
+        found = [_transfer(session, target.launcher.baud, room) for _ in range(-(-nbytes // room))]
+    return Goodput(harmonic_mean([one.write for one in found]), harmonic_mean([one.read for one in found]))
+
+
+def _transfer(session: Session, baud: int, nbytes: int) -> Goodput:
+    data = bytes((7 * n * n + n // 251) & 0xFF for n in range(nbytes))
+    start = time.monotonic()
+    session.write(Space.PROGRAM, 0, data)
+    written = time.monotonic()
+    back = session.read(Space.PROGRAM, 0, nbytes)
+    end = time.monotonic()
+    assert back == data
     ideal = nbytes * BITS / baud
     return Goodput(ideal / (written - start), ideal / (end - written))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", help="a board, its line as it is")
     parser.add_argument("--baud", type=int, default=115200)
     parser.add_argument("--corrupt", type=float, default=0.0, help="share of bytes")
     parser.add_argument("--nbytes", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    found = measure(options.baud, options.corrupt, options.nbytes, options.seed)
-    print(f"{options.baud} baud, {options.corrupt:.2%} of bytes damaged, {options.nbytes} bytes: ", end="")
+    if options.target:
+        found = measure_board(options.target, options.nbytes)
+        print(f"{options.target}, {options.nbytes} bytes: ", end="")
+    else:
+        found = measure(options.baud, options.corrupt, options.nbytes, options.seed)
+        print(f"{options.baud} baud, {options.corrupt:.2%} of bytes damaged, {options.nbytes} bytes: ", end="")
     print(f"{found.both:.1%} of the line's rate (write {found.write:.1%}, read {found.read:.1%})")
 
 

@@ -96,7 +96,18 @@ install_venv() {
     # For the tests of board farms. It brings a fork of pyserial, so it has an environment of its own.
     "$python" -m venv --clear .venv/labgrid
     .venv/labgrid/bin/python -m pip install --quiet --disable-pip-version-check "labgrid==$LABGRID"
+    install_rp2040js
     touch .venv/.installed
+}
+
+# For the virtual Pico, which nothing else needs: not worth the hundreds of packages that Debian's npm brings.
+install_rp2040js() {
+    if ! has npm; then
+        echo "No npm: no virtual Pico (hil vboard pico), and its tests are skipped"
+        return
+    fi
+    version=$(.venv/bin/python -c 'from harness.toolchain import RP2040JS; print(RP2040JS)')
+    npm install --silent --no-audit --no-fund --prefix .venv "rp2040js@$version"
 }
 
 case ${1-} in

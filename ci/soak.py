@@ -1,9 +1,11 @@
-"""Programs on a virtual board, run after run, over a bad wire: how many verdicts are wrong, and how many are missing?
+"""Programs on a board, run after run, over a bad wire: how many verdicts are wrong, and how many are missing?
 
     python ci/soak.py --runs 1000 --corrupt 0.001 --vanish-every 100
+    python ci/soak.py --runs 1000 --target nucleo-f446re
 
-Each run is the canary, whose outputs are known bit for bit. Every so often the port vanishes while it runs. An infra
-error is answered as a person would answer it, by running again: a result is lost only if no attempt gives one.
+Each run is the canary, whose outputs are known bit for bit. Without a target the board is a virtual one, and every so
+often its port vanishes while the canary runs. An infra error is answered as a person would answer it, by running again:
+a result is lost only if no attempt gives one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import dataclasses
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness import flow
 from harness.boards import vboard
@@ -22,7 +26,9 @@ from harness.errors import InfraError, VerdictError
 from harness.resolve import Resolved
 from harness.targets import load_targets
 
-BASES = {"f405": "vboard-f405", "native": "native"}
+BASES = {"f405": "vboard-f405", "pico": "vboard-pico", "native": "native"}
+USERS = Path("targets.yaml")
+GONE = 0.5  # seconds without a port
 ATTEMPTS = 5
 SLOW = 120.0  # seconds; a run that takes longer counts as a hang
 
@@ -50,24 +56,39 @@ def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int =
     target = dataclasses.replace(
         load_targets()[BASES[machine]], name=f"vboard-{machine}", launcher=vboard.launcher(machine, name)
     )
-    tally = Tally()
+
+    def suffer(vanish: float) -> None:
+        vboard.order(name, "fault", faults={"corrupt": corrupt, "vanish": vanish})
+
     with vboard.running(machine, name, seed=seed), flow.open_dut(Resolved(target, target, "builtin")) as dut:
-        dut.session()
-        for number in range(1, runs + 1):
-            vanish = vanish_every and number % vanish_every == 0
-            start = time.monotonic()
-            _run(dut, tally, name, corrupt, 0.5 if vanish else 0.0)
-            took = time.monotonic() - start
-            tally.longest = max(tally.longest, took)
-            tally.hangs += took > SLOW
-            if number % 50 == 0:
-                print(f"{number}: {tally}", flush=True)
+        return _soak(dut, runs, vanish_every, suffer)
+
+
+def soak_board(name: str, runs: int) -> Tally:
+    """A board as it is, whatever happens to its cable."""
+    target = load_targets(USERS if USERS.exists() else None)[name]
+    with flow.open_dut(Resolved(target, target, "builtin")) as dut:
+        return _soak(dut, runs, 0, lambda vanish: None)
+
+
+def _soak(dut: flow.Dut, runs: int, vanish_every: int, suffer: Callable[[float], None]) -> Tally:
+    tally = Tally()
+    dut.session()
+    for number in range(1, runs + 1):
+        vanish = vanish_every and number % vanish_every == 0
+        start = time.monotonic()
+        _run(dut, tally, suffer, GONE if vanish else 0.0)
+        took = time.monotonic() - start
+        tally.longest = max(tally.longest, took)
+        tally.hangs += took > SLOW
+        if number % 50 == 0:
+            print(f"{number}: {tally}", flush=True)
     return tally
 
 
-def _run(dut: flow.Dut, tally: Tally, name: str, corrupt: float, vanish: float) -> None:
-    vboard.order(name, "fault", faults={"corrupt": corrupt})
-    puller = threading.Timer(0.02, vboard.order, (name, "fault"), {"faults": {"corrupt": corrupt, "vanish": vanish}})
+def _run(dut: flow.Dut, tally: Tally, suffer: Callable[[float], None], vanish: float) -> None:
+    suffer(0.0)
+    puller = threading.Timer(0.02, suffer, (vanish,))
     if vanish:
         puller.start()
     for _ in range(ATTEMPTS):
@@ -94,16 +115,22 @@ def _run(dut: flow.Dut, tally: Tally, name: str, corrupt: float, vanish: float) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machine", choices=sorted(BASES), default="f405")
+    parser.add_argument("--target", help="a board, as it is")
+    parser.add_argument("--machine", choices=sorted(BASES), default="f405", help="a virtual board")
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--corrupt", type=float, default=0.001, help="share of bytes")
     parser.add_argument("--vanish-every", type=int, default=100, metavar="RUNS")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     start = time.monotonic()
-    tally = soak(options.machine, options.runs, options.corrupt, options.vanish_every, options.seed)
-    print(f"{options.runs} runs on {options.machine}, {options.corrupt:.2%} of bytes damaged, ", end="")
-    print(f"the port gone every {options.vanish_every}, {time.monotonic() - start:.0f} s: {tally}")
+    if options.target:
+        tally = soak_board(options.target, options.runs)
+        print(f"{options.runs} runs on {options.target}, ", end="")
+    else:
+        tally = soak(options.machine, options.runs, options.corrupt, options.vanish_every, options.seed)
+        print(f"{options.runs} runs on {options.machine}, {options.corrupt:.2%} of bytes damaged, ", end="")
+        print(f"the port gone every {options.vanish_every}, ", end="")
+    print(f"{time.monotonic() - start:.0f} s: {tally}")
     return 1 if tally.wrong or tally.lost or tally.hangs else 0
 
 

@@ -124,16 +124,22 @@ class Dut:
         if self._bench is None:
             self._bench = Bench(self.target, self.elf, self.what)
         self._bench.begin()
-        try:
+        if self._recovering:
             return self._boot(self._bench)
+        try:
+            self._session = self._boot(self._bench)
+            if self._bench.is_wedged:
+                selftest(self)
+        except NoPort:
+            raise
         except (LaunchError, LinkError) as error:
-            if self._recovering or isinstance(error, NoPort):
-                raise
             cause = error
+            self.restart()
             self.recover(error)
         if self._session is None:  # the board has no tools, so nobody climbed
             raise cause
-        return self._session  # the canary's
+        self._bench.passed()
+        return self._session  # the canary's, if it had to be recovered
 
     def __enter__(self) -> Dut:
         return self

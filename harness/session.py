@@ -165,6 +165,8 @@ class Session:
         self._decoder = Decoder()
         self._frames: list[Frame] = []
         self._seq = 0
+        self._patience = PATIENCE[0]
+        self._sent_again = False  # since the last answer that came twice
         self._log: list[str] = []
         self._operators: Callable[[int], str] = lambda _: ""
         self._executing = -1
@@ -341,22 +343,26 @@ class Session:
         if self._seq + count > 0xFFFF:
             self._seq = 0
 
-    def _ask(self, request: Request, payload: bytes = b"", seconds: float = REQUEST) -> _Reader:
+    def _ask(self, request: Request, payload: bytes = b"", seconds: float | None = None) -> _Reader:
         self._reserve(1)
         return self._ask_all(request, [payload], seconds)[0]
 
     def _ask_all(
-        self, request: Request, payloads: Sequence[bytes], seconds: float = REQUEST, *, answer: int = 0
+        self, request: Request, payloads: Sequence[bytes], seconds: float | None = None, *, answer: int = 0
     ) -> list[_Reader]:
-        """The answers' bodies, each of `answer` bytes or so. Several are under way at a time on a lossy link."""
+        """The answers' bodies, each of `answer` bytes or so. Several are under way at a time on a lossy link.
+
+        NoAnswer after `seconds` (default REQUEST) without one, beside what the bytes under way need on the wire.
+        """
         frames = []
         for payload in payloads:
             self._seq += 1
             frames.append(Frame(request, self._seq, payload))
         self._executing = -1
         with self._breaking():
-            nbytes = sum(len(payload) + answer for payload in payloads)
-            answers = self._exchange(frames, self._process.budget(seconds, nbytes))
+            nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
+            limit = REQUEST if seconds is None else seconds
+            answers = self._exchange(frames, lambda: self._process.budget(limit, nbytes))
             readers = [_Reader(frame.payload) for frame in answers]
             failed = next((reader for reader in readers if reader.peek("H") != Status.OK), None)
             if failed is None:
@@ -366,12 +372,16 @@ class Session:
             error = self._failure(request, failed.take("H")[0], failed)
         raise error
 
-    def _exchange(self, requests: Sequence[Frame], budget: Budget) -> list[Frame]:
-        """The answers in the order of the requests. On a lossy link, what is not answered is sent again."""
+    def _exchange(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
+        """The answers in the order of the requests. On a lossy link, what is not answered is sent again.
+
+        An answer that comes twice says that what it answers was not lost but late: from then on we wait longer.
+        """
+        budget = budget_of_one()
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
         answers: dict[int, Frame] = {}
         window = Window(len(requests), 1 if self._process.lossless else WINDOW)
-        patience = PATIENCE[0]
+        patience = self._patience
         try:
             while not window.done:
                 if batch := b"".join(encode(requests[place]) for place in window.launch()):
@@ -379,16 +389,20 @@ class Session:
                 frame = self._next_frame(budget, patience)
                 if frame is None:
                     window.all_lost()
+                    self._sent_again = True
                     patience = min(2 * patience, PATIENCE[1])
                     continue
-                patience = PATIENCE[0]
+                patience = self._patience
                 place = places.get((frame.type, frame.seq))
-                if place is not None:
-                    answers[place] = frame
-                    window.answered(place)
-                elif frame.type & RESPONSE == 0:
+                if frame.type & RESPONSE == 0:
                     self._take_event(frame)
                     self._look_for_the_end(budget)
+                elif place is None or place in answers:
+                    self._take_late_answer()
+                else:
+                    answers[place] = frame
+                    window.answered(place)
+                    budget = budget if window.done else budget_of_one()
         except TimeoutError:
             self._log_stray()
             operator = self._operators(self._executing) if self._executing >= 0 else ""
@@ -397,17 +411,23 @@ class Session:
             raise self._ended() from None
         return [answers[place] for place in range(len(requests))]
 
+    def _take_late_answer(self) -> None:
+        if self._sent_again:
+            self._sent_again = False
+            self._patience = min(2 * self._patience, PATIENCE[1])
+
     def _next_frame(self, budget: Budget, patience: float) -> Frame | None:
         """None after `patience` seconds of silence on a lossy link."""
         quiet = None if self._process.lossless else Deadline.after(patience)
         while not self._frames:
             if budget.expired:  # asked also of a runner that goes on sending: a loop makes progress for ever
                 raise TimeoutError
-            if quiet is not None and quiet.expired:
-                return None
             look = budget.next_look if quiet is None else min(budget.next_look, quiet, key=lambda one: one.at)
-            with suppress(TimeoutError):
+            try:  # also when it is late: what came while we were not running is no silence
                 self._frames += self._decoder.feed(self._process.read(look))
+            except TimeoutError:
+                if quiet is not None and quiet.expired:
+                    return None
         return self._frames.pop(0)
 
     def _look_for_the_end(self, budget: Budget) -> None:

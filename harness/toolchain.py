@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +37,9 @@ _FOR_BOARDS = {
     "probe-rs": "cargo install probe-rs-tools, or see https://probe.rs",
     "JLinkExe": "install SEGGER's J-Link Software and Documentation Pack",
     "labgrid-client": "pip install labgrid, best into an environment of its own",
+    "node": "apt-get install nodejs npm",
 }
+RP2040JS = "1.4.1"  # harness/boards/pico.cjs replaces parts of it, so no other version
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,30 @@ def _header_version(include: Path) -> str:
     except OSError:
         return ""
     return ".".join(re.findall(r"#define FLATBUFFERS_VERSION_(?:MAJOR|MINOR|REVISION) (\d+)", text))
+
+
+@dataclass(frozen=True)
+class Package:
+    """An npm package, and the node that runs it."""
+
+    node: Path
+    folder: Path
+
+
+def rp2040js() -> Package:
+    """The npm package rp2040js, as installed beside the interpreter or in a folder of NODE_PATH."""
+    node = locate("node")
+    beside = str(Path(sys.prefix) / "node_modules")
+    for modules in (beside, *filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep))):
+        folder = Path(modules) / "rp2040js"
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found = json.loads((folder / "package.json").read_text())["version"]
+            if found == RP2040JS:
+                return Package(node, folder)
+    raise ToolchainError(
+        f"the npm package rp2040js {RP2040JS} is not installed",
+        hint=f"npm install --prefix {sys.prefix} rp2040js@{RP2040JS}",
+    )
 
 
 def executorch_package() -> Path:

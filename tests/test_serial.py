@@ -11,27 +11,32 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import serial
+import serial.rfc2217
 from hypothesis import given
 from hypothesis import strategies as st
 
 import harness.launchers.serial
 import harness.session
 from devices import tools
-from harness import flow
+from harness import flow, toolchain
 from harness.boards import leases, vboard
+from harness.boards.health import Health
 from harness.boards.vboard import Faults, Wire
 from harness.build import build_runner
 from harness.canary import canary
@@ -51,6 +56,7 @@ from harness.errors import (
     ToolchainError,
 )
 from harness.flow import Dut
+from harness.launchers.process import Process
 from harness.launchers.serial import wrap
 from harness.links import Deadline, LinkClosed
 from harness.links.framing import Decoder, Frame, encode
@@ -61,7 +67,7 @@ from harness.program import Program
 from harness.resolve import Resolved
 from harness.session import Session, Space
 from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
-from misbehaving import BUSY, OPTIONS, STACK, UNDEFINED, UNMAPPED, bad, ones
+from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = load_targets()
@@ -97,7 +103,7 @@ class Bench:
 @contextlib.contextmanager
 def bench(machine: str) -> Iterator[Bench]:
     name = f"test-{machine}-{os.getpid()}"
-    base = TARGETS["native" if machine == "native" else "vboard-f405"]
+    base = TARGETS["native" if machine == "native" else f"vboard-{machine}"]
     target = dataclasses.replace(base, name=f"vboard-{machine}", launcher=vboard.launcher(machine, name, BAUD))
     with vboard.running(machine, name, BAUD):
         yield Bench(name, target)
@@ -106,6 +112,14 @@ def bench(machine: str) -> Iterator[Bench]:
 @pytest.fixture(scope="module")
 def f405() -> Iterator[Bench]:
     with bench("f405") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pico() -> Iterator[Bench]:
+    if shutil.which("npm") is None:
+        pytest.skip("no npm, so `make install` could not install rp2040js")
+    with bench("pico") as opened:
         yield opened
 
 
@@ -248,6 +262,88 @@ def test_seqs_may_wrap_in_a_transfer(native: Bench) -> None:
         assert session.read(Space.PROGRAM, 0, len(data)) == data
 
 
+def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: Bench) -> None:
+    with pico.dut() as dut:
+        result = flow.selftest(dut)
+        identity = dut.session().identity
+    assert identity.config == "cortex-m0plus/scalar/rp2040"
+    assert (identity.tick_source, identity.tick_hz) == ("SysTick", 125_000_000)
+    assert result.ran.engine == f"virtual board {pico.name} (rp2040js {toolchain.RP2040JS})"
+    assert result.ticks > 1000
+
+
+def test_a_pico_without_a_second_stage_does_not_start(pico: Bench, tmp_path: Path, impatient: None) -> None:
+    elf = bytearray(build_runner(pico.target).path.read_bytes())
+    [boot2] = [data for address, data in vboard.segments(bytes(elf)) if address == 0x10000000]
+    elf[elf.index(boot2)] ^= 1
+    (tmp_path / "runner.elf").write_bytes(elf)
+    vboard.order(pico.name, "flash", elf=str(tmp_path / "runner.elf"))
+    with pico.dut(flash=(), reset=()) as dut, pytest.raises(LaunchError, match="does not answer its handshake"):
+        dut.session()
+    with pico.dut() as dut:
+        runs(dut)
+
+
+@pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK, UNALIGNED])
+def test_a_virtual_picos_faults_reach_the_host(pico: Bench, kind: int) -> None:
+    with pico.dut(OPTIONS) as dut:
+        with pytest.raises(TargetFault, match=r"^HardFault") as caught:
+            flow.run(dut, bad("fault", kind), ones())
+        assert "hil_test::fault" in caught.value.operator
+        runs(dut)
+
+
+def test_rp2040js_of_another_version_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "node").write_text("")
+    (tmp_path / "bin" / "node").chmod(0o700)
+    package = tmp_path / "rp2040js" / "package.json"
+    package.parent.mkdir()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "nothing"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("NODE_PATH", str(tmp_path))
+    for text in ("{", '{"version": "1.4.0"}'):
+        package.write_text(text)
+        with pytest.raises(ToolchainError, match=rf"is not installed\n.*npm install .* rp2040js@{toolchain.RP2040JS}"):
+            toolchain.rp2040js()
+    package.write_text(json.dumps({"version": toolchain.RP2040JS}))
+    assert toolchain.rp2040js().folder == package.parent
+
+
+def test_a_slow_line_is_given_the_time_that_it_takes(native: Bench) -> None:
+    """What comes late is sent again at first, and no longer once the answers come twice."""
+    with native.dut() as dut:
+        session = dut.session()
+        native.suffer(delay=0.2)
+        link: Any = session._process
+        write = link.write
+        sent: list[bytes] = []
+
+        def counted(data: bytes, deadline: Deadline) -> None:
+            sent.append(data)
+            write(data, deadline)
+
+        link.write = counted
+        for _ in range(8):
+            session.stats()
+        assert len(sent) > 8
+        sent.clear()
+        for _ in range(8):
+            session.stats()
+        assert len(sent) == 8
+
+
+def test_a_transfer_may_take_long_while_it_goes_on(native: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host a simulated UART takes a tenth of what its line does. A time limit is for who falls silent."""
+    monkeypatch.setattr(harness.launchers.serial, "WIRE_MARGIN", 0.0)
+    data = np.random.default_rng(0).bytes(600_000)  # 7 s
+    with native.dut() as dut:
+        session = dut.session()
+        monkeypatch.setattr(harness.session, "REQUEST", 3.0)
+        session.write(Space.PROGRAM, 0, data)
+        assert session.digest(Space.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
+
+
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK])
 @pytest.mark.parametrize("corrupt", [0.0, 0.01])
 def test_faults_reach_the_host(f405: Bench, kind: int, corrupt: float) -> None:
@@ -319,8 +415,30 @@ def test_the_wrong_baud_rate(native: Bench, impatient: None) -> None:
     ):
         dut.session()
     assert "is 115200 its baud rate" in str(caught.value.__cause__)
-    leases.clear(f"vboard:{native.name}")
-    with native.dut() as dut:
+    with native.dut(baud=115200) as dut, pytest.raises(BoardWedged, match="is wedged: the board does not answer"):
+        dut.session()  # not tried again
+    with native.dut() as dut:  # who has the right one is not locked out
+        runs(dut)
+    assert not leases.read_health(f"vboard:{native.name}").wedged
+
+
+def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_canary(
+    native: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = f"vboard:{native.name}"
+    known = canary(native.target.isa)
+    wrong = dataclasses.replace(known, expected=(known.inputs[0],))
+    leases.write_health(board, Health(wedged="smoke", wedged_for=("another setup",)))
+    with monkeypatch.context() as patch, native.dut() as dut:
+        patch.setattr(flow, "canary", lambda isa: wrong)
+        with pytest.raises(
+            BoardWedged, match=r"the canary's output is .* after reset: the same; after reflash: the same"
+        ):
+            dut.session()
+    with native.dut() as dut, pytest.raises(BoardWedged, match="the canary's output is"):
+        dut.session()
+    assert leases.read_health(board).wedged_for[0] == "another setup"
+    with native.dut(OPTIONS) as dut:  # another build
         runs(dut)
 
 
@@ -335,6 +453,17 @@ def firmware(tmp_path: Path) -> Path:
     path = tmp_path / "firmware"
     path.write_text("#!/bin/sh\nwhile head -c 1 >/dev/null; do printf 'login: \\r\\n'; sleep 0.05; done\n")
     return path
+
+
+def test_a_board_that_starts_slowly_is_not_flashed_again(native: Bench, tmp_path: Path) -> None:
+    """On a busy host a simulated one takes seconds from its reset to its first answer."""
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\nsleep 2\nexec {build_runner(native.target).path}\n")
+    vboard.order(native.name, "flash", elf=str(slow))
+    with native.dut(flash=(), reset=()) as dut:
+        dut.session()
+    with native.dut(flash=("false",)) as dut:  # would be a FlashError
+        runs(dut)
 
 
 def test_another_firmware_is_replaced(native: Bench, firmware: Path) -> None:
@@ -392,6 +521,23 @@ def test_a_cable_pulled_in_the_middle(native: Bench, size: int) -> None:
                 session.write(Space.PROGRAM, 0, bytes(size))
         puller.join()
         assert caught.value.target == "vboard-native"
+        wait_for_port(native)
+        runs(dut)
+
+
+def test_a_cable_pulled_in_the_middle_of_a_program(native: Bench) -> None:
+    """No verdict about the program, which does not end, and the next one runs."""
+    with native.dut(OPTIONS) as dut:
+        session = dut.session()
+        execute = session.execute
+
+        def pulled(seconds: float) -> int:
+            native.suffer(vanish=0.5)
+            return execute(seconds)
+
+        session.execute = pulled  # type: ignore[method-assign]
+        with pytest.raises(LinkError, match="vanished"):
+            flow.run(dut, bad("hang", BUSY), ones())
         wait_for_port(native)
         runs(dut)
 
@@ -622,6 +768,81 @@ def test_a_port_on_the_network(native: Bench) -> None:
         uart = dut.session()._process._uart  # type: ignore[attr-defined]
         inner = uart._serial._socket
         assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def answers(number: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", number)) == 0
+
+
+@contextlib.contextmanager
+def over_rfc2217(board: Bench, folder: Path) -> Iterator[str]:
+    """The board's port as ser2net offers it; its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+    config = {
+        "accepter": f"telnet(rfc2217,mode=server),tcp,127.0.0.1,{number}",
+        "connector": f"serialdev(nouucplock=true),{os.path.realpath(device(f'vboard:{board.name}'))},{BAUD}n81,local",
+    }
+    lines = ["connection: &board", *(f"  {key}: {value}" for key, value in config.items()), ""]
+    (folder / "ser2net.yaml").write_text("\n".join(lines))
+    ser2net = shutil.which("ser2net", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert ser2net, "`make install` installs it"
+    process = Process([ser2net, "-n", "-d", "-c", str(folder / "ser2net.yaml")])
+    try:
+        deadline = Deadline.after(SECONDS)
+        while not answers(number):
+            assert not deadline.expired and process.wait(0.05) is None, process.log
+        yield f"rfc2217://127.0.0.1:{number}"
+    finally:
+        process.close()
+
+
+def test_a_port_by_rfc2217(native: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through ser2net: a program, every byte value both ways, and the baud rate, which is the client's to set."""
+    data = bytes(range(256)) * 200
+    with native.dut() as dut:
+        runs(dut)
+    with over_rfc2217(native, tmp_path) as url:
+        with native.dut(port=url, flash=(), reset=()) as dut:
+            runs(dut)
+            dut.session().write(Space.PROGRAM, 0, data)
+            assert dut.session().read(Space.PROGRAM, 0, len(data)) == data
+        monkeypatch.setattr(harness.session, "HANDSHAKE", 2.0)
+        with native.dut(port=url, baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError):
+            dut.session()
+
+
+class Telnet:
+    """What pyserial's server writes to."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self.write = client.sendall
+
+
+def test_a_server_that_takes_nothing_holds_nobody_up() -> None:
+    """It agrees to everything and then stops reading."""
+    stop = threading.Event()
+
+    def serve(server: socket.socket) -> None:
+        client, _ = server.accept()
+        port: Any = serial.serial_for_url("loop://")
+        connection: Any = Telnet(client)
+        manager = serial.rfc2217.PortManager(port, connection)
+        while not stop.is_set():
+            for _ in manager.filter(client.recv(1024)):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        uart = Uart(f"rfc2217://127.0.0.1:{server.getsockname()[1]}", BAUD)
+        stop.set()
+        uart.write(b"x", Deadline.after(SECONDS))
+        thread.join(SECONDS)
+        with pytest.raises(TimeoutError):
+            uart.write(bytes(1 << 26), Deadline.after(0.5))
+        uart.close()
 
 
 def test_a_server_that_is_gone(native: Bench) -> None:

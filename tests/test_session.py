@@ -523,6 +523,25 @@ def test_the_same_seq_with_another_type_is_another_request(wire: Wire, known: Ca
     assert wire.ask(Request.STATS, 8)[1][:4] == bytes(4)
 
 
+def test_data_without_a_stream_is_refused_and_touches_no_program(wire: Wire, known: Canary) -> None:
+    load_over(wire, known)
+    for data in (b"", b"x"):
+        assert wire.ask(Request.DATA, 7, data)[0] == Status.BAD_REQUEST
+        assert wire.ask(Request.STEP, 8, struct.pack("<I", 0))[0] == Status.OK, "the program is gone"
+
+
+def test_data_goes_where_its_seq_says_and_never_beyond_its_stream(wire: Wire) -> None:
+    stream = struct.pack("<BIIII", Space.PROGRAM, 0, 10, 7, 3)  # at 10: chunks of 3, 3 and 1
+    assert wire.ask(Request.FILL, 6, struct.pack("<BIIIB", Space.PROGRAM, 0, 0, 30, 0x2E))[0] == Status.OK
+    assert wire.ask(Request.STREAM, 7, stream)[0] == Status.OK
+    for seq, data in ((10, b"g"), (9, b"xyz"), (8, b"abc"), (9, b"def")):
+        assert wire.ask(Request.DATA, seq, data)[0] == Status.OK
+    for seq, data in ((8, b"four"), (10, b"gh"), (11, b"x"), (7, b"x")):
+        assert wire.ask(Request.DATA, seq, data)[0] == Status.BAD_REQUEST
+    whole = wire.ask(Request.READ, 12, struct.pack("<BIII", Space.PROGRAM, 0, 0, 30))[1]
+    assert whole == b"." * 10 + b"abcdefg" + b"." * 13
+
+
 def test_garbage_between_frames_is_survived(dut: Dut, session: Session) -> None:
     good = encode(Frame(Request.STATS, 1))
     broken = bytearray(good)

@@ -1,5 +1,6 @@
 // libFuzzer: bytes as what arrives on the link. First the decoder alone; then the bytes as records
-// (type, length:u16, payload), each a frame with a good CRC, which takes it into the requests.
+// (type, seq:u8, length:u16, payload), each a frame with a good CRC, which takes it into the
+// requests.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,7 @@ constexpr uint8_t kLoad = 0x06;
 constexpr uint8_t kExecute = 0x08;
 constexpr uint8_t kStep = 0x09;
 constexpr size_t kLoadSize = 8;  // size, CRC
+constexpr size_t kRecord = 4;    // type, seq, length
 
 uint8_t encoded[hil::encoded_bound(hil::kMaxPayload)];
 uint8_t payload[hil::kMaxPayload];
@@ -58,12 +60,12 @@ void adjust(uint8_t type, size_t size) {
   if (type == kStep && size == sizeof(uint32_t)) std::memset(payload + 1, 0, size - 1);
 }
 
-void request(uint8_t type, size_t size) {
+void request(uint8_t type, uint8_t seq, size_t size) {
   if (type == kExecute) return;
   adjust(type, size);
   hil::Frame frame;
   frame.type = type;
-  frame.seq = 1;
+  frame.seq = seq;  // where DATA goes
   frame.payload = payload;
   frame.size = size;
   round_trip(frame);
@@ -74,14 +76,15 @@ void request(uint8_t type, size_t size) {
 
 void requests(const uint8_t* data, size_t size) {
   hil::unload_program();
-  for (size_t at = 0; size - at >= 3;) {
+  for (size_t at = 0; size - at >= kRecord;) {
     const uint8_t type = data[at];
-    size_t length = static_cast<size_t>(data[at + 1] | data[at + 2] << 8);
-    at += 3;
+    const uint8_t seq = data[at + 1];
+    size_t length = static_cast<size_t>(data[at + 2] | data[at + 3] << 8);
+    at += kRecord;
     if (length > size - at) length = size - at;
     if (length > hil::kMaxPayload) length = hil::kMaxPayload;
     std::memcpy(payload, data + at, length);
-    request(type, length);
+    request(type, seq, length);
     at += length;
   }
 }

@@ -139,7 +139,8 @@ void open_stream(Reader& request, uint16_t seq, Reply& reply) {
 void data(Reader& request, uint16_t seq, Reply& reply) {
   const Span<const uint8_t> bytes = request.rest();
   const uint64_t start = uint64_t{stream.chunk} * static_cast<uint16_t>(seq - stream.seq - 1);
-  if (bytes.size > stream.chunk || start + bytes.size > stream.length) {
+  const bool is_open = stream.chunk != 0;
+  if (!is_open || bytes.size > stream.chunk || start + bytes.size > stream.length) {
     return reply.fail(Code::kBadRequest, "outside the stream");
   }
   Address at = stream.at;

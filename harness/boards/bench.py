@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -45,6 +46,16 @@ class Bench:
     def in_doubt(self) -> bool:
         return bool(self._lease.health.flashing)
 
+    @property
+    def is_wedged(self) -> bool:
+        """For somebody with another setup: this is the first try with ours."""
+        return bool(self._lease.health.wedged)
+
+    def passed(self) -> None:
+        """The board works after all."""
+        if self.is_wedged:
+            self._lease.health = self._lease.health.well()
+
     def flash(self, elf: Path, build_id: str) -> str:
         self._climbed.add("reflash")
         return health.flash(self._lease, self._tools, elf, build_id)
@@ -67,15 +78,24 @@ class Bench:
         self._lease.release()
 
 
+def _setup(launcher: SerialLauncher, elf: Elf) -> str:
+    """A digest of what a board's coming up depends on, beside the board."""
+    tools = [
+        tool and dataclasses.replace(tool, origin="", seconds=0.0)
+        for tool in (launcher.flash, launcher.reset, launcher.power)
+    ]
+    return hashlib.sha256(repr((elf.build_id, launcher.baud, tools)).encode()).hexdigest()[:16]
+
+
 def _lease(
     launcher: SerialLauncher, elf: Elf, what: str
 ) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
     """A lease, and what its board's tools call it."""
+    setup = _setup(launcher, elf)
     if launcher.port.startswith(labgrid.SCHEME):
-        remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait)
+        remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait, setup=setup)
         return remote, remote.words
-    local = leases.acquire(
-        [port.url for port in launcher.pool], what=what, wait=launcher.wait, build=elf.build_id
-    )  # fmt: skip
+    ports = [port.url for port in launcher.pool]
+    local = leases.acquire(ports, what=what, wait=launcher.wait, build=elf.build_id, setup=setup)
     number = next(port.serial_number for port in launcher.pool if port.url == local.port)
     return local, {"serial_number": number} if number else {}

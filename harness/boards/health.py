@@ -17,13 +17,26 @@ from harness.errors import BoardWedged, ConfigError, HarnessError, ToolchainErro
 
 @dataclass(frozen=True)
 class Health:
-    """`failures` counts what needed a remedy. `build` is the build id that was flashed last, "" while in doubt."""
+    """`failures` counts what needed a remedy. `build` is the build id that was flashed last, "" while in doubt.
+
+    A wrong baud rate, a tool that does nothing or a runner that does not start make a board look dead as well. So who
+    comes with another setup gets a try of their own: `wedged_for` are the setups under which nothing helped.
+    """
 
     failures: int = 0
-    wedged: str = ""  # why nobody gets this board
+    wedged: str = ""  # why, at the last of the tries
     wedged_at: float = 0.0  # seconds since the epoch
+    wedged_for: tuple[str, ...] = ()  # none: any setup
     build: str = ""
     flashing: str = ""  # the build id of a flash that has begun and not ended well
+
+    def refuses(self, setup: str) -> bool:
+        """Whether this setup need not be tried."""
+        return bool(self.wedged) and (not self.wedged_for or setup in self.wedged_for)
+
+    def well(self) -> Health:
+        """The same, wedged no longer."""
+        return replace(self, wedged="", wedged_at=0.0, wedged_for=())
 
     def describe(self) -> str:
         return f"{self.wedged} (at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(self.wedged_at))})"
@@ -33,6 +46,7 @@ class Patient(Protocol):
     """What remembers a board's health: a lease."""
 
     board: str
+    setup: str
 
     @property
     def health(self) -> Health: ...
@@ -103,10 +117,11 @@ def recover(
             tried.append(f"after {rung.name}: {'the same' if error.message == said else error.message}")
             said = error.message
     reason = "; ".join([cause.message, *tried])
-    patient.health = replace(patient.health, wedged=reason, wedged_at=time.time())
+    tries = tuple(dict.fromkeys([*patient.health.wedged_for, patient.setup]))
+    patient.health = replace(patient.health, wedged=reason, wedged_at=time.time(), wedged_for=tries)
     raise BoardWedged(
         f"{patient.board} does not pass its canary: {reason}",
         target=cause.target,
         log=cause.log,
-        hint=f"no test gets it until: hil board clear {patient.board}",
+        hint=f"with this build, baud rate and tools no test gets it until: hil board clear {patient.board}",
     ) from cause

@@ -17,9 +17,9 @@ from urllib.parse import parse_qsl, urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from harness.boards import leases, tools
+from harness.boards import leases, locks, tools
 from harness.boards.health import Health
-from harness.errors import BoardBusy, ConfigError, HarnessError, LaunchError
+from harness.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
 from harness.links import Deadline
 from harness.procedures import Procedure
 
@@ -47,6 +47,16 @@ class Farm:
         command = ("labgrid-client", "-x", self.coordinator, *words)
         return tools.run(Procedure("labgrid-client", (command,), seconds=seconds), {}, what="labgrid")
 
+    def places(self) -> set[str]:
+        """The names of all such places."""
+        found = set()
+        for part in re.split(r"^Place '", self.call("-v", "places"), flags=re.MULTILINE)[1:]:
+            name = part.partition("':\n")[0]
+            tags = re.search(r"^ +tags: (.*)$", part, re.MULTILINE)
+            if {f"name={name}", *(tags[1].split(", ") if tags else ())}.issuperset(self.filters):
+                found.add(name)
+        return found
+
 
 class _Reservation:
     """A token, and a locked file that says so: who is killed leaves the file, and the next one gives its place back."""
@@ -59,7 +69,7 @@ class _Reservation:
             raise LaunchError("labgrid-client reserve said no token", log=said)
         self.token = found[1]
         self._path = _records() / self.token
-        handle = leases.take(self._path)
+        handle = locks.take(self._path)
         assert handle is not None  # tokens are unique
         os.write(handle, farm.coordinator.encode())
         self._handle = handle
@@ -73,7 +83,7 @@ class _Reservation:
 
 
 def _records() -> Path:
-    folder = leases.directory() / "labgrid"
+    folder = locks.directory() / "labgrid"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -87,7 +97,7 @@ def _give_back(farm: Farm, token: str) -> None:
 
 def _give_back_what_was_left(farm: Farm) -> None:
     for path in _records().iterdir():
-        if path.read_text() != farm.coordinator or (handle := leases.take(path)) is None:
+        if path.read_text() != farm.coordinator or (handle := locks.take(path)) is None:
             continue
         try:
             with contextlib.suppress(LaunchError):  # the coordinator forgets reservations, too
@@ -102,6 +112,7 @@ class RemoteLease:
 
     def __init__(self, local: leases.Lease, port: str, reservation: _Reservation) -> None:
         self.board = local.board
+        self.setup = local.setup
         self.port = port
         self._local = local
         self._reservation = reservation
@@ -125,24 +136,41 @@ class RemoteLease:
         self._reservation.end()
 
 
-def acquire(port: str, *, what: str, wait: float = leases.WAIT) -> RemoteLease:
+def acquire(port: str, *, what: str, wait: float = leases.WAIT, setup: str = "") -> RemoteLease:
     """A place that `port` describes. BoardBusy, saying who has which place, if there is none within `wait` seconds.
 
-    BoardWedged if the place is remembered as wedged on this machine; ToolchainError without labgrid-client.
+    BoardWedged if all such places are remembered on this machine as wedged for `setup`; ToolchainError without the
+    client.
     """
     farm = Farm.parse(port)
     deadline = Deadline.after(wait)
-    reservation = _Reservation(farm)
+    wedged: dict[str, _Reservation] = {}
     try:
-        _give_back_what_was_left(farm)
-        _wait(farm, reservation.token, deadline, wait)
-        farm.call("-p", f"+{reservation.token}", "acquire")
-        place, url = _serial_port(farm.call("-p", f"+{reservation.token}", "env"))
-        local = leases.acquire([f"{SCHEME}{farm.coordinator}/{place}"], what=what, wait=deadline.remaining)
-    except BaseException:
-        reservation.end()
-        raise
-    return RemoteLease(local, url, reservation)
+        while True:
+            reservation = _Reservation(farm)
+            try:
+                _give_back_what_was_left(farm)
+                place, url = _obtain(farm, reservation.token, deadline, wait)
+                board = f"{SCHEME}{farm.coordinator}/{place}"
+                local = leases.acquire([board], what=what, wait=deadline.remaining, setup=setup)
+                return RemoteLease(local, url, reservation)
+            except BoardWedged:
+                wedged[place] = reservation  # kept meanwhile, or the coordinator might choose the same place again
+                if farm.places() <= wedged.keys():
+                    raise
+            except BaseException:
+                reservation.end()
+                raise
+    finally:
+        for reservation in wedged.values():
+            reservation.end()
+
+
+def _obtain(farm: Farm, token: str, deadline: Deadline, wait: float) -> tuple[str, str]:
+    """A place, acquired, and where its serial port is."""
+    _wait(farm, token, deadline, wait)
+    farm.call("-p", f"+{token}", "acquire")
+    return _serial_port(farm.call("-p", f"+{token}", "env"))
 
 
 def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:
@@ -172,5 +200,4 @@ def _serial_port(said: str) -> tuple[str, str]:
     address = f"{ports[0]['host']}:{ports[0]['port']}"
     if ports[0].get("protocol", "rfc2217") != "rfc2217":
         return place, f"socket://{address}"
-    # ser2net does not answer for lines that a port lacks, such as DTR; labgrid's own driver opens it like this too.
-    return place, f"rfc2217://{address}?ign_set_control"
+    return place, f"rfc2217://{address}"

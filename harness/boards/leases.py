@@ -1,66 +1,37 @@
 """Who may use a board: one lock a board, that the kernel keeps and that ends with its owner, whatever ends that.
 
-A lock is a `flock` on a file in one folder of the user's (`directory`), named by what is behind the port, so two
-targets on one port share it. Beside it lie the holder's record, which is believed only while the process that wrote it
-lives, and the board's health (`boards.health`).
+A lock (`boards.locks`) is named by what is behind the port, so two targets on one port share it. Beside it lie the
+holder's record, which is believed only while the process that wrote it lives, and the board's health (`boards.health`).
 
-Fairness: who waits has a ticket, a numbered file that its owner keeps locked. Nobody takes a board that somebody with
-a lower number waits for. Nothing is polled: a waiter sleeps in the kernel on the locks that it needs.
+Fairness: who waits has a ticket (`boards.tickets`). Nothing is polled: a waiter sleeps in the kernel on the locks that
+it needs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import getpass
-import hashlib
 import itertools
-import json
 import os
-import re
 import shlex
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_for
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
+from harness.boards import locks
 from harness.boards.health import Health
+from harness.boards.tickets import Ticket
 from harness.errors import BoardBusy, BoardWedged, ConfigError
 from harness.links import Deadline
 
-_LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
 WAIT = 600.0  # seconds for a board that others use
-BRIEF = 10.0  # seconds for a lock that nobody keeps
 RELEASE = 10.0  # seconds for a keeper that was told to end
-
-
-def directory() -> Path:
-    """Where this user's processes on this machine meet: `$HIL_LOCK_DIR`, or a folder in /run/lock.
-
-    Not XDG_RUNTIME_DIR, which a login has and a CI service may not: the two would never see each other's locks.
-    """
-    override = os.environ.get("HIL_LOCK_DIR")
-    path = Path(override) if override else _LOCKS / f"hil-{os.getuid()}"
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.lstat()
-    except OSError as error:
-        raise ConfigError(f"no folder for locks: {path}: {error.strerror}", hint="set HIL_LOCK_DIR") from error
-    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-        raise ConfigError(f"others can write to {path}", hint="remove it, or set HIL_LOCK_DIR")
-    return path
-
-
 BY_ID = Path("/dev/serial/by-id")
 
 
@@ -74,64 +45,6 @@ def identity(port: str) -> str:
     device = os.path.realpath(port)
     links = sorted(BY_ID.iterdir()) if BY_ID.is_dir() else []
     return next((str(link) for link in links if os.path.realpath(link) == device), device)
-
-
-def _file(board: str, suffix: str) -> Path:
-    """Readable, and different for every board."""
-    readable = re.sub(r"[^A-Za-z0-9._]+", "-", board).strip("-")[-60:]
-    return directory() / f"{readable}-{hashlib.sha256(board.encode()).hexdigest()[:8]}.{suffix}"
-
-
-# --- locks ---------------------------------------------------------------------------------------------------
-
-
-def take(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
-    """An open file that holds the lock, or None if somebody else holds it."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
-
-
-def _is_held(path: Path) -> bool:
-    handle = take(path, fcntl.LOCK_SH)
-    if handle is not None:
-        os.close(handle)
-    return handle is None
-
-
-class _Watch:
-    """Tells when locks get free. One thread a lock and process: a wait in the kernel cannot be called off."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pending: dict[tuple[int, Path], Future[None]] = {}  # a fork has none of its parent's threads
-
-    def any(self, paths: Sequence[Path], deadline: Deadline) -> None:
-        """Returns once one of them was free for a moment, or at the deadline."""
-        wait_for([self._freed(path) for path in paths], timeout=deadline.remaining, return_when=FIRST_COMPLETED)
-
-    def _freed(self, path: Path) -> Future[None]:
-        key = (os.getpid(), path)
-        with self._lock:
-            found = self._pending.get(key)
-            if found is None or found.done():
-                found = self._pending[key] = Future()
-                threading.Thread(target=self._block, args=(path, found), daemon=True, name="hil-lease").start()
-            return found
-
-    @staticmethod
-    def _block(path: Path, future: Future[None]) -> None:
-        # Shared: those who only watch do not keep each other waiting. A ticket is gone once it is given up.
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-        future.set_result(None)
-
-
-_watch = _Watch()
 
 
 # --- who holds it --------------------------------------------------------------------------------------------
@@ -177,26 +90,10 @@ def _holder(pid: int, command: str, what: str, keeper: bool = False) -> Holder:
     )  # fmt: skip
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """A record; {} if there is none. They are written whole, so one that cannot be read is of another version."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
-    """Whole or not at all, whatever ends us."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(record), encoding="utf-8")
-    beside.replace(path)
-
-
 def _read_holder(board: str) -> Holder | None:
     """None where the record is missing or was left behind by a process that was killed."""
     try:
-        holder = Holder(**_read(_file(board, "holder")))
+        holder = Holder(**locks.read(locks.file(board, "holder")))
     except TypeError:
         return None
     return holder if holder.is_true else None
@@ -206,89 +103,16 @@ def _read_holder(board: str) -> Holder | None:
 
 
 def read_health(board: str) -> Health:
+    record = locks.read(locks.file(board, "health"))
     try:
-        return Health(**_read(_file(board, "health")))
+        return Health(**{**record, "wedged_for": tuple(record.get("wedged_for", ()))})
     except TypeError:
         return Health()
 
 
 def write_health(board: str, health: Health) -> None:
     """By who has the lease, or by `hil board clear`."""
-    _write(_file(board, "health"), asdict(health))
-
-
-# --- the queue -----------------------------------------------------------------------------------------------
-
-
-class _Ticket:
-    """A place in the queue of those who wait for a board."""
-
-    def __init__(self, boards: Sequence[str]) -> None:
-        self._folder = directory() / "queue"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        with _brief_lock(directory() / "queue.lock") as counter:
-            # A number is never given twice, or who clears away a dead ticket might hit a new one.
-            self._number = int(os.pread(counter, 20, 0) or 0) + 1
-            os.pwrite(counter, str(self._number).encode(), 0)
-            self._path = self._folder / f"{self._number:09d}"
-            beside = self._folder / f"new-{os.getpid()}"
-            beside.unlink(missing_ok=True)
-            handle = take(beside)
-            assert handle is not None  # nobody else makes a file of this name
-            self._handle = handle
-            os.write(handle, json.dumps({"boards": list(boards)}).encode())
-            beside.rename(self._path)  # so it is never seen without its lock
-
-    def _numbers(self) -> list[int]:
-        return sorted(int(name) for name in os.listdir(self._folder) if name.isdigit())
-
-    def earlier(self) -> Iterator[tuple[Path, set[str]]]:
-        """Those who wait since longer, with the boards that they wait for."""
-        for number in self._numbers():
-            path = self._folder / f"{number:09d}"
-            if number >= self._number:
-                return
-            if not self._is_left_behind(path):
-                yield path, set(_read(path).get("boards", ()))
-
-    @staticmethod
-    def _is_left_behind(path: Path) -> bool:
-        """A ticket whose owner was killed holds no lock. It is removed."""
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-            return True
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(handle)
-
-    def __enter__(self) -> _Ticket:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._handle)
-
-
-@contextlib.contextmanager
-def _brief_lock(path: Path) -> Iterator[int]:
-    """One that is held for less than a millisecond, unless its owner was stopped."""
-    deadline = Deadline.after(BRIEF)
-    while (handle := take(path)) is None:
-        if deadline.expired:
-            raise BoardBusy(f"somebody keeps {path} locked", hint="a stopped process? see: lslocks")
-        _watch.any([path], deadline)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    locks.write(locks.file(board, "health"), asdict(health))
 
 
 # --- leases --------------------------------------------------------------------------------------------------
@@ -297,9 +121,10 @@ def _brief_lock(path: Path) -> Iterator[int]:
 class Lease:
     """The exclusive right to a board. It ends with `release`, or with the process."""
 
-    def __init__(self, board: str, port: str, handle: int) -> None:
+    def __init__(self, board: str, port: str, setup: str, handle: int) -> None:
         self.board = board
         self.port = port
+        self.setup = setup
         self._handle: int | None = handle
 
     @property
@@ -314,7 +139,7 @@ class Lease:
         """Safe to call twice. The port must be closed by now."""
         if self._handle is None:
             return
-        _file(self.board, "holder").unlink(missing_ok=True)
+        locks.file(self.board, "holder").unlink(missing_ok=True)
         fcntl.flock(self._handle, fcntl.LOCK_UN)  # a fork of ours may have the file open as well
         os.close(self._handle)
         self._handle = None
@@ -330,7 +155,7 @@ class Lease:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         holder = _holder(keeper.pid, f"hil board hold, for {seconds:.0f} s", what, keeper=True)
-        _write(_file(self.board, "holder"), asdict(holder))
+        locks.write(locks.file(self.board, "holder"), asdict(holder))
         os.close(self._handle)
         self._handle = None
         _ours.discard(self)
@@ -349,43 +174,51 @@ _ours: set[Lease] = set()
 
 
 def acquire(
-    ports: Sequence[str], *, what: str, wait: float = WAIT, build: str = "", even_wedged: bool = False
+    ports: Sequence[str],
+    *,
+    what: str,
+    wait: float = WAIT,
+    build: str = "",
+    setup: str = "",
+    even_wedged: bool = False,
 ) -> Lease:
     """The first of these interchangeable boards that is free: the least failed, then one that has `build` already.
 
-    BoardBusy, saying who holds what, if none gets free within `wait` seconds; BoardWedged if all are wedged;
-    ConfigError if this process has a lease, since who waits while holding may wait for ever.
+    BoardBusy, saying who holds what, if none gets free within `wait` seconds; BoardWedged if all are wedged for
+    `setup`; ConfigError if this process has a lease, since who waits while holding may wait for ever.
     """
     if _ours:
         held = ", ".join(lease.board for lease in _ours)
         raise ConfigError(f"{what} asks for a board and has {held}", hint="one test leases one board")
     deadline = Deadline.after(wait)
     known = {identity(port): port for port in ports}
-    with _Ticket(list(known)) as ticket:
+    with Ticket(list(known)) as ticket:
         for attempt in itertools.count():
-            usable = list(known) if even_wedged else _usable(known)
+            usable = list(known) if even_wedged else _usable(known, setup)
             before = [(path, theirs) for path, theirs in ticket.earlier() if theirs & known.keys()]
             promised = set().union(*(theirs for _, theirs in before))
             open_to_us = [board for board in _ranked(usable, build) if board not in promised]
             for board in open_to_us:
-                if lease := _try(board, known[board], what):
-                    if even_wedged or not lease.health.wedged:  # found out while we waited
+                if lease := _try(board, known[board], setup, what):
+                    if even_wedged or not lease.health.refuses(setup):  # found out while we waited
                         return lease
                     lease.release()
             if attempt and deadline.expired:
                 raise _busy(known, len(before), wait)
-            _watch.any([*(_file(board, "lock") for board in open_to_us), *(path for path, _ in before)], deadline)
+            locks.watch.any(
+                [*(locks.file(board, "lock") for board in open_to_us), *(path for path, _ in before)], deadline
+            )
     raise AssertionError
 
 
-def _try(board: str, port: str, what: str) -> Lease | None:
-    handle = take(_file(board, "lock"))
+def _try(board: str, port: str, setup: str, what: str) -> Lease | None:
+    handle = locks.take(locks.file(board, "lock"))
     if handle is None:
         return None
     os.pwrite(handle, board.encode(), 0)  # for `known_boards`
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    _write(_file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
-    lease = Lease(board, port, handle)
+    locks.write(locks.file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
+    lease = Lease(board, port, setup, handle)
     _ours.add(lease)
     return lease
 
@@ -395,10 +228,10 @@ def _ranked(boards: Sequence[str], build: str) -> list[str]:
     return sorted(boards, key=lambda board: (healths[board].failures, healths[board].build != build))
 
 
-def _usable(boards: Iterable[str]) -> list[str]:
-    """Those that are not wedged; BoardWedged if none is left."""
+def _usable(boards: Iterable[str], setup: str) -> list[str]:
+    """Those that are not wedged for `setup`; BoardWedged if none is left."""
     healths = {board: read_health(board) for board in boards}
-    if usable := [board for board, health in healths.items() if not health.wedged]:
+    if usable := [board for board, health in healths.items() if not health.refuses(setup)]:
         return usable
     raise BoardWedged(
         "; ".join(f"{board} is wedged: {health.describe()}" for board, health in healths.items()),
@@ -435,13 +268,15 @@ class Status:
 
 
 def inspect(board: str) -> Status:
-    held = _is_held(_file(board, "lock"))
+    held = locks.is_held(locks.file(board, "lock"))
     return Status(board, held, _read_holder(board) if held else None, read_health(board))
 
 
 def known_boards() -> list[str]:
     """Every board that was ever leased here since this machine started."""
-    return sorted(path.read_text(encoding="utf-8") for path in directory().glob("*.lock") if path.name != "queue.lock")
+    return sorted(
+        path.read_text(encoding="utf-8") for path in locks.directory().glob("*.lock") if path.name != "queue.lock"
+    )
 
 
 def hold(port: str, *, seconds: float, reason: str, wait: float) -> Holder:
@@ -472,5 +307,5 @@ def release_hold(port: str) -> Holder:
     while inspect(board).held:
         if deadline.expired or inspect(board).holder != status.holder:
             break
-        _watch.any([_file(board, "lock")], deadline)
+        locks.watch.any([locks.file(board, "lock")], deadline)
     return status.holder

@@ -1,7 +1,8 @@
 """Virtual boards: a simulator behind a pseudo-terminal, with a flash, a reset, a power switch, and bad luck on demand.
 
-`f405` is QEMU's netduinoplus2, an STM32F405, with its USART2; `native` is the runner built for the host. Between the
-simulator and the terminal each byte takes the time that it takes on a wire, and may be lost there.
+`f405` is QEMU's netduinoplus2, an STM32F405, with its USART2; `pico` is rp2040js, a Raspberry Pi Pico, with its UART0;
+`native` is the runner built for the host. Between the simulator and the terminal each byte takes the time that it takes
+on a wire, and may be lost there.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ TICK = 0.0005  # seconds between two looks at a busy wire, at least
 QUEUE = 16384  # bytes on their way to the board before the terminal is no longer read
 ANSWER = 30.0  # seconds for a board to do what it is told
 START = 60.0  # for its process to start
-FLASH_BASE, FLASH_SIZE = 0x08000000, 1 << 20
 PT_LOAD = 1
+PICO = Path(__file__).with_name("pico.cjs")
 
 
 @dataclass(frozen=True)
@@ -133,26 +134,50 @@ class Wire:
 # --- what computes -------------------------------------------------------------------------------------------
 
 
+class _Flash:
+    """Flash memory that a simulator reads from a file when it starts."""
+
+    def __init__(self, path: Path, base: int, size: int) -> None:
+        self._path = path
+        self.base = base
+        self._bytes = bytearray(b"\xff" * size)
+
+    def write(self, elf: bytes) -> None:
+        for address, data in segments(elf):
+            at = address - self.base
+            if not 0 <= at <= len(self._bytes) - len(data):
+                raise FlashError(f"no flash at 0x{address:08x} for {len(data)} bytes", hint="an ELF of another board?")
+            self._bytes[at : at + len(data)] = data
+
+    def file(self) -> Path:
+        self._path.write_bytes(self._bytes)
+        return self._path
+
+
 class F405:
-    """QEMU's netduinoplus2, with a flash of its own."""
+    """QEMU's netduinoplus2."""
 
     def __init__(self, folder: Path) -> None:
-        self._image = folder / "flash.bin"
-        self._flash = bytearray(b"\xff" * FLASH_SIZE)
-
-    def flash(self, elf: bytes) -> None:
-        for address, data in segments(elf):
-            at = address - FLASH_BASE
-            if not 0 <= at <= FLASH_SIZE - len(data):
-                raise FlashError(f"no flash at 0x{address:08x} for {len(data)} bytes", hint="an ELF of another board?")
-            self._flash[at : at + len(data)] = data
+        self._flash = _Flash(folder / "flash.bin", 0x08000000, 1 << 20)
+        self.flash = self._flash.write
 
     def command(self) -> list[str]:
         """Its first serial port is USART1."""
-        self._image.write_bytes(self._flash)
         quiet = ["-display", "none", "-monitor", "none", "-serial", "null", "-serial", "stdio"]
-        image = f"loader,file={self._image},addr=0x{FLASH_BASE:08x},force-raw=on"
+        image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
         return [str(toolchain.find("qemu-system-arm").path), "-M", "netduinoplus2", *quiet, "-device", image]
+
+
+class Pico:
+    """A Raspberry Pi Pico, computed by rp2040js."""
+
+    def __init__(self, folder: Path) -> None:
+        self._flash = _Flash(folder / "flash.bin", 0x10000000, 2 << 20)
+        self.flash = self._flash.write
+
+    def command(self) -> list[str]:
+        package = toolchain.rp2040js()
+        return [str(package.node), str(PICO), str(package.folder), str(self._flash.file())]
 
 
 class Native:
@@ -178,7 +203,7 @@ class Machine(Protocol):
     def command(self) -> list[str]: ...
 
 
-MACHINES: Mapping[str, Callable[[Path], Machine]] = {"f405": F405, "native": Native}
+MACHINES: Mapping[str, Callable[[Path], Machine]] = {"f405": F405, "pico": Pico, "native": Native}
 
 
 def segments(elf: bytes) -> Iterator[tuple[int, bytes]]:

