@@ -66,7 +66,7 @@ def _integers() -> Iterator[None]:
     def exact(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
         if input.dtype != torch.int32:
             return convolve(input, weight, bias, *args, **kwargs)
-        wide = [None if item is None else item.double() for item in (input, weight, bias)]
+        wide: list[Any] = [None if item is None else item.double() for item in (input, weight, bias)]
         return convolve(*wide, *args, **kwargs).to(torch.int32)
 
     def in_any_layout(input: Any, *args: Any, **kwargs: Any) -> Any:
