@@ -30,6 +30,7 @@ from harness.errors import (
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
+    TargetFault,
     UnsupportedOperator,
 )
 from harness.flow import Dut
@@ -218,6 +219,20 @@ def test_what_executorch_logs_reaches_the_host(dut: Dut, program: Program) -> No
     assert caught.value.operator == program.file.instructions[int(where[1])].operator
     assert "[error]" in session.log
     assert flow.run(dut, program).outputs  # and the next program runs
+
+
+def test_an_abort_says_which_assertion_failed(dut: Dut) -> None:
+    """A number where the operator takes a tensor: ExecuTorch's registry asserts."""
+    lowered = flow.lower(Sums(), (torch.randn(4),), isa=Isa.SCALAR, quantize=False)
+    x, _, alpha, *_ = lowered.file.instructions[0].args
+    bad = bytearray(lowered.pte)
+    at = bad.find(struct.pack("<iii", x, x, alpha))
+    assert at > 0
+    bad[at : at + 4] = struct.pack("<i", alpha)
+    with pytest.raises(TargetFault, match=r"it: ExecuTorch aborted: .*isTensor\(\).*evalue\.h") as caught:
+        flow.run(dut, dataclasses.replace(lowered, pte=bytes(bad)), linted=False)
+    assert caught.value.operator == "aten::add.out (aten_add_tensor)"
+    assert flow.run(dut, lowered).outputs
 
 
 # --- compare-runtimes ----------------------------------------------------------------------------------------
