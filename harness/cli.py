@@ -35,7 +35,7 @@ from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness.boards import leases, vboard
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
-from harness.diagnose.runtimes import compare_runtimes
+from harness.diagnose.runtimes import Difference, compare_runtimes
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
 from harness.lowering.suite import find as find_suite
@@ -453,11 +453,8 @@ def _check_outputs(program: Program, paths: Sequence[Path]) -> None:
 
 
 def _write(path: Path, output: HostTensor) -> None:
-    """Through memory, as numpy writes to a file past Python, which loses why it failed."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(output.array()).reshape(output.spec.shape))
     try:
-        path.write_bytes(buffer.getvalue())
+        path.write_bytes(output.npy())
     except OSError as error:
         raise InfraError(f"cannot write --output {path}: {error.strerror}") from error
 
@@ -568,27 +565,55 @@ def _foreground(command: Sequence[str]) -> int:
 
 @app.command("compare-runtimes")
 def compare_runtimes_command(
-    pte: Pte,
+    ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
     target: OneTarget,
     inputs: Annotated[list[Path] | None, typer.Option("--input", "-i", help="One .npy per input, in order")] = None,
     targets_file: Targets = None,
 ) -> None:
-    """Where do builtin and an installed ExecuTorch differ? Steps a program in both, each operator on equal inputs.
+    """Where do builtin and an installed ExecuTorch differ? Steps programs in both, each operator on equal inputs.
 
-    Without --input, inputs follow a formula. Exit status 1 if any operator gave other bytes.
+    Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
+    follow a formula. Exit status 1 if any operator gave other bytes, or either runtime refused a program.
     """
-    program = _read_program(pte)
-    given = _read_inputs(program, inputs) if inputs else fuzz.example_inputs(program)
+    if inputs and len(ptes) > 1:
+        raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
+    programs = [(program, _given(program, pte, inputs)) for pte in ptes for program in [_read_program(pte)]]
     first, second = (_resolve(target, targets_file, runtime) for runtime in RUNTIMES)
     with flow.open_dut(first) as builtin, flow.open_dut(second) as installed:
-        found = list(compare_runtimes(builtin, installed, program, given))
-        print(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}")
+        print(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n", flush=True)
+        results = [_compare(builtin, installed, *one) for one in programs]
+    compared = sum(len(result) for result in results if result is not None)
+    differing = sum(one is not None for result in results for one in result or [])
+    refused = results.count(None)
+    print(
+        f"{_count(len(programs), 'program')}, {_count(compared, 'result')} compared: {differing} differ"
+        + (f"; {_count(refused, 'program')} not compared" if refused else "")
+    )
+    raise typer.Exit(NO if differing or refused else 0)
+
+
+def _given(program: Program, pte: Path, inputs: Sequence[Path] | None) -> tuple[HostTensor, ...]:
+    kept = [flow.kept_input(pte, number) for number in range(len(program.file.input_specs()))]
+    if inputs or any(path.is_file() for path in kept):
+        return _read_inputs(program, inputs or kept)
+    return fuzz.example_inputs(program)
+
+
+def _compare(
+    builtin: flow.Dut, installed: flow.Dut, program: Program, inputs: Sequence[HostTensor]
+) -> list[Difference | None] | None:
+    """Says what differs, as it is found. None if one of the two refuses the program, or fails it."""
+    try:
+        found = list(compare_runtimes(builtin, installed, program, inputs))
+    except VerdictError as error:
+        print(f"{program.name}\n    {error.describe()}", flush=True)
+        return None
     differences = [one for one in found if one is not None]
     if differences:
-        rows = [(str(one.instruction), one.operator, str(one)) for one in differences]
-        _table(("instruction", "operator", "differ"), rows)
-    print(f"\n{_count(len(found), 'result')} compared, {len(differences)} differ")
-    raise typer.Exit(NO if differences else 0)
+        print(program.name)
+        for one in differences:
+            print(f"    {one.instruction}  {one.operator}: {one}", flush=True)
+    return found
 
 
 @app.command("fuzz")

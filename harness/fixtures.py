@@ -234,6 +234,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
     seconds = float(marker.args[0]) if marker else flow.EXECUTE
     dut.seconds = seconds * request.config.stash[MULTIPLIER]
     dut.what = request.node.nodeid
+    dut.keep = request.config.getoption("keep_programs")
     yield dut
     if request.config.getoption("dut_scope") == "function":
         dut.close()

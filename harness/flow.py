@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +23,16 @@ from harness.boards.bench import Bench
 from harness.build import Elf, build_runner
 from harness.canary import canary
 from harness.compare import Comparison, Tolerance, compare
-from harness.errors import BoardWedged, HarnessError, LaunchError, LinkError, NoPort, TargetHang, ToolchainError
+from harness.errors import (
+    BoardWedged,
+    HarnessError,
+    InfraError,
+    LaunchError,
+    LinkError,
+    NoPort,
+    TargetHang,
+    ToolchainError,
+)
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.resolve import Resolved
@@ -57,6 +68,7 @@ class Dut:
         self.elf = elf
         self.seconds = EXECUTE * multiplier
         self.what = "hil"  # what a board is used for, as others are told
+        self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
         self.remedy = ""  # what brought the board back since the last restart
         self._session: Session | None = None
         self._directory: Path | None = None
@@ -214,6 +226,8 @@ def run(
     passes its canary afterwards.
     """
     given = program.inputs if inputs is None else inputs
+    if dut.keep is not None:
+        _keep(program, given, dut.keep, dut.what)
     session = dut.session()
     if linted:
         offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), withheld))]
@@ -226,6 +240,25 @@ def run(
     if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, SerialLauncher):
         problem = _hangs_again(dut, program, given, problem)
     raise problem
+
+
+def kept_input(pte: Path, number: int) -> Path:
+    """Where the input of a program that was kept lies."""
+    return pte.with_suffix(f".{number}.npy")
+
+
+def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: str) -> None:
+    """Each program with its inputs once, whatever becomes of it."""
+    content = hashlib.sha256(b"".join([program.pte, *(value.data for value in inputs)])).hexdigest()
+    name = re.sub(r"[^\w.+-]+", "_", what)[:160]
+    path = folder / f"{name}-{content[:8]}.pte"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, value in enumerate(inputs):
+            kept_input(path, number).write_bytes(value.npy())
+        path.write_bytes(program.pte)
+    except OSError as error:
+        raise InfraError(f"cannot keep the program in {folder}: {error.strerror}") from error
 
 
 def _execute(

@@ -197,7 +197,11 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     grave = [finding for finding in findings if not finding.is_note]
     chosen: tuple[tuple[type[VerdictError], Callable[[Rule], bool], str], ...] = (
         (LintError, lambda rule: rule not in _UNSUPPORTED | _MEMORY, "lint=False (--no-lint) runs it all the same"),
-        (UnsupportedOperator, lambda rule: rule in _UNSUPPORTED, "build the runner with it, or change the program"),
+        (
+            UnsupportedOperator,
+            lambda rule: rule in _UNSUPPORTED,
+            "build the runner with it (docs/runtimes.md), or change the program",
+        ),
         (OutOfTargetMemory, lambda rule: rule in _MEMORY, "use a larger target, or a smaller model"),
     )
     for error, concerns, hint in chosen:

@@ -70,6 +70,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--redzones", action="store_true", help="plan memory that no tensor owns around every tensor, and watch it"
     )
+    group.addoption(
+        "--keep-programs", type=Path, metavar="DIR", help="write every program that is run into DIR, with its inputs"
+    )
     parser.addini("hil_targets", "default targets, as in --target", type="args", default=[])
 
 

@@ -8,6 +8,7 @@ and `exir/_serialize/_program.py` for the extended header. `tests/test_program.p
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -248,6 +249,13 @@ class HostTensor:
         """The Python value of a scalar."""
         value: int | float = self.array().item()
         return bool(value) if self.spec.kind is ValueKind.BOOL else value
+
+    def npy(self) -> bytes:
+        """A .npy file of logical shape. Made in memory: where numpy itself writes, why it failed is lost."""
+        array = self.array() if self.spec.kind is ValueKind.TENSOR else np.asarray(self.item())
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(array).reshape(self.spec.shape))
+        return buffer.getvalue()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ The three references and what each is the authority for: DESIGN, "Truth and tole
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -51,6 +53,34 @@ def conform(values: Sequence[HostTensor], specs: Sequence[TensorSpec]) -> tuple[
     )
 
 
+@contextmanager
+def _integers() -> Iterator[None]:
+    """Within the block torch does to integers what the dialect asks and torch 2.13 refuses.
+
+    A dilated convolution of int32: float64 holds the same sums. Max pooling of int8 images of more than 127 pixels,
+    channels last (executorch 1.4.1 asks for it, 1.5 does not): what is pooled does not depend on the layout.
+    """
+    functional = torch.nn.functional
+    convolve, pool = functional.conv2d, functional.max_pool2d
+
+    def exact(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if input.dtype != torch.int32:
+            return convolve(input, weight, bias, *args, **kwargs)
+        wide: list[Any] = [None if item is None else item.double() for item in (input, weight, bias)]
+        return convolve(*wide, *args, **kwargs).to(torch.int32)
+
+    def in_any_layout(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if input.dtype == torch.int8:
+            input = input.to(memory_format=torch.contiguous_format)
+        return pool(input, *args, **kwargs)
+
+    with (
+        mock.patch.object(functional, "conv2d", exact),
+        mock.patch.object(functional, "max_pool2d", in_any_layout),
+    ):
+        yield
+
+
 @dataclass(frozen=True, eq=False)
 class HostModels:
     """What computes the references of one program; each callable takes the module's own arguments.
@@ -69,8 +99,10 @@ class HostModels:
         leaves = [to_torch(item) for item in inputs]
         if len(leaves) != self.structure.num_leaves:
             raise ConfigError(f"the module takes {self.structure.num_leaves} inputs, {len(leaves)} were given")
+        with _integers():
+            dialect = self._run(self.dialect, leaves)
         return References(
-            dialect=self._run(self.dialect, leaves),
+            dialect=dialect,
             quantized=self._run(self.quantized, leaves),
             eager=self._run(self.eager, leaves),
         )

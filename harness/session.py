@@ -23,7 +23,7 @@ from harness.errors import (
     UnsupportedOperator,
 )
 from harness.faults import Fault
-from harness.launchers import EXIT_FAULT, explain_end
+from harness.launchers import EXIT_FAULT, assertion, explain_end
 from harness.links import Budget, Connection, Deadline, LinkClosed
 from harness.links.framing import Decoder, Frame, encode
 from harness.links.window import Window
@@ -505,7 +505,7 @@ class Session:
         """A board that said it had ended, without a fault's report: then it was a failed assertion."""
         if self._ended_with is None:
             return None
-        what = "a fault, whose report did not arrive" if self._ended_with == EXIT_FAULT else "a failed assertion in it"
+        what = "a fault, whose report did not arrive" if self._ended_with == EXIT_FAULT else assertion(self.log)
         return TargetFault(f"the runner ended after {what}", target=self.target.name, log=self.log)
 
     def _take_last_words(self) -> None:

@@ -27,7 +27,7 @@ from harness.lowering import canary as builder
 from harness.lowering.cache import Lru, key_of
 from harness.lowering.capability import feature, require_sizes
 from harness.program import HEADER_AT, HEADER_MAGIC, HostTensor, Program, ValueKind, output_quantization, parse_pte
-from harness.reference import to_host, to_torch
+from harness.reference import HostModels, to_host, to_torch
 from harness.targets import Isa
 
 nn = torch.nn
@@ -358,6 +358,36 @@ def test_the_least_recently_used_goes_first() -> None:
     assert cache.get(keys[0]) == 0
     cache.put(keys[2], 2)
     assert [cache.get(key) for key in keys] == [0, None, 2] and len(cache) == 2
+
+
+# --- references ----------------------------------------------------------------------------------------------
+
+
+def test_the_dialect_may_pool_images_of_any_size() -> None:
+    """As executorch 1.4.1's operator asks of torch, which refuses it."""
+
+    def dialect(x: Any) -> Any:
+        return nn.functional.max_pool2d(x, 2)
+
+    image = (torch.arange(2 * 16 * 16) % 127).to(torch.int8).reshape(1, 2, 16, 16)
+    image = image.to(memory_format=torch.channels_last)
+    with pytest.raises(RuntimeError):
+        dialect(image)
+    structure = torch.utils._pytree.tree_flatten((image,))[1]
+    found = HostModels(None, None, dialect, structure)((to_host(image),)).dialect
+    assert found is not None and np.array_equal(found[0], dialect(image.float()).numpy())
+
+
+def test_the_dialect_may_dilate_a_convolution_of_integers() -> None:
+    def dialect(x: Any) -> Any:
+        return nn.functional.conv2d(x, torch.ones(1, 2, 3, 3, dtype=x.dtype), dilation=2)
+
+    image = torch.arange(2 * 8 * 8, dtype=torch.int32).reshape(1, 2, 8, 8)
+    with pytest.raises(RuntimeError):
+        dialect(image)
+    structure = torch.utils._pytree.tree_flatten((image,))[1]
+    found = HostModels(None, None, dialect, structure)((to_host(image),)).dialect
+    assert found is not None and np.array_equal(found[0], dialect(image.double()).numpy())
 
 
 # --- tensors, seeds, canaries ----------------------------------------------------------------------------

@@ -8,10 +8,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from harness.build import cache_directory
+from harness.canary import canary
+from harness.targets import Isa
 
 pytest_plugins = ["pytester"]
 
@@ -239,6 +242,31 @@ def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
         """
     )
     run(pytester, "--target=native,m4-qemu").assert_outcomes(passed=2)
+
+
+def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester) -> None:
+    """Each once, whatever became of it; `hil run` takes them as they are."""
+    pytester.makepyfile("""
+        import pytest
+        from harness.canary import canary
+
+        @pytest.mark.parametrize("count", [1, 0])
+        def test_it(run_pte, hil_dut, count):
+            known = canary(hil_dut.target.isa)
+            for _ in range(2):
+                run_pte(known.program, known.inputs[:count])
+    """)
+    result = run(pytester, "--target=native", "--keep-programs=kept/here")
+    result.assert_outcomes(passed=1, failed=1)
+    names = sorted(path.name for path in (pytester.path / "kept" / "here").iterdir())
+    stem = names[1].removesuffix(".0.npy")
+    assert stem.startswith("test_programs_that_ran_are_kept_with_their_inputs.py_test_it_native-1_")
+    assert names[1:] == [f"{stem}.0.npy", f"{stem}.pte"]
+    assert "_native-0_" in names[0] and names[0].endswith(".pte")
+    path = pytester.path / "kept" / "here" / stem
+    assert Path(f"{path}.pte").read_bytes() == canary(Isa.SCALAR).program
+    given = np.load(f"{path}.0.npy")
+    np.testing.assert_array_equal(given, canary(Isa.SCALAR).inputs[0].array())
 
 
 def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> None:

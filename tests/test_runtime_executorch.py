@@ -5,11 +5,13 @@ wheel's headers for every ISA class, and which prefixes are refused. No prefix f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 import struct
 import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +30,7 @@ from harness.errors import (
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
+    TargetFault,
     UnsupportedOperator,
 )
 from harness.flow import Dut
@@ -218,6 +221,20 @@ def test_what_executorch_logs_reaches_the_host(dut: Dut, program: Program) -> No
     assert flow.run(dut, program).outputs  # and the next program runs
 
 
+def test_an_abort_says_which_assertion_failed(dut: Dut) -> None:
+    """A number where the operator takes a tensor: ExecuTorch's registry asserts."""
+    lowered = flow.lower(Sums(), (torch.randn(4),), isa=Isa.SCALAR, quantize=False)
+    x, _, alpha, *_ = lowered.file.instructions[0].args
+    bad = bytearray(lowered.pte)
+    at = bad.find(struct.pack("<iii", x, x, alpha))
+    assert at > 0
+    bad[at : at + 4] = struct.pack("<i", alpha)
+    with pytest.raises(TargetFault, match=r"it: ExecuTorch aborted: .*isTensor\(\).*evalue\.h") as caught:
+        flow.run(dut, dataclasses.replace(lowered, pte=bytes(bad)), linted=False)
+    assert caught.value.operator == "aten::add.out (aten_add_tensor)"
+    assert flow.run(dut, lowered).outputs
+
+
 # --- compare-runtimes ----------------------------------------------------------------------------------------
 
 
@@ -254,6 +271,35 @@ def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> No
             session.step = step  # type: ignore[method-assign]
     assert [one is not None for one in found] == [False, True, False]
     assert found[1] is not None and (found[1].instruction, found[1].elements, found[1].numel) == (1, 1, 4)
+
+
+def compare(*arguments: object) -> tuple[int, str]:
+    """`hil compare-runtimes` on the host, where the wheel is the installed ExecuTorch."""
+    command = [sys.executable, "-m", "harness.cli", "compare-runtimes", "-t", "native", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_programs_that_were_kept_are_compared_on_their_inputs(
+    dut: Dut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dut, "keep", tmp_path)
+    for name, module, x, quantize in (
+        ("copies", Copies(), torch.randn(2, 3, 4), False),
+        ("linear", nn.Linear(8, 4), torch.randn(1, 8), True),
+    ):
+        monkeypatch.setattr(dut, "what", name)
+        with contextlib.suppress(UnsupportedOperator):
+            flow.run(dut, flow.lower(module, (x,), isa=Isa.SCALAR, quantize=quantize))
+    copies, linear = sorted(tmp_path.glob("*.pte"))
+    status, said = compare(copies, linear)
+    assert status == 1
+    assert "UnsupportedOperator: executorch: " in said and "cortex_m::quantized_linear.out" in said
+    assert said.splitlines()[-1] == "2 programs, 4 results compared: 0 differ; 1 program not compared"
+    assert compare(copies)[0] == 0
+    np.save(flow.kept_input(copies, 0), np.zeros(3))  # and not inputs of another origin
+    status, said = compare(copies)
+    assert status == 2 and f"{flow.kept_input(copies, 0)} is float64[3]" in said
 
 
 class Sums(nn.Module):

@@ -19,6 +19,7 @@ from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, SerialLau
 
 EXIT_FAULT = 70  # the runner's status after a FAULT event
 EXIT_ASSERT = 71  # after a failed assertion in the runner
+ERROR = "[error] "  # what a session puts before the runner's errors in its log
 # What a process brings upon itself. A simulator that does has a bug of its own, the native runner has one of ours.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
 
@@ -90,9 +91,14 @@ def explain_end(target: Target, process: Connection, status: int | None, log: st
         name = signal.Signals(-status).name
         return LaunchError(f"{process.name} was killed from outside ({name})", hint="run it again", **where)
     if status in (EXIT_FAULT, EXIT_ASSERT):
-        what = "a fault" if status == EXIT_FAULT else "a failed assertion in the runner"
-        return TargetFault(f"the runner ended after {what}", **where)
+        return TargetFault(f"the runner ended after {'a fault' if status == EXIT_FAULT else assertion(log)}", **where)
     return LaunchError(f"{process.name} ended with status {status}: {_complaint(process.name, log)}", **where)
+
+
+def assertion(log: str) -> str:
+    """Which one failed, if the runner could say so: the last error in its log."""
+    errors = [line.removeprefix(ERROR) for line in log.splitlines() if line.startswith(ERROR)]
+    return f"a failed assertion in it: {errors[-1]}" if errors else "a failed assertion in it"
 
 
 def _complaint(program: str, log: str) -> str:

@@ -21,7 +21,7 @@ from harness.errors import ToolchainError
 from harness.lowering.cache import Lru, key_of
 from harness.lowering.capability import INSTALL, feature, tools
 from harness.lowering.pipeline import CPU_OF, graph_nodes
-from harness.program import HostTensor, Program, References, parse_pte
+from harness.program import HostTensor, Program, parse_pte
 from harness.targets import Target
 
 _PACKAGE: Final = "executorch.backends.cortex_m"
@@ -163,23 +163,4 @@ def _program(made: Any, dialect: Any, inputs: Any, target: Target) -> Program:
     leaves, structure = tools().torch.utils._pytree.tree_flatten(inputs)
     models = HostModels(None, None, dialect.module(check_guards=False), structure)
     given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
-    reference = _with_exact_convolutions(models)
-    return Program(pte, file, target.isa, graph_nodes(made, file), "program", given, reference)
-
-
-def _with_exact_convolutions(models: Callable[..., References]) -> Callable[..., References]:
-    """The dialect convolves int32 tensors, which torch cannot where they are dilated; float64 holds the same sums."""
-    torch = tools().torch
-    convolve = torch.nn.functional.conv2d
-
-    def exact(input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if input.dtype != torch.int32:
-            return convolve(input, weight, bias, *args, **kwargs)
-        wide = [None if item is None else item.double() for item in (input, weight, bias)]
-        return convolve(*wide, *args, **kwargs).to(torch.int32)
-
-    def compute(inputs: tuple[HostTensor, ...]) -> References:
-        with mock.patch.object(torch.nn.functional, "conv2d", exact):
-            return models(inputs)
-
-    return compute
+    return Program(pte, file, target.isa, graph_nodes(made, file), "program", given, models)
