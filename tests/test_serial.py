@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 
 import harness.launchers.serial
 import harness.session
-from devices import tools
+from devices import need_rp2040js, tools
 from harness import flow, toolchain
 from harness.boards import leases, vboard
 from harness.boards.health import Health
@@ -117,8 +117,7 @@ def f405() -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def pico() -> Iterator[Bench]:
-    if shutil.which("npm") is None:
-        pytest.skip("no npm, so `make install` could not install rp2040js")
+    need_rp2040js()
     with bench("pico") as opened:
         yield opened
 
