@@ -21,7 +21,16 @@ from harness.boards.bench import Bench
 from harness.build import Elf, build_runner
 from harness.canary import canary
 from harness.compare import Comparison, Tolerance, compare
-from harness.errors import BoardWedged, HarnessError, LaunchError, LinkError, NoPort, TargetHang, ToolchainError
+from harness.errors import (
+    BoardWedged,
+    HarnessError,
+    LaunchError,
+    LinkError,
+    NoPort,
+    TargetHang,
+    ToolchainError,
+    VerdictError,
+)
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.resolve import Resolved
@@ -129,7 +138,7 @@ class Dut:
         try:
             self._session = self._boot(self._bench)
             if self._bench.is_wedged:
-                selftest(self)
+                self._prove()
         except NoPort:
             raise
         except (LaunchError, LinkError) as error:
@@ -140,6 +149,14 @@ class Dut:
             raise cause
         self._bench.passed()
         return self._session  # the canary's, if it had to be recovered
+
+    def _prove(self) -> None:
+        """The canary, on a board that somebody else has given up."""
+        try:
+            selftest(self)
+        except VerdictError as error:  # which is no verdict on anybody's program
+            what = f"the canary ends with {type(error).__name__}: {error.message}"
+            raise LaunchError(what, target=self.target.name, log=error.log) from error
 
     def __enter__(self) -> Dut:
         return self

@@ -441,6 +441,15 @@ def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_canary(
         runs(dut)
 
 
+def test_a_canary_that_faults_on_such_a_board_is_no_verdict(f405: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = canary(f405.target.isa)
+    faulty = dataclasses.replace(known, program=bad("fault", UNDEFINED).pte, inputs=ones())
+    leases.write_health(f"vboard:{f405.name}", Health(wedged="smoke", wedged_for=("another setup",)))
+    monkeypatch.setattr(flow, "canary", lambda isa: faulty)
+    with f405.dut(OPTIONS) as dut, pytest.raises(BoardWedged, match="the canary ends with TargetFault: UsageFault"):
+        dut.session()
+
+
 def test_a_board_without_tools_whose_baud_rate_is_wrong(native: Bench, impatient: None) -> None:
     with native.dut(baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake"):
         dut.session()
