@@ -32,6 +32,7 @@ from harness.errors import (
     NoPort,
     TargetHang,
     ToolchainError,
+    VerdictError,
 )
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
@@ -141,7 +142,7 @@ class Dut:
         try:
             self._session = self._boot(self._bench)
             if self._bench.is_wedged:
-                selftest(self)
+                self._prove()
         except NoPort:
             raise
         except (LaunchError, LinkError) as error:
@@ -152,6 +153,14 @@ class Dut:
             raise cause
         self._bench.passed()
         return self._session  # the canary's, if it had to be recovered
+
+    def _prove(self) -> None:
+        """The canary, on a board that somebody else has given up."""
+        try:
+            selftest(self)
+        except VerdictError as error:  # which is no verdict on anybody's program
+            what = f"the canary ends with {type(error).__name__}: {error.message}"
+            raise LaunchError(what, target=self.target.name, log=error.log) from error
 
     def __enter__(self) -> Dut:
         return self

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
+
+import pytest
 
 from harness.links.uart import virtual_directory
 
@@ -28,6 +31,12 @@ else:
     tell({"do": "power", "state": "off"})
     tell({"do": "power", "state": "on"})
 """
+
+
+def need_rp2040js() -> None:
+    """Skips a test of the virtual Pico where `make install` could not bring it; elsewhere its absence is a failure."""
+    if shutil.which("npm") is None:
+        pytest.skip("no npm, so no rp2040js")
 
 
 def tools(name: str) -> dict[str, list[str]]:

@@ -7,6 +7,8 @@
 const fs = require("fs");
 const { RP2040 } = require(process.argv[2]);
 
+const ROM_END = 0x4000;
+const FLASH = 0x10000000, FLASH_END = 0x14000000; // four views of it
 const RAM = 0x20000000;
 const BOOT2 = 0x20041f00; // where the boot ROM puts the second stage
 const BOOT2_SIZE = 256;
@@ -44,7 +46,7 @@ bus.writeUint32 = (address, value) => (address & 3 ? fault() : isRom(address) ||
 
 // The boot ROM and the flash, which rp2040js lets a program overwrite.
 function isRom(address) {
-  return address >>> 0 < RAM;
+  return address >>> 0 < ROM_END || (address >= FLASH && address < FLASH_END);
 }
 
 const readRegister = chip.ppb.readUint32;

@@ -61,7 +61,7 @@ class Uart:
         """All of `data`, reading meanwhile: full buffers each way must not block both ends."""
         with _closing_is_an_end():
             if self._fd is None:
-                self._send(self._serial._socket, data.replace(IAC, IAC + IAC), deadline)
+                self._write_without_fd(data, deadline)
                 return
             view = memoryview(data)
             while view:
@@ -74,10 +74,13 @@ class Uart:
                     with contextlib.suppress(BlockingIOError):
                         view = view[os.write(self._fd, view) :]
 
-    @staticmethod
-    def _send(server: socket.socket, data: bytes, deadline: Deadline) -> None:
-        """In place of pyserial's, which waits five seconds, whatever the deadline."""
-        view = memoryview(data)
+    def _write_without_fd(self, data: bytes, deadline: Deadline) -> None:
+        """RFC 2217, in place of pyserial's own, which waits five seconds whatever the deadline."""
+        server = getattr(self._serial, "_socket", None)
+        if not isinstance(server, socket.socket):
+            self._serial.write(data)
+            return
+        view = memoryview(data.replace(IAC, IAC + IAC))
         while view:
             if not select.select([], [server], [], deadline.remaining)[1]:
                 raise TimeoutError

@@ -161,10 +161,10 @@ def test_a_tool_that_is_killed_half_way_says_so() -> None:
 
 def test_a_tool_that_does_not_end_is_ended() -> None:
     began = time.monotonic()
-    error = failing("import time; print('waiting for a probe', flush=True); time.sleep(60)", seconds=1.0)
-    assert "has not ended after 1 s" in error.message
+    error = failing("import time; print('waiting for a probe', flush=True); time.sleep(60)", seconds=5.0)
+    assert "has not ended after 5 s" in error.message
     assert "waiting for a probe" in error.log
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
 
 
 def test_a_tool_that_asks_is_not_waited_for() -> None:
@@ -225,13 +225,13 @@ def test_a_tool_that_must_be_talked_to() -> None:
 @pytest.mark.parametrize(
     ("talk", "prompts", "more", "message"),
     [
-        ([{"expect": "SETOOLS>", "send": "x"}], ["J-Link>"], {"seconds": 1.5},
-         "went on for 1.5 s without saying 'SETOOLS>'"),
+        ([{"expect": "SETOOLS>", "send": "x"}], ["J-Link>"], {"seconds": 5.0},
+         "went on for 5 s without saying 'SETOOLS>'"),
         ([{"expect": "J-Link>", "send": "a"}, {"expect": "J-Link>", "send": "b"}], ["J-Link>"], {},
          "ended without saying 'J-Link>'"),
         ([{"expect": "J-Link>", "send": "bad"}, {"expect": "done", "send": ""}], ["J-Link>"],
          {"fail": ["Unknown command"]}, "said 'Unknown command'"),
-        ([{"expect": "J-Link>", "send": "a"}], ["J-Link>", "more>"], {"seconds": 1.5}, "has not ended after 1.5 s"),
+        ([{"expect": "J-Link>", "send": "a"}], ["J-Link>", "more>"], {"seconds": 5.0}, "has not ended after 5 s"),
     ],
 )  # fmt: skip
 def test_a_talk_that_goes_wrong(talk: list[Words], prompts: list[str], more: Words, message: str) -> None:
