@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import nn
 
 from harness import flow
 from harness.flow import Dut
-from harness.program import HostTensor
+from harness.program import HostTensor, Program
 from harness.resolve import resolve
 from harness.targets import Isa, load_targets
 from misbehaving import OPTIONS, program
@@ -53,6 +55,18 @@ def agree(duts: dict[Isa, Dut], module: nn.Module, inputs: tuple[Any, ...], layo
         bits[isa] = result.outputs[0].array()
     assert bits[Isa.MVE].tobytes() == bits[Isa.DSP].tobytes() == bits[Isa.SCALAR].tobytes()
     return bits[Isa.SCALAR]
+
+
+def test_an_average_pool_of_executorch_1_4_1(duts: dict[Isa, Dut]) -> None:
+    """It has no ceil_mode, which is False here."""
+    dut = duts[Isa.SCALAR]
+    now = flow.lower(nn.AvgPool2d(3, 2), (torch.randn(1, 4, 9, 9),), isa=Isa.SCALAR)
+    (call,) = (one for one in now.file.instructions if one.operator == "cortex_m::quantized_avg_pool2d.out")
+    before = [value for place, value in enumerate(call.args) if place != 4]
+    assert len(before) == 10
+    pte = now.pte.replace(struct.pack("<I11i", 11, *call.args), struct.pack("<I11i", 10, *before, 0))
+    result = flow.run(dut, dataclasses.replace(Program.from_bytes(pte, "1.4.1"), inputs=now.inputs))
+    assert result.outputs == flow.run(dut, now).outputs
 
 
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])

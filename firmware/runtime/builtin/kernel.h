@@ -50,6 +50,9 @@ class KernelContext {
 
   bool ok() const { return ok_; }
 
+  // How many the call has, out included.
+  uint32_t arguments() const { return static_cast<uint32_t>(call().args.size) - 1; }
+
   const Tensor& tensor(int i, const char* name, DType dtype);
   const Tensor& tensor(int i, const char* name);
   // nullptr for None.
@@ -88,7 +91,7 @@ class KernelContext {
   bool require_disjoint(const Tensor& out, const Tensor& input, const char* input_name);
 
  private:
-  const Value& value(int i) const { return method_.values.data[call().args[i]]; }
+  const Value& value(int i) const { return method_.values.data[call().args.data[i]]; }
   const Instruction& call() const { return method_.instructions.data[instruction_]; }
   bool require_type(int i, const char* name, ValueType type);
   void note_place();

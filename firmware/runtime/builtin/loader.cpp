@@ -447,7 +447,7 @@ bool Loader::load_call(uint32_t index, const schema::KernelCall& source, Instruc
   }
   const Operator* op = operators_.data[source.op_index()];
   const Span<const int32_t> args = span_of(source.args());
-  if (args.size != op->arguments + 1u) {
+  if (args.size != op->arguments + 1u && args.size != op->arguments - op->newer + 1u) {
     return reject_instruction(index, op->name, " is called with ", args.size,
                               " arguments, its schema and the return value make ",
                               op->arguments + 1u);
@@ -460,7 +460,7 @@ bool Loader::load_call(uint32_t index, const schema::KernelCall& source, Instruc
   }
   instruction->opcode = Opcode::kKernel;
   instruction->op = op;
-  instruction->args = args.data;
+  instruction->args = args;
   return true;
 }
 

@@ -10,10 +10,10 @@ enum class Opcode : uint8_t { kKernel, kMove, kJumpFalse, kFree };
 
 struct Instruction {
   Opcode opcode = Opcode::kFree;
-  const Operator* op = nullptr;   // kKernel
-  const int32_t* args = nullptr;  // kKernel: op->arguments indices of values
-  uint32_t from = 0;              // kMove; kJumpFalse: the condition
-  uint32_t to = 0;                // kMove; kJumpFalse: the instruction jumped to
+  const Operator* op = nullptr;  // kKernel
+  Span<const int32_t> args;      // kKernel: indices of values; the last is the result, again
+  uint32_t from = 0;             // kMove; kJumpFalse: the condition
+  uint32_t to = 0;               // kMove; kJumpFalse: the instruction jumped to
 };
 
 struct Method {

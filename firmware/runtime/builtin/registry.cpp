@@ -31,7 +31,7 @@ constexpr Operator kOperators[] = {
     {"cortex_m::quantize_per_tensor.out", 7, quantize_per_tensor},
     {"cortex_m::quantized_activation.out", 3, quantized_activation},
     {"cortex_m::quantized_add.out", 14, quantized_add},
-    {"cortex_m::quantized_avg_pool2d.out", 10, quantized_avg_pool2d},
+    {"cortex_m::quantized_avg_pool2d.out", 10, quantized_avg_pool2d, 1},
     {"cortex_m::quantized_avg_pool2d_nhwc.out", 10, quantized_avg_pool2d_nhwc},
     {"cortex_m::quantized_batch_matmul.out", 9, quantized_batch_matmul},
     {"cortex_m::quantized_conv2d.out", 14, quantized_conv2d},

@@ -14,6 +14,7 @@ struct Operator {
   const char* name;   // namespace::name.overload
   uint8_t arguments;  // of the schema, out included
   void (*kernel)(KernelContext&);
+  uint8_t newer = 0;  // that many of them executorch 1.4.1 does not have
 };
 
 Span<const Operator> operators();

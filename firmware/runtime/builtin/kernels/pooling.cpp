@@ -82,12 +82,15 @@ void average(const Pooling& pooling) {
 }
 
 void quantized_avg_pool2d_in(KernelContext& ctx, Layout layout) {
-  const Pooling pooling = read(ctx, layout, 9, {1, 1}, ctx.boolean(4, "ceil_mode"));
+  // executorch 1.4.1 has no ceil_mode.
+  const int rest = ctx.arguments() == 10 ? 5 : 4;
+  const bool ceil_mode = rest == 5 && ctx.boolean(4, "ceil_mode");
+  const Pooling pooling = read(ctx, layout, rest + 4, {1, 1}, ceil_mode);
   // Input and output have the same quantisation, so CMSIS-NN takes no notice of these.
-  ctx.integer(5, "zero_point");
-  ctx.integer(6, "multiplier");
-  ctx.integer(7, "shift");
-  ctx.tensor(8, "scratch");
+  ctx.integer(rest, "zero_point");
+  ctx.integer(rest + 1, "multiplier");
+  ctx.integer(rest + 2, "shift");
+  ctx.tensor(rest + 3, "scratch");
   if (!ctx.ok() || !check(ctx, pooling)) return;
   constexpr uint32_t kMaxItems = 1u << 23;  // so that no sum of int8 leaves int32
   if (!ctx.require(pooling.input.tensor->numel <= kMaxItems, "input is ", *pooling.input.tensor,
@@ -226,7 +229,7 @@ void max_pool2d_with_indices(KernelContext& ctx) {
 
 // cortex_m::quantized_avg_pool2d.out(Tensor input, int[] kernel_size, int[] stride, int[] padding,
 //     bool ceil_mode, int zero_point, int multiplier, int shift, Tensor scratch, *,
-//     Tensor(a!) out)
+//     Tensor(a!) out); of executorch 1.4.1 without ceil_mode
 void quantized_avg_pool2d(KernelContext& ctx) {
   quantized_avg_pool2d_in(ctx, Layout::kChannelsLast);
 }
