@@ -60,10 +60,14 @@ class _Spawner:
 _spawner = _Spawner()
 
 
+def _guarded(command: Sequence[str], guard: str, died: str) -> list[str]:
+    setpriv = str(toolchain.find("setpriv").path)
+    return [setpriv, "--pdeathsig", died, "--", "/bin/sh", "-c", guard, str(os.getpid()), *command]
+
+
 def _start(command: Sequence[str], guard: str, died: str, **options: object) -> subprocess.Popen[bytes]:
-    owned = [str(toolchain.find("setpriv").path), "--pdeathsig", died, "--", "/bin/sh", "-c", guard, str(os.getpid())]
     try:
-        return _spawner.popen([*owned, *command], start_new_session=True, **options)
+        return _spawner.popen(_guarded(command, guard, died), start_new_session=True, **options)
     except OSError as error:
         raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
 
@@ -97,6 +101,19 @@ def run(
             os.close(pidfd)
             end(popen)
     return popen.returncode if ended else None
+
+
+def foreground(command: Sequence[str]) -> int:
+    """The exit status of a command that has our terminal. It is terminated if we die; for the main thread.
+
+    An interrupt is its own business: pytest then ends its simulators, and prints what it has.
+    """
+    with subprocess.Popen(_guarded(command, _GUARD, "TERM")) as child:
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return child.wait()
+        finally:
+            signal.signal(signal.SIGINT, previous)
 
 
 def end(popen: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,6 @@ import math
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +29,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import harness
+from harness import children, flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness import doctor as doctor_probes
-from harness import flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness.boards import leases, vboard
 from harness.build import Elf, build_runner, cache_directory
 from harness.diagnose.redzones import RedZones
@@ -537,7 +536,7 @@ def upstream(
     command += ["-o", f"cache_dir={cache_directory() / 'pytest-upstream'}", *_WARNINGS]
     command += [f"--hil-target={name}" for name in target] + [f"--runtime={runtime}"]
     command += [f"--targets-file={targets_file}"] if targets_file is not None else []
-    raise typer.Exit(_PYTEST_STATUS.get(_foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
+    raise typer.Exit(_PYTEST_STATUS.get(children.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 
 # Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
@@ -551,16 +550,6 @@ def _pytest_plugins() -> list[str]:
     installed = any(point.value == "harness.plugin" for point in entry_points(group="pytest11"))
     names = ["harness.upstream"] if installed else ["harness.plugin", "harness.upstream"]
     return [word for name in names for word in ("-p", name)]
-
-
-def _foreground(command: Sequence[str]) -> int:
-    """Its exit status. An interrupt is its own business: it ends simulators, and prints what it has."""
-    with subprocess.Popen(command) as child:
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            return child.wait()
-        finally:
-            signal.signal(signal.SIGINT, previous)
 
 
 @app.command("compare-runtimes")

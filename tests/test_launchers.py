@@ -435,6 +435,29 @@ def test_no_busy_simulator_outlives_its_owner() -> None:
     wait_until_gone(pid)
 
 
+@pytest.mark.parametrize(
+    "command", ["children.foreground(sys.argv[1:])", "vboard.main(['native', 'run', *sys.argv[1:]])"]
+)
+def test_no_command_in_the_foreground_outlives_its_owner(command: str, tmp_path: Path) -> None:
+    source = f"import sys\nfrom harness import children\nfrom harness.boards import vboard\n{command}"
+    owner = run_python(source, "sh", "-c", "echo $$; exec sleep 1000")
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    owner.kill()
+    owner.communicate()
+    wait_until_gone(pid)
+
+
+def test_a_command_in_the_foreground_takes_its_own_interrupts() -> None:
+    source = "import sys\nfrom harness import children\nprint(children.foreground(sys.argv[1:]))"
+    trap = "trap 'exit 3' INT; echo ready; while :; do read line || :; done"
+    owner = run_python(source, "bash", "-c", trap)
+    assert owner.stdout is not None and owner.stdout.readline() == "ready\n"
+    for process in (owner, *psutil.Process(owner.pid).children()):
+        process.send_signal(signal.SIGINT)  # as a terminal does
+    assert owner.communicate(timeout=SECONDS)[0] == "3\n"
+
+
 def test_a_simulator_outlives_the_thread_that_asked_for_it() -> None:
     source = (
         "import threading\nfrom harness.launchers.process import Process\nfrom harness.links import Deadline\n"

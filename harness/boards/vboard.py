@@ -539,7 +539,7 @@ def main(arguments: Sequence[str]) -> int:
             board.serve()
         case ["run", *command] if command:
             with running(chosen.machine, name, chosen.baud, chosen.seed):
-                return subprocess.run(command, check=False).returncode
+                return children.foreground(command)
         case ["flash", elf]:
             order(name, "flash", elf=os.path.abspath(elf))
         case ["reset"]:
