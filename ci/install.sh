@@ -102,12 +102,9 @@ install_venv() {
 
 # For the virtual Pico, which nothing else needs: not worth the hundreds of packages that Debian's npm brings.
 install_rp2040js() {
-    if ! has npm; then
-        echo "No npm: no virtual Pico (hil vboard pico), and its tests are skipped"
-        return
-    fi
     version=$(.venv/bin/python -c 'from harness.toolchain import RP2040JS; print(RP2040JS)')
-    npm install --silent --no-audit --no-fund --prefix .venv "rp2040js@$version"
+    has npm && npm install --silent --no-audit --no-fund --fetch-timeout=60000 --prefix .venv "rp2040js@$version" ||
+        echo "No npm, or no rp2040js from it: no virtual Pico (hil vboard pico), and its tests are skipped"
 }
 
 case ${1-} in

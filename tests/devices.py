@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +35,9 @@ else:
 
 
 def need_rp2040js() -> None:
-    """Skips a test of the virtual Pico where `make install` could not bring it; elsewhere its absence is a failure."""
-    if shutil.which("npm") is None:
-        pytest.skip("no npm, so no rp2040js")
+    """Skips a test of the virtual Pico where `make install` could not bring what computes it, and said so."""
+    if not Path(sys.prefix, "node_modules", "rp2040js").is_dir():
+        pytest.skip("rp2040js is not installed")
 
 
 def tools(name: str) -> dict[str, list[str]]:
