@@ -1,7 +1,6 @@
 """Small nets that together use every operator of the built-in runtime, the integer ones in both layouts.
 
-Each names the operators it is there for, so that a compiler that chooses others is noticed. No dilated convolution: the
-dialect has none (torch 2.13: "slow_conv_dilated<>" not implemented for 'Int').
+Each names the operators it is there for, so that a compiler that chooses others is noticed.
 """
 
 from __future__ import annotations
