@@ -242,10 +242,10 @@ def test_shared_vectors_cannot_multiply_the_work() -> None:
     count = 200_000
     table = struct.pack("<iI", 20, 4)
     vector = struct.pack("<I", count) + struct.pack(f"<{count}I", *[0] * count)
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(ProgramRejected):
         parse_pte(blob + vtable + table + vector)
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5  # of CPU time, however busy the host is; hours if it were the square
 
 
 # --- tensors ---------------------------------------------------------------------------------------------
