@@ -77,7 +77,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """A child with pipes that do not block, leader of its own group."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    popen = _start(command, _GUARD, "KILL", cwd=cwd, env=None if env is None else dict(env), bufsize=0, **pipes)
+    popen = _start(command, _GUARD, "KILL", cwd=cwd, env=env, bufsize=0, **pipes)
     for stream in (popen.stdin, popen.stdout, popen.stderr):
         assert stream is not None
         os.set_blocking(stream.fileno(), False)
@@ -93,7 +93,7 @@ def run(
     """
     with log.open("ab") as out:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        popen = _start(command, _GROUP_GUARD, "TERM", cwd=cwd, env=None if env is None else dict(env), **pipes)
+        popen = _start(command, _GROUP_GUARD, "TERM", cwd=cwd, env=env, **pipes)
         pidfd = os.pidfd_open(popen.pid)
         try:
             ended, _, _ = select.select([pidfd], [], [], seconds)

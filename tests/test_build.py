@@ -153,6 +153,18 @@ def hold_open(gate: Path, process: subprocess.Popen[str]) -> int:
     raise AssertionError(process.communicate())
 
 
+def stuck_build(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str = BUILDER
+) -> tuple[subprocess.Popen[str], int]:
+    """A process that builds for as long as the fifo is open, to which its fake cmake's child listens."""
+    gate = folder / "gate"
+    os.mkfifo(gate)
+    program(folder / "bin", "cmake", fake_cmake(f"(echo half; cat {gate}; echo whole)"))
+    put_first(monkeypatch, folder / "bin")
+    process = builder("m0-qemu", script)
+    return process, hold_open(gate, process)
+
+
 def nobody_reads(fifo: int) -> bool:
     """Whether every reader of the fifo is gone; some seconds are left to the kernel for that."""
     poll = select.poll()
@@ -182,12 +194,7 @@ def test_two_processes_build_one_key_once(cache: Path, tmp_path: Path, monkeypat
 def test_a_killed_build_leaves_nothing_that_looks_finished(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    program(tmp_path / "bin", "cmake", fake_cmake(f"(echo half; cat {gate}; echo whole)"))
-    put_first(monkeypatch, tmp_path / "bin")
-    process = builder("m0-qemu")
-    opened = hold_open(gate, process)
+    process, opened = stuck_build(tmp_path, monkeypatch)
     process.kill()
     process.communicate()
     assert nobody_reads(opened)  # what cmake had started ended too
@@ -213,12 +220,7 @@ except BuildError as error:
 def test_a_build_without_an_end_is_ended_with_all_it_started(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    program(tmp_path / "bin", "cmake", fake_cmake(f"(cat {gate}; echo never)"))
-    put_first(monkeypatch, tmp_path / "bin")
-    process = builder("m0-qemu", IMPATIENT)
-    opened = hold_open(gate, process)
+    process, opened = stuck_build(tmp_path, monkeypatch, IMPATIENT)
     out, errors = process.communicate(timeout=60)
     assert out.startswith("no end after 2 s: "), errors
     assert nobody_reads(opened)
