@@ -1,154 +1,119 @@
 """Memory of what was lowered, by content.
 
-A key covers everything a module's export can read: weights and their strides and sharing, attributes, the identity
-and the attributes of its classes, the code of its methods with the globals and closures they name. What
-cannot be pickled has no key and is lowered anew: a miss costs seconds, a wrong hit costs trust.
+A key covers everything the result is computed from: the exported program, constants and all, the inputs, the
+options, torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. No key
+looks at the module: what Python code computes is known from its export alone. What has no key is lowered anew.
+
+**What a key cannot see:** code of torch, torchao or executorch that is replaced in memory (its files are watched).
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import pickle
-import sys
+import functools
+import importlib.util
+import logging
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, Final, Generic, TypeVar
+from pathlib import Path
+from typing import Final, Generic, TypeVar
 
 from harness.lowering.capability import tools
+from harness.lowering.content import NoContent, digest
 
-# Code that does not change under a running session: identity is content.
-_INSTALLED: Final = frozenset(
-    {"torch", "torchvision", "torchaudio", "torchao", "executorch", "numpy"} | set(sys.stdlib_module_names)
-) - {"__main__", "test"}
-_NOT_CONTENT: Final = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl"})
-
-
-@dataclass(frozen=True)
-class Key:
-    """A digest, and the objects whose identity is part of it: kept alive so that no id is used twice."""
-
-    digest: str
-    alive: tuple[object, ...] = field(compare=False)
+# Of torch the version is enough; these are what people edit in place, and this package's own lowering.
+_WATCHED: Final = ("executorch", "torchao", "harness.lowering")
+_logger = logging.getLogger(__name__)
 
 
-def key_of(*parts: object) -> Key | None:
-    """The content key of ``parts``, None if something in there has no content that could be compared."""
-    out = io.BytesIO()
-    pickler = _ContentPickler(out)
+def key_of(*parts: object) -> str | None:
+    """The key of what is computed from ``parts`` here and now; None where that has no content to compare."""
     try:
-        pickler.dump((str(tools().torch.get_default_dtype()), parts))
-    except Exception:
-        # Pickling runs code of the user's classes, which may raise anything; all of it means "no key".
-        return None
-    return Key(hashlib.sha256(out.getvalue()).hexdigest(), tuple(pickler.alive))
-
-
-class _ContentPickler(pickle.Pickler):
-    """Pickles contents; classes, functions and tensors, which pickle would name or store with addresses, by hand."""
-
-    def __init__(self, out: io.BytesIO) -> None:
-        super().__init__(out, protocol=5)
-        self.alive: list[object] = []
-        self.ordinals: dict[int, int] = {}
-
-    def persistent_id(self, obj: Any) -> Any:
-        """A description to pickle in the object's place, or None to pickle it as it is."""
-        if isinstance(obj, ModuleType):
-            return ("module", self._identity(obj))
-        if isinstance(obj, type):
-            return self._once("class", obj, self._class_parts)
-        if isinstance(obj, FunctionType):
-            return self._once("function", obj, self._function_parts)
-        if isinstance(obj, BuiltinFunctionType) and isinstance(obj.__self__, (ModuleType, type(None))):
-            return ("builtin", self._identity(obj))
-        if isinstance(obj, CodeType):
-            return ("code", obj.co_code, obj.co_names, obj.co_varnames, obj.co_freevars, obj.co_consts)
-        if isinstance(obj, property):
-            return ("property", obj.fget, obj.fset)
-        if isinstance(obj, (staticmethod, classmethod)):
-            return (type(obj).__name__, obj.__func__)
-        torch = tools().torch
-        if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-            return ("operator", self._identity(obj))
-        if isinstance(obj, torch.Tensor):
-            return self._tensor(obj)
+        return digest(parts, _ambient(), installed())
+    except NoContent as error:
+        _logger.debug("not remembered, for lack of a key: %s", error)
         return None
 
-    def _identity(self, obj: object) -> int:
-        self.alive.append(obj)
-        return id(obj)
 
-    def _once(self, what: str, obj: Any, parts: Any) -> tuple[object, ...]:
-        """Identity, and on the first meeting the contents: classes and functions refer to each other in circles."""
-        if id(obj) in self.ordinals or _is_installed(obj):
-            return (what, self._identity(obj))
-        self.ordinals[id(obj)] = len(self.ordinals)
-        return (what, self._identity(obj), parts(obj))
-
-    def _class_parts(self, cls: type) -> object:
-        return (cls.__bases__, sorted((name, item) for name, item in vars(cls).items() if name not in _NOT_CONTENT))
-
-    def _function_parts(self, function: FunctionType) -> object:
-        cells = [cell.cell_contents for cell in function.__closure__ or ()]
-        names = sorted(set(_names(function.__code__)))
-        named = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
-        modules = [item for _, item in named if isinstance(item, ModuleType) and not _is_installed(item)]
-        read = [(name, vars(module)[name]) for module in modules for name in names if name in vars(module)]
-        return (function.__code__, function.__defaults__, function.__kwdefaults__, cells, named, read)
-
-    def _tensor(self, tensor: Any) -> tuple[object, ...]:
-        torch = tools().torch
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-            raise pickle.PicklingError(f"the content of a {type(tensor).__name__} is not plain memory")
-        storage = tensor.untyped_storage()
-        shared = self.ordinals.setdefault(storage.data_ptr(), len(self.ordinals)) if storage.nbytes() else -1
-        self.alive.append(storage)
-        memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-        digest = hashlib.sha256(memory.cpu().numpy()).digest()
-        layout = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), str(tensor.device))
-        return ("tensor", type(tensor).__name__, str(tensor.dtype), layout, tensor.requires_grad, shared, digest)
+def _ambient() -> tuple[object, ...]:
+    """State of torch that quantising and lowering a graph depend on. Raises NoContent under hooks and modes."""
+    torch = tools().torch
+    if torch.nn.modules.module._has_any_global_hook():
+        raise NoContent("hooks on all modules")
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        raise NoContent("a mode that overrides torch's functions (a default device is one)")
+    return (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.mkldnn.enabled,
+        torch.get_num_threads(),
+    )
 
 
-def _is_installed(obj: Any) -> bool:
-    name = obj.__name__ if isinstance(obj, ModuleType) else getattr(obj, "__module__", None) or ""
-    return str(name).partition(".")[0] in _INSTALLED
+@functools.cache
+def installed() -> str:
+    """A digest of the compiler that is installed: torch's version, and the state of each file people edit or rebuild.
+
+    Once a process, since what is imported does not change with its file.
+    """
+    version = tools().torch.version
+    entries = [entry for package in _WATCHED for entry in _files(package)]
+    return digest(version.__version__, version.git_version, entries)
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    """Global and attribute names a function's code mentions, inner functions included."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+def _files(package: str) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of change (nanoseconds) of a package's Python files and libraries, in the paths' order."""
+    spec = importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        for folder, folders, names in os.walk(place):
+            folders.sort()
+            for name in sorted(names):
+                if name.endswith((".py", ".so")):
+                    state = Path(folder, name).stat()
+                    yield (os.path.join(folder, name), state.st_size, state.st_mtime_ns)
 
 
 Item = TypeVar("Item")
 
 
 class Lru(Generic[Item]):
-    """The last ``capacity`` items used, by key. Not for use from several threads."""
+    """The last ``capacity`` items used, by key. Not for use from several threads.
+
+    ``hits``, ``misses`` and ``unkeyed`` count what was asked for since the last ``clear``: what was found, what was
+    not, and what has no key.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._items: OrderedDict[str, tuple[Key, Item]] = OrderedDict()
+        self._items: OrderedDict[str, Item] = OrderedDict()
+        self.hits = self.misses = self.unkeyed = 0
 
-    def get(self, key: Key) -> Item | None:
-        entry = self._items.get(key.digest)
-        if entry is None:
+    def get(self, key: str | None) -> Item | None:
+        if key is None:
+            self.unkeyed += 1
             return None
-        self._items.move_to_end(key.digest)
-        return entry[1]
+        if key not in self._items:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._items.move_to_end(key)
+        return self._items[key]
 
-    def put(self, key: Key, item: Item) -> None:
-        self._items[key.digest] = (key, item)
+    def put(self, key: str | None, item: Item) -> None:
+        """Remembers the item, unless it has no key."""
+        if key is None:
+            return
+        self._items[key] = item
         while len(self._items) > self.capacity:
             self._items.popitem(last=False)
 
     def clear(self) -> None:
         self._items.clear()
+        self.hits = self.misses = self.unkeyed = 0
 
     def __len__(self) -> int:
         return len(self._items)

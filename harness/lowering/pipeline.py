@@ -1,30 +1,27 @@
 """From a module to a `.pte` for one ISA class.
 
-Quantise, export and to_edge do not depend on the target and run once per module; Cortex-M passes and to_executorch
-run once per ISA class. Measured on executorch 1.5.1 (deep autoencoder, ds_cnn): 80–90 % of the time is shared.
+The module is run and exported on every call (`live`). All that follows is a function of the exported program, the
+calibration samples and the options, and is remembered by their content: quantising, export of what came of it and
+to_edge once per module, Cortex-M passes and to_executorch once per ISA class.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
-from harness.errors import ConfigError, HarnessError, LoweringError, ToolchainError
+from harness.errors import ConfigError, ToolchainError
 from harness.lowering.cache import Lru, key_of
 from harness.lowering.capability import INSTALL, quiet, tools
+from harness.lowering.live import Eager, Inputs, Layout, arrange, export, stage, trace
 from harness.lowering.spacing import Spacing, planning_pass
 from harness.program import Program, PteFile, parse_pte
 from harness.targets import Isa
-
-Layout = Literal["channels_last", "explicit"]
-Inputs = tuple[Any, ...]
-T = TypeVar("T")
 
 # A CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
@@ -32,26 +29,31 @@ CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "corte
 
 @dataclass(frozen=True)
 class _Options:
-    """What, besides module and inputs, decides the result of the shared part."""
+    """What, besides the export and the samples, decides the result of the shared part."""
 
     quantize: bool
     layout: Layout
 
+    @property
+    def hint(self) -> str:
+        """What to do about a failure after the export."""
+        compare = "; quantize=False shows whether quantisation is to blame" if self.quantize else ""
+        return "the module runs and exports, so ExecuTorch's traceback, which follows, says more" + compare
+
 
 @dataclass(eq=False)
 class _Shared:
-    """The target-independent part: modules for the references, the edge program, and programs made from it."""
+    """The target-independent part: float and fake-quantised graph, the edge program, and programs made from it."""
 
-    title: str
     options: _Options
     inputs: Inputs
-    eager: Any
+    floating: Any
     quantized: Any | None
     edge: Any
     programs: dict[tuple[Isa, bool], Program] = field(default_factory=dict)  # by ISA class and `redzones`
 
 
-_cache: Final[Lru[_Shared]] = Lru(16)
+cache: Final[Lru[_Shared]] = Lru(16)
 
 
 def lower(
@@ -65,32 +67,38 @@ def lower(
     redzones: bool = False,
     name: str = "",
 ) -> Program:
-    """Lower a torch module for an ISA class; neither it nor the inputs are changed.
+    """Lower a torch module for an ISA class; neither it nor the inputs are changed, nor the state of torch's generator.
 
     ``calibration`` are input tuples for the quantiser's observers (default: ``inputs``). ``channels_last`` turns
     4-D tensors channels-last; ``explicit`` keeps them contiguous and lets the compiler insert transposes.
     ``redzones`` plans memory that no tensor owns around every tensor.
-    Same contents give the same program, from a cache.
+    The module is run and exported on every call. Equal exports give the same program, from a cache.
 
-    Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's).
+    Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's: the module
+    cannot run on these inputs either).
     """
-    if layout not in ("channels_last", "explicit"):
-        raise ConfigError(f"layout is 'channels_last' or 'explicit', not {layout!r}")
-    if not isinstance(inputs, tuple):
-        raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}")
     options = _Options(quantize, layout)
-    samples = None if calibration is None else [tuple(sample) for sample in calibration]
-    with quiet():
-        shared = _shared(module, inputs, samples, options)
+    _validate(inputs, options)
+    given = arrange(inputs, layout)
+    # Copies: calibrating runs the module, which may work in place.
+    samples = [arrange(tuple(sample), layout) for sample in ([inputs] if calibration is None else calibration)]
+    torch = tools().torch
+    with quiet(), torch.random.fork_rng(devices=[]):
+        outputs, exported = trace(module, given, layout)
+        title = type(module).__name__
+        torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
+        shared = _shared(title, exported, given, samples, options)
         if (isa, redzones) not in shared.programs:
-            shared.programs[isa, redzones] = _specialise(shared, isa, redzones)
+            shared.programs[isa, redzones] = _specialise(title, shared, isa, redzones)
     program = shared.programs[isa, redzones]
-    return replace(program, name=name) if name else program
+    models: Any = program.reference
+    live = replace(models, eager=Eager(given, outputs, models.eager))
+    return replace(program, name=name or title, reference=live)
 
 
 def clear_cache() -> None:
     """Forget everything lowered so far."""
-    _cache.clear()
+    cache.clear()
 
 
 def seed(number: int) -> None:
@@ -100,91 +108,82 @@ def seed(number: int) -> None:
     tools().torch.manual_seed(number)
 
 
-def _shared(module: Any, inputs: Inputs, samples: list[Inputs] | None, options: _Options) -> _Shared:
-    key = key_of(module, inputs, samples, options.quantize, options.layout)
-    found = _cache.get(key) if key is not None else None
+def _validate(inputs: Inputs, options: _Options) -> None:
+    from harness.reference import to_host
+
+    if options.layout not in ("channels_last", "explicit"):
+        raise ConfigError(f"layout is 'channels_last' or 'explicit', not {options.layout!r}")
+    if not isinstance(inputs, tuple):
+        raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}")
+    for leaf in tools().torch.utils._pytree.tree_leaves(inputs):
+        to_host(leaf)
+    if options.layout == "explicit" and not tools().explicit_layout:
+        raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
+
+
+def _shared(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], options: _Options) -> _Shared:
+    key = key_of(exported, inputs, samples, options.quantize, options.layout)
+    found = cache.get(key)
     if found is None:
-        found = _prepare(module, inputs, samples, options)
-        if key is not None:
-            _cache.put(key, found)
+        found = _prepare(title, exported, inputs, samples, options)
+        cache.put(key, found)
     return found
 
 
-def _prepare(module: Any, inputs: Inputs, samples: list[Inputs] | None, options: _Options) -> _Shared:
+def _prepare(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], options: _Options) -> _Shared:
     """Everything up to the edge program."""
     kit = tools()
-    title = type(module).__name__
-    if options.layout == "explicit" and not kit.explicit_layout:
-        raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
-    eager = _stage(title, "copy", lambda: copy.deepcopy(module).eval())
-    if options.layout == "channels_last":
-        eager = eager.to(memory_format=kit.torch.channels_last)
-    arranged = _arrange(inputs, options.layout)
-    # Copies: calibrating runs the module, which may work in place.
-    calibration = [_arrange(sample, options.layout) for sample in ([inputs] if samples is None else samples)]
-    quantized = _quantize(title, eager, arranged, calibration, options) if options.quantize else None
-    exported = _stage(title, "export", lambda: _export(quantized or eager, arranged))
-    edge = _stage(title, "to_edge", lambda: kit.to_edge(exported, compile_config=kit.edge_compile_config()))
-    return _Shared(title, options, arranged, eager, quantized, edge)
+    floating = exported.module(check_guards=False)
+    quantized = None
+    if options.quantize:
+        quantized = _quantize(title, exported, samples, options)
+        exported = stage(title, "export of the quantised module", options.hint, lambda: export(quantized, inputs))
+    config = kit.edge_compile_config()
+    edge = stage(title, "to_edge", options.hint, lambda: kit.to_edge(exported, compile_config=config))
+    return _Shared(options, inputs, floating, quantized, edge)
 
 
-def _arrange(values: Inputs, layout: Layout) -> Inputs:
-    """Copies of the inputs, 4-D tensors in the memory format of the layout."""
-    torch = tools().torch
-    wanted = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-
-    def arrange(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        return leaf.detach().clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
-
-    arranged: Inputs = torch.utils._pytree.tree_map(arrange, values)
-    return arranged
-
-
-def _export(module: Any, inputs: Inputs) -> Any:
-    return tools().torch.export.export(module, inputs, strict=True)
-
-
-def _quantize(title: str, module: Any, inputs: Inputs, calibration: list[Inputs], options: _Options) -> Any:
+def _quantize(title: str, exported: Any, samples: list[Inputs], options: _Options) -> Any:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
     kit = tools()
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
-
-    def observe() -> Any:
-        # With guards in it the exported module is no graph the quantiser understands.
-        graph = _export(module, inputs).module(check_guards=False)
-        prepared = kit.prepare_pt2e(graph, kit.quantizer(**explicit))
-        for sample in calibration:
-            prepared(*sample)
-        return kit.convert_pt2e(prepared)
-
-    return _stage(title, "quantise", observe)
+    # With guards in it the exported module is no graph the quantiser understands.
+    graph = exported.module(check_guards=False)
+    prepared = stage(title, "quantise", options.hint, lambda: kit.prepare_pt2e(graph, kit.quantizer(**explicit)))
+    for number, sample in enumerate(samples):
+        _calibrate(title, prepared, number, sample)
+    return stage(title, "quantise", options.hint, lambda: kit.convert_pt2e(prepared))
 
 
-def _specialise(shared: _Shared, isa: Isa, redzones: bool) -> Program:
-    """Cortex-M passes and to_executorch."""
+def _calibrate(title: str, prepared: Any, number: int, sample: Inputs) -> None:
+    hint = "a calibration sample is a tuple like the inputs: as many tensors, of the same shapes and dtypes"
+    stage(title, f"calibration with sample {number}", hint, lambda: prepared(*sample))
+
+
+def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Program:
+    """Cortex-M passes and to_executorch. The eager reference of this program is the exported float graph."""
     from harness.reference import HostModels, conform, to_host
 
     kit = tools()
+    hint = shared.options.hint
     # The passes add constants to the program they are given: work on a copy.
     edge = copy.deepcopy(shared.edge)
-    edge._edge_programs["forward"] = _stage(
-        shared.title, f"Cortex-M passes for {isa.value}", lambda: _passes(edge, shared.options, isa)
+    edge._edge_programs["forward"] = stage(
+        title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, shared.options, isa)
     )
     # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
     dialect = copy.deepcopy(edge.exported_program())
     spacing = Spacing() if redzones else None
     plan = {} if spacing is None else {"memory_planning_pass": planning_pass(spacing)}
     config = kit.backend_config(extract_delegate_segments=False, **plan)
-    made = _stage(shared.title, f"to_executorch for {isa.value}", lambda: edge.to_executorch(config))
+    made = stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
-    file = parse_pte(pte, shared.title)
+    file = parse_pte(pte, title)
     leaves, structure = kit.torch.utils._pytree.tree_flatten(shared.inputs)
-    models = HostModels(shared.eager, shared.quantized, dialect.module(check_guards=False), structure)
+    models = HostModels(shared.floating, shared.quantized, dialect.module(check_guards=False), structure)
     inputs = conform([to_host(leaf) for leaf in leaves], file.input_specs())
     unspaced = None if spacing is None else spacing.unspaced
-    return Program(pte, file, isa, graph_nodes(made, file), shared.title, inputs, models, unspaced)
+    return Program(pte, file, isa, graph_nodes(made, file), title, inputs, models, unspaced)
 
 
 def _passes(edge: Any, options: _Options, isa: Isa) -> Any:
@@ -218,20 +217,3 @@ def _describe(node: Any) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = stack[-1][0] if stack else ""
     return f"{node.name} ({path})" if path else str(node.name)
-
-
-def _stage(title: str, stage: str, work: Callable[[], T]) -> T:
-    """Run one stage; what it raises becomes a LoweringError naming module, stage and graph node."""
-    try:
-        return work()
-    except HarnessError:
-        raise
-    except Exception as error:
-        text = str(error).strip() or type(error).__name__
-        node = re.search(r"While executing (%\w+)", text)
-        where = f" at node {node.group(1)}" if node else ""
-        raise LoweringError(
-            f"{title}: {stage} failed{where}: {type(error).__name__}: {text.splitlines()[0]}",
-            hint="the traceback of the original error follows; quantize=False shows whether quantisation is to blame",
-            log=text,
-        ) from error

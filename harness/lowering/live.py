@@ -1,0 +1,190 @@
+"""The user's module as it is now: what it computes in Python, and its export. From the export on, nothing reads it.
+
+The module runs first and is exported then. The export is the strict one, which interprets the module's bytecode:
+unlike a run on fake tensors it leaves nothing behind, neither in the module nor in caches outside.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+from harness.errors import ConfigError, HarnessError, LoweringError
+from harness.lowering.capability import tools
+from harness.lowering.snapshot import Snapshot
+
+Layout = Literal["channels_last", "explicit"]
+Inputs = tuple[Any, ...]
+T = TypeVar("T")
+
+_HARNESS: Final = str(Path(__file__).parents[1])
+_EXPORT: Final = (
+    "the module runs, but torch.export cannot trace it: what depends on values needs torch.where or torch.cond; "
+    "the log has its explanation"
+)
+_FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
+_NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
+_STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
+
+
+@dataclass(frozen=True, eq=False)
+class Eager:
+    """The float module, called with its own arguments.
+
+    ``outputs`` are what the module gave for ``inputs`` when it was lowered. For other arguments ``graph`` speaks, the
+    exported float module: the module may have changed since.
+    """
+
+    inputs: Inputs
+    outputs: Any
+    graph: Any
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.outputs if _same(arguments, self.inputs) else self.graph(*arguments)
+
+
+def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
+    """The module's own results for the inputs, which are arranged for the layout already, and its exported program.
+
+    Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
+    """
+    torch = tools().torch
+    title = type(module).__name__
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"what is lowered is a torch.nn.Module, not a {title}")
+    before = Snapshot(module)
+    try:
+        module.eval()
+        if layout == "channels_last":
+            module.to(memory_format=torch.channels_last)
+        arranged = Snapshot(module)
+        outputs = _run(title, module, inputs)
+        arranged.restore()
+        exported = stage(title, "export", _EXPORT, lambda: export(module, inputs))
+    finally:
+        before.restore()
+    _require_values(title, exported)
+    _require_stateless(title, exported)
+    return outputs, _own(exported)
+
+
+def export(module: Any, inputs: Inputs) -> Any:
+    """The strict export: of one module with one set of inputs, always the same program."""
+    return tools().torch.export.export(module, inputs, strict=True)
+
+
+def _own(exported: Any) -> Any:
+    """The program with constants of its own: those of the module, and of what it refers to, may change later."""
+    state, constants = copy.deepcopy((dict(exported.state_dict), dict(exported.constants)))
+    exported.state_dict.update(state)
+    exported.constants.update(constants)
+    return exported
+
+
+def arrange(values: Inputs, layout: Layout) -> Inputs:
+    """Copies of the inputs, 4-D tensors in the memory format of the layout, none conjugated or negated lazily."""
+    torch = tools().torch
+    wanted = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        plain = leaf.detach().resolve_conj().resolve_neg()
+        return plain.clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
+
+    arranged: Inputs = torch.utils._pytree.tree_map(copied, values)
+    return arranged
+
+
+def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
+    """Run one stage; what it raises becomes a LoweringError naming module, stage, graph node and line."""
+    try:
+        return work()
+    except HarnessError:
+        raise
+    except Exception as error:
+        text = str(error).strip() or type(error).__name__
+        node = re.search(r"While executing (%\w+)", text)
+        where = f" at node {node.group(1)}" if node else ""
+        place = _last_line(text)
+        where += f" at {place}" if place else ""
+        raise LoweringError(
+            f"{title}: {name} failed{where}: {type(error).__name__}: {text.splitlines()[0]}", hint=hint, log=text
+        ) from error
+
+
+def _run(title: str, module: Any, inputs: Inputs) -> Any:
+    """What the module computes from copies of the inputs; compiled parts run uncompiled."""
+    torch = tools().torch
+    try:
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            return _clone(module(*_clone(inputs)))
+    except Exception as error:
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        path, line = ([frame for frame in frames if _is_users(frame[0])] or frames)[-1]
+        text = str(error).strip() or type(error).__name__
+        raise ConfigError(
+            f"{title}: the module itself fails on these inputs, before anything is lowered, at {path}:{line}: "
+            f"{type(error).__name__}: {text.splitlines()[0]}",
+            hint=_FAILS,
+            log=text,
+        ) from error
+
+
+def _clone(values: Any) -> Any:
+    torch = tools().torch
+    return torch.utils._pytree.tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, values
+    )
+
+
+def _same(some: Inputs, others: Inputs) -> bool:
+    """The same numbers, bit for bit, whatever their layout in memory."""
+    torch = tools().torch
+    (leaves, structure), (leaves_2, structure_2) = map(torch.utils._pytree.tree_flatten, (some, others))
+
+    def bits(leaf: Any) -> tuple[object, ...]:
+        array = leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else None
+        return (type(leaf), leaf) if array is None else (array.dtype, array.shape, array.tobytes())
+
+    return bool(structure == structure_2) and list(map(bits, leaves)) == list(map(bits, leaves_2))
+
+
+def _require_values(title: str, exported: Any) -> None:
+    """LoweringError if the export lost the values of a constant, as torch 2.13's does with NumPy's."""
+    fake = tools().torch._subclasses.FakeTensor
+    lost = [
+        spec.arg.name
+        for spec in exported.graph_signature.input_specs
+        if isinstance(exported.constants.get(spec.target), fake)
+    ]
+    for node in exported.graph.nodes:
+        if any(used.name in lost for used in node.all_input_nodes):
+            place = _last_line(node.meta.get("stack_trace") or "")
+            raise LoweringError(f"{title}: torch.export lost the values of a constant, used at {place}", hint=_NUMPY)
+
+
+def _require_stateless(title: str, exported: Any) -> None:
+    """LoweringError if a run changes a buffer, which no run of a program would remember."""
+    changed = exported.graph_signature.buffers_to_mutate
+    if not changed:
+        return
+    nodes = {node.name: node for node in exported.graph.nodes}
+    places = {buffer: _last_line(nodes[name].meta.get("stack_trace") or "") for name, buffer in changed.items()}
+    named = ", ".join(f"{buffer} at {place}" if place else buffer for buffer, place in places.items())
+    raise LoweringError(f"{title}: forward changes a buffer: {named}", hint=_STATE)
+
+
+def _last_line(text: str) -> str:
+    """``file:line``, the innermost of the user's that a stack trace names, or ""."""
+    found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if _is_users(place[0])]
+    return ":".join(found[-1]) if found else ""
+
+
+def _is_users(path: str) -> bool:
+    return not path.startswith((f"{Path(tools().torch.__file__).parent}/", f"{_HARNESS}/", "<"))
