@@ -6,6 +6,7 @@ Each way is lowered, changed and lowered again; then the cache is cleared and it
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import sys
@@ -18,9 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from harness.errors import ConfigError, LoweringError
+from harness.lowering import cache as caching
 from harness.lowering import clear_cache, lower
-from harness.program import HostTensor, Program
+from harness.lowering.cache import key_of
+from harness.lowering.content import NoContent, digest
+from harness.lowering.pipeline import cache
+from harness.reference import to_host
 from harness.targets import Isa
 
 nn, F = torch.nn, torch.nn.functional
@@ -38,6 +46,7 @@ class Way:
 
 
 HOMES = "ways_of_tests_"
+NUMBERS = itertools.count()
 Make = Callable[[pytest.MonkeyPatch, Path], Way]
 WAYS: dict[str, Make] = {}
 
@@ -102,7 +111,7 @@ def package(folder: Path, patch: pytest.MonkeyPatch) -> Any:
 
 def program_of(source: str, **names: Any) -> Any:
     """`forward` of a class made from source, with globals of its own."""
-    home = types.ModuleType(f"{HOMES}{len(sys.modules)}")  # a new name each time: Dynamo remembers modules by name
+    home = types.ModuleType(f"{HOMES}{next(NUMBERS)}")  # Dynamo remembers modules by name
     sys.modules[home.__name__] = home
     space = vars(home)
     space.update(torch=torch, nn=nn, F=F, **names)
@@ -351,7 +360,8 @@ WRAPPED = [2.0]
 
 @way
 def fx_wrap(patch: pytest.MonkeyPatch, folder: Path) -> Way:
-    return Way(Calls(fx_wrapped_helper), lambda: patch.setitem(WRAPPED, 0, 3.0))  # type: ignore[call-overload]
+    WRAPPED[0] = 2.0
+    return Way(Calls(fx_wrapped_helper), lambda: WRAPPED.__setitem__(0, 3.0))
 
 
 @way
@@ -451,8 +461,8 @@ def constant_of_math(patch: pytest.MonkeyPatch, folder: Path) -> Way:
 
 @way
 def state_of_another_module(patch: pytest.MonkeyPatch, folder: Path) -> Way:
-    other = nn.Linear(4, 4)
-    return Way(Calls(lambda x: x * other.weight[0]), lambda: other.weight.data.add_(1))
+    other = types.SimpleNamespace(weight=torch.ones(4))
+    return Way(Calls(lambda x: x * other.weight), lambda: other.weight.add_(1))
 
 
 @way
@@ -495,6 +505,9 @@ def conjugate_bit(patch: pytest.MonkeyPatch, folder: Path) -> Way:
 
 # --- the tests ------------------------------------------------------------------------------------------------
 
+# torch.export refuses these after the change, with a cache and without.
+REFUSED = {"global_hook"}
+
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
@@ -507,47 +520,287 @@ def clean() -> Iterator[None]:
     clear_cache()
 
 
-@dataclass
-class Lowered:
-    """A program as it came, and what its reference says; `pte` is the error's text where there is none."""
-
-    pte: bytes | str
-    references: tuple[Any, ...] = ()
-
-    def same(self, other: Lowered) -> bool:
-        equal = functools.partial(np.array_equal, equal_nan=True)
-        return self.pte == other.pte and all(map(equal, self.references, other.references))
-
-
-def lowered(module: Any, inputs: tuple[Any, ...]) -> Lowered:
-    program = lower(module, inputs, isa=Isa.DSP, quantize=False)
-    return Lowered(program.pte, outputs(program))
-
-
-def outputs(program: Program, inputs: tuple[HostTensor, ...] | None = None) -> tuple[Any, ...]:
-    """Outputs of the dialect and of the eager module."""
+def lowered(module: Any, inputs: tuple[Any, ...]) -> tuple[bytes | str, Any, Any]:
+    """The program with the dialect's and the eager module's outputs, or an error's message."""
+    try:
+        program = lower(module, inputs, isa=Isa.DSP, quantize=False)
+    except LoweringError as error:
+        return (error.message, np.zeros(0), np.zeros(0))
     assert program.reference is not None
-    found = program.reference(program.inputs if inputs is None else inputs)
+    found = program.reference(program.inputs)
     assert found.dialect is not None and found.eager is not None
-    return (*found.dialect, *found.eager)
+    return (program.pte, found.dialect[0], found.eager[0])
+
+
+def same(some: Any, others: Any) -> bool:
+    (pte, *arrays), (other_pte, *other_arrays) = some, others
+    return pte == other_pte and all(map(functools.partial(np.array_equal, equal_nan=True), arrays, other_arrays))
 
 
 def called(module: Any, inputs: tuple[Any, ...]) -> Any:
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        return module(*inputs).numpy()
+        return module(*[value.resolve_neg() for value in inputs]).numpy()
 
 
 @pytest.mark.parametrize("name", sorted(WAYS))
 def test_a_changed_module_is_lowered_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = WAYS[name](monkeypatch, tmp_path)
     before = lowered(made.module, made.inputs)
-    np.testing.assert_array_equal(before.references[1], called(made.module, made.inputs))
+    np.testing.assert_array_equal(before[2], called(made.module, made.inputs))
     made.change()
     inputs = made.again() if made.again else made.inputs
     after = lowered(made.module, inputs)
-    np.testing.assert_array_equal(after.references[1], called(made.module, inputs))
     clear_cache()
-    assert after.same(lowered(made.module, inputs))
-    assert not after.same(before), "the change changed nothing"
-    dialect, eager = after.references
-    assert np.allclose(dialect, eager, rtol=1e-5, atol=1e-6, equal_nan=True), "exported is what the module computes"
+    assert same(after, lowered(made.module, inputs))
+    assert not same(after, before), "the change changed nothing"
+    assert isinstance(after[0], str) == (name in REFUSED)
+    if name not in REFUSED:
+        _, dialect, eager = after
+        np.testing.assert_array_equal(eager, called(made.module, inputs))
+        np.testing.assert_allclose(dialect, eager, rtol=1e-5, atol=1e-6)  # exported is what the module computes
+
+
+def test_an_unchanged_module_is_lowered_once() -> None:
+    module = Own()
+    first, second = (lower(module, (X,), isa=isa, quantize=False) for isa in (Isa.DSP, Isa.MVE))
+    assert (cache.misses, cache.hits, cache.unkeyed) == (1, 1, 0) and first.isa is not second.isa
+    assert lower(Own(), (X.clone(),), isa=Isa.DSP, quantize=False).pte is first.pte
+
+
+def test_calibration_options_and_ambient_state_are_in_the_key() -> None:
+    module = nn.Linear(4, 4)
+
+    def programs(**options: Any) -> int:
+        lower(module, (X,), isa=Isa.DSP, **options)
+        return cache.misses
+
+    assert [programs(), programs(calibration=[(X,)]), programs(calibration=[(2 * X,)]), programs(quantize=False)] == [
+        1, 1, 2, 3,
+    ]  # fmt: skip
+    with torch.autocast("cpu", enabled=False):
+        assert programs() == 3
+    with torch.device("cpu"):  # a mode over torch's functions: what it changes cannot be known
+        programs()
+    assert (cache.misses, cache.unkeyed) == (3, 1)
+
+
+def test_an_operator_of_the_users_has_no_key() -> None:
+    """What it computes is Python code, and calibrating runs it."""
+
+    @torch.library.custom_op("ways::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    exported = torch.export.export(Calls(lambda x: torch.ops.ways.twice(x) + 0), (X,), strict=True)
+    assert key_of(exported) is None
+    assert key_of(torch.export.export(Calls(lambda x: x * 2), (X,), strict=True)) is not None
+
+
+def key_after(function: Callable[[Any], Any], x: Any = X) -> str | None:
+    return key_of(torch.export.export(Calls(function), (x,), strict=True))
+
+
+def test_layout_sharing_and_branches_are_in_the_key() -> None:
+    image = torch.rand(1, 2, 3, 3)
+    assert key_after(torch.relu, image) != key_after(torch.relu, image.to(memory_format=torch.channels_last))
+    one, other = nn.Linear(4, 4), nn.Linear(4, 4)
+    other.load_state_dict(one.state_dict())
+    apart, tied = (torch.export.export(nn.Sequential(one, last), (X,), strict=True) for last in (other, one))
+    assert key_of(apart) != key_of(tied)
+    whole = torch.rand(8)
+    views, copies = [whole[:4], whole[4:]], [whole[:4].clone(), whole[4:].clone()]
+    assert key_of(views) != key_of(copies)
+    branches = [lambda x: x + 1, lambda x: x - 1, lambda x: x + 1]
+    keys = [key_after(lambda x, b=b: torch.cond(x.sum() > 0, b, lambda x: x * 2, (x,))) for b in branches]
+    assert keys[0] == keys[2] != keys[1] and None not in keys
+
+
+numbers = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.floats(), st.text(max_size=3))
+values = st.recursive(numbers, lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple))
+
+
+@given(values, values)
+def test_digests_are_equal_for_equal_values_only(some: Any, other: Any) -> None:
+    assert (digest(some) == digest(other)) == (repr(some) == repr(other))
+
+
+def test_no_value_of_an_unknown_type_has_a_digest() -> None:
+    for value in (object(), Scale(1.0), scaled, lambda: 0, Own, np.zeros(2), torch.zeros(2).to_sparse()):
+        with pytest.raises(NoContent):
+            digest([value])
+
+
+def test_the_files_of_the_compiler_are_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Someone edits a pass in site-packages, and the next process has other keys."""
+    (tmp_path / "watched").mkdir()
+    edited = tmp_path / "watched" / "__init__.py"
+    edited.write_text("A = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(caching, "_WATCHED", ("watched",))
+    before = caching.installed.__wrapped__()
+    assert before == caching.installed.__wrapped__()
+    edited.write_text("A = 2\n")
+    os.utime(edited, ns=(0, 1))
+    assert before != caching.installed.__wrapped__()
+
+
+# --- what is left behind --------------------------------------------------------------------------------------
+
+SEEN: list[Any] = []
+TABLES: dict[str, Any] = {}
+
+
+@functools.lru_cache
+def table(size: int) -> Any:
+    return torch.arange(float(size))
+
+
+class Keeps(nn.Module):
+    """Keeps tensors wherever Python can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.drop = nn.Dropout()
+        self.cache: Any = None
+        self.history: list[Any] = []
+        self.scale = Scale(2.0)
+        self.calls = 0
+
+    def forward(self, x: Any) -> Any:
+        if self.cache is None:
+            self.cache = torch.arange(4.0) * 2
+        self.calls += 1
+        self.history.append(x)
+        SEEN.append(x)
+        TABLES["last"] = x * 2
+        self.scale.last = x  # type: ignore[attr-defined]
+        return self.drop(self.layer(x)) + self.cache + table(4) + self.calls
+
+
+def test_a_module_that_keeps_tensors_is_unchanged_and_sees_no_fake_ones() -> None:
+    module = Keeps()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    table.cache_clear()
+    for isa in (Isa.DSP, Isa.MVE):
+        program = lower(module, (X,), isa=isa)
+    assert (module.cache, module.history, module.calls, vars(module.scale)) == (None, [], 0, {"by": 2.0})
+    assert module.training and module.drop.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    for kept in (*SEEN, *TABLES.values(), table(4)):
+        assert type(kept) is torch.Tensor
+    assert program.reference is not None
+    eager = program.reference(program.inputs).eager
+    assert eager is not None
+    np.testing.assert_array_equal(eager[0], module.eval()(X).detach().numpy())
+    assert (cache.misses, cache.hits) == (1, 1)
+
+
+def test_a_function_that_uses_the_original_runs_in_eval_mode_and_changes_nothing() -> None:
+    module = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Dropout(0.9), nn.BatchNorm2d(2))
+    module.forward = lambda x: module[2](module[1](module[0](x)))  # type: ignore[method-assign]
+    image = torch.randn(1, 2, 3, 3)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    program = lower(module, (image,), isa=Isa.DSP, quantize=False)
+    assert module.training and module[1].training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(value.is_contiguous() for value in module.state_dict().values())
+    assert program.reference is not None
+    found = program.reference(program.inputs)
+    assert found.eager is not None and found.dialect is not None
+    np.testing.assert_allclose(found.eager[0], module.eval()(image).detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(found.eager[0], found.dialect[0], atol=1e-5)
+
+
+def test_lowering_draws_no_random_numbers() -> None:
+    torch.manual_seed(3)
+    wanted = torch.rand(3)
+    for _ in range(2):  # a miss and a hit
+        torch.manual_seed(3)
+        lower(Calls(lambda x: x + torch.rand(4)), (X,), isa=Isa.DSP, quantize=False)
+        assert torch.equal(torch.rand(3), wanted)
+    assert cache.hits == 1
+
+
+def test_what_was_lowered_does_not_change_with_the_module() -> None:
+    """Weights, and a constant of another's, are shared with nothing that is remembered."""
+    constant = torch.ones(4)
+    layer = nn.Linear(4, 4)
+    module = nn.Sequential(layer, Calls(lambda x: x * constant))
+    program = lower(module, (X,), isa=Isa.DSP)
+    assert program.reference is not None
+    other = (to_host(X + 1),)
+    before = [program.reference(inputs) for inputs in (program.inputs, other)]
+    with torch.no_grad():
+        assert before[1].eager is not None
+        np.testing.assert_array_equal(before[1].eager[0], module(X + 1).numpy())
+        layer.weight.add_(1)
+        layer.bias.add_(1)
+        constant.add_(1)
+    after = [program.reference(inputs) for inputs in (program.inputs, other)]
+    for some, others in zip(before, after, strict=True):
+        for kind in ("dialect", "quantized", "eager"):
+            np.testing.assert_array_equal(getattr(some, kind)[0], getattr(others, kind)[0])
+
+
+# --- whose fault it is ----------------------------------------------------------------------------------------
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, x: Any) -> Any:
+        self.count += x.sum()  # the line
+        return x + self.count
+
+
+def line_of(text: str) -> int:
+    return next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith(text))
+
+
+def test_state_is_refused_with_its_place() -> None:
+    module = Counts()
+    place = f"count at {__file__}:{line_of('# the line')}"
+    with pytest.raises(LoweringError, match=f"forward changes a buffer: {place}") as caught:
+        lower(module, (X,), isa=Isa.DSP)
+    assert "state" in caught.value.hint and not module.get_buffer("count").any()
+
+
+class Divides(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x @ torch.ones(3, 3)  # the wrong line
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "where"),
+    [
+        (Divides(), (X,), f"{__file__}:{line_of('# the wrong line')}: RuntimeError"),
+        (nn.Linear(3, 3), (X,), "RuntimeError"),
+        (nn.Linear(4, 4), (X.double(),), "RuntimeError"),
+        (nn.Linear(4, 4), (X, X), "TypeError"),
+    ],
+)
+def test_a_module_that_fails_by_itself_is_not_lowered(module: Any, inputs: tuple[Any, ...], where: str) -> None:
+    with pytest.raises(ConfigError, match=f"itself fails on these inputs, before anything is lowered, at .*{where}"):
+        lower(module, inputs, isa=Isa.DSP)
+
+
+def test_other_wrong_calls_say_what_is_wrong() -> None:
+    with pytest.raises(ConfigError, match="an input is a ndarray"):
+        lower(nn.Linear(4, 4), (X.numpy(),), isa=Isa.DSP)
+    with pytest.raises(ConfigError, match="Module, not a function"):
+        lower(scaled, (X,), isa=Isa.DSP)
+    with pytest.raises(LoweringError, match="calibration with sample 1 failed") as caught:
+        lower(nn.Linear(4, 4), (X,), isa=Isa.DSP, calibration=[(X,), (X[:, :3],)])
+    assert "quantize=False" not in caught.value.hint and "calibration sample" in caught.value.hint
+
+
+def test_values_of_numpy_are_refused_with_their_place() -> None:
+    module, _ = program_of("return x + torch.from_numpy(self.array)")
+    module.array = np.ones(4, np.float32)
+    with pytest.raises(LoweringError, match="lost the values of a constant") as caught:
+        lower(module, (X,), isa=Isa.DSP)
+    assert "register_buffer" in caught.value.hint

@@ -78,8 +78,7 @@ def lower(
     cannot run on these inputs either).
     """
     options = _Options(quantize, layout)
-    _validate(inputs, options)
-    given = arrange(inputs, layout)
+    given = _arranged(inputs, options)
     # Copies: calibrating runs the module, which may work in place.
     samples = [arrange(tuple(sample), layout) for sample in ([inputs] if calibration is None else calibration)]
     torch = tools().torch
@@ -108,17 +107,20 @@ def seed(number: int) -> None:
     tools().torch.manual_seed(number)
 
 
-def _validate(inputs: Inputs, options: _Options) -> None:
+def _arranged(inputs: Inputs, options: _Options) -> Inputs:
+    """The inputs, laid out. Raises ConfigError for a wrong call and for values that could not be sent to a target."""
     from harness.reference import to_host
 
     if options.layout not in ("channels_last", "explicit"):
         raise ConfigError(f"layout is 'channels_last' or 'explicit', not {options.layout!r}")
     if not isinstance(inputs, tuple):
         raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}")
-    for leaf in tools().torch.utils._pytree.tree_leaves(inputs):
-        to_host(leaf)
     if options.layout == "explicit" and not tools().explicit_layout:
         raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
+    given = arrange(inputs, options.layout)
+    for leaf in tools().torch.utils._pytree.tree_leaves(given):
+        to_host(leaf)
+    return given
 
 
 def _shared(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], options: _Options) -> _Shared:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.lowering import lower
-from harness.lowering.pipeline import Layout
+from harness.lowering import Layout, lower
 from harness.targets import Isa
 
 
