@@ -19,8 +19,9 @@ from statistics import harmonic_mean
 
 from harness import flow
 from harness.boards import vboard
+from harness.protocol import Space
 from harness.resolve import Resolved
-from harness.session import Session, Space
+from harness.session import Session
 from harness.targets import SerialLauncher, load_targets
 
 BITS = 10

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import toolchain
 from harness.errors import ToolchainError
+from harness.protocol import Reader
 
 _EXCEPTIONS = {2: "NMI", 3: "HardFault", 4: "MemManage", 5: "BusFault", 6: "UsageFault", 7: "SecureFault"}
 _CFSR = {
@@ -33,7 +33,7 @@ _CFSR = {
 }
 _MMARVALID, _BFARVALID = 1 << 7, 1 << 15
 _VECTTBL = 1 << 1
-_FRAME = struct.Struct("<iIBIIII8II")
+_LEAST_EXCEPTION, _MOST_EXCEPTION = 1, 511  # of IPSR, 9 bits; 0 is thread mode
 _REGISTERS = ("r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr")
 SYMBOL_TIMEOUT = 20.0  # seconds
 
@@ -52,14 +52,15 @@ class Fault:
     operator: str
 
     @classmethod
-    def parse(cls, payload: bytes) -> Fault:
-        """Raises struct.error on a short payload."""
-        instruction, exception, has_status, *numbers = _FRAME.unpack_from(payload)
-        cfsr, hfsr, mmfar, bfar = numbers[:4] if has_status else (None,) * 4
-        registers = dict(zip((*_REGISTERS, "sp"), numbers[4:], strict=True))
-        (length,) = struct.unpack_from("<H", payload, _FRAME.size)
-        operator = payload[_FRAME.size + 2 : _FRAME.size + 2 + length].decode(errors="replace")
-        return cls(instruction, exception, cfsr, hfsr, mmfar, bfar, registers, operator)
+    def parse(cls, reader: Reader, instructions: int) -> Fault:
+        """`instructions` are those of the loaded program. Raises ProtocolError."""
+        instruction = reader.number("instruction", "i", -1, instructions - 1)
+        exception = reader.number("exception", "I", _LEAST_EXCEPTION, _MOST_EXCEPTION)
+        has_status = reader.number("has_status", "B", 0, 1)
+        told = [reader.number(name, "I") for name in ("cfsr", "hfsr", "mmfar", "bfar")]
+        cfsr, hfsr, mmfar, bfar = told if has_status else (None,) * 4
+        registers = {name: reader.number(name, "I") for name in (*_REGISTERS, "sp")}
+        return cls(instruction, exception, cfsr, hfsr, mmfar, bfar, registers, reader.text("operator"))
 
     @property
     def causes(self) -> list[str]:

@@ -36,9 +36,10 @@ from harness.errors import (
 )
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
+from harness.protocol import Request, Space
 from harness.resolve import Resolved
 from harness.results import Ran, RunResult
-from harness.session import NoAnswer, Request, Session, Space
+from harness.session import NoAnswer, Session
 from harness.targets import Isa, SerialLauncher, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
@@ -273,7 +274,7 @@ def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: st
 def _execute(
     dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
 ) -> RunResult:
-    session.load(program.pte, lambda at: operator_at(program, at), planned=program.file.planned_bytes)
+    session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
     outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
     unwritten = [_equals(output, POISON) for output in outputs]
     if guard or any(mask.any() for mask in unwritten):

@@ -41,7 +41,8 @@ from harness.program import (
     ValueKind,
     output_quantization,
 )
-from harness.session import Loaded, NoAnswer, Request, Session, Space
+from harness.protocol import Loaded, Request, Space
+from harness.session import NoAnswer, Session
 
 EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
 HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds

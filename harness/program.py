@@ -273,7 +273,8 @@ class Value:
 
     ``spec`` for tensors and numeric scalars; ``scalar`` for Int, Bool, Double, String; ``items`` for lists:
     value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers themselves for
-    DoubleList and BoolList. ``constant`` is (offset, bytes) in the file.
+    DoubleList and BoolList. ``constant`` is (offset, bytes) in the file. The shape of a tensor that ``is_dynamic`` is
+    an upper bound.
     """
 
     index: int
@@ -283,6 +284,7 @@ class Value:
     items: tuple[int | float | bool, ...] = ()
     planned: Planned | None = None
     constant: tuple[int, int] | None = None
+    is_dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -701,7 +703,8 @@ def _read_tensor(
         if begin + spec.nbytes > end:
             raise body.reader.fail(f"the data of constant tensor {index} ({spec}) lies outside the file")
         constant = (begin, spec.nbytes)
-    return Value(index, ValueKind.TENSOR, spec, planned=planned, constant=constant)
+    is_dynamic = body.integer("shape_dynamism", "b") != STATIC_SHAPE
+    return Value(index, ValueKind.TENSOR, spec, planned=planned, constant=constant, is_dynamic=is_dynamic)
 
 
 def _read_spec(body: _Table, index: int) -> TensorSpec:

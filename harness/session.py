@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from harness import protocol
 from harness.build import Elf
 from harness.errors import (
     HarnessError,
@@ -25,10 +28,11 @@ from harness.errors import (
 from harness.faults import Fault
 from harness.launchers import EXIT_FAULT, assertion, explain_end
 from harness.links import Budget, Connection, Deadline, LinkClosed
-from harness.links.framing import Decoder, Frame, encode
+from harness.links.framing import VERSION, Decoder, Frame, encode
 from harness.links.window import Window
-from harness.program import DTYPES, HostTensor, TensorSpec, ValueKind
-from harness.results import Identity, Pool, Stats
+from harness.program import HostTensor, PteFile, TensorSpec
+from harness.protocol import RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
+from harness.results import Identity, Stats
 from harness.targets import Target
 
 HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
@@ -42,55 +46,7 @@ CHUNK = 152
 WINDOW = 48  # frames under way: 7.8 KB, which a runner's 8192 hold; 85 ms at 921600 baud, for adapters and busy hosts
 STREAM = 8192  # chunks of one stream
 PATIENCE = 0.1, 1.0  # seconds of silence before what is not answered is sent again: at first, and at most
-RESPONSE = 0x80
 LAST_WORDS = 20  # times that a runner which has ended is asked for its fault
-
-
-class Request(IntEnum):
-    HELLO = 0x01
-    WRITE = 0x02
-    READ = 0x03
-    FILL = 0x04
-    DIGEST = 0x05
-    LOAD = 0x06
-    DESCRIBE = 0x07
-    EXECUTE = 0x08
-    STEP = 0x09
-    STATS = 0x0A
-    RESET = 0x0B
-    STREAM = 0x0C
-    DATA = 0x0D
-    OPERATORS = 0x0E
-
-
-class Event(IntEnum):
-    LOG = 0x40
-    PROGRESS = 0x41
-    FAULT = 0x42
-    READY = 0x43
-    ENDED = 0x44
-
-
-class Space(IntEnum):
-    PROGRAM = 0
-    PLANNED = 1
-    VALUE = 2
-    INPUT = 3
-    OUTPUT = 4
-    RESIDENT = 5
-
-
-class Status(IntEnum):
-    OK = 0
-    BAD_REQUEST = 1
-    BAD_VERSION = 2
-    BAD_STATE = 3
-    PROGRAM_REJECTED = 4
-    UNSUPPORTED_OPERATOR = 5
-    UNSUPPORTED_DELEGATE = 6
-    OUT_OF_MEMORY = 7
-    KERNEL_FAILED = 8
-    BAD_DIGEST = 9
 
 
 _ERRORS: dict[int, type[HarnessError]] = {
@@ -101,7 +57,7 @@ _ERRORS: dict[int, type[HarnessError]] = {
     Status.KERNEL_FAILED: ProgramRejected,
     Status.BAD_DIGEST: LinkError,
 }
-_LEVELS = ("debug", "info", "error")
+_Answer = TypeVar("_Answer")
 
 
 class NoAnswer(Exception):
@@ -114,47 +70,6 @@ class NoAnswer(Exception):
         self.log = log
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """Counts of the loaded program; `planned` in bytes."""
-
-    inputs: int
-    outputs: int
-    values: int
-    instructions: int
-    planned: int
-
-
-@dataclass(frozen=True)
-class Step:
-    next: int
-    done: bool
-    ticks: int
-
-
-class _Reader:
-    """Takes fields off a payload. Raises ProtocolError where it is too short."""
-
-    def __init__(self, data: bytes) -> None:
-        self.rest = data
-
-    def take(self, layout: str) -> tuple[int, ...]:
-        size = struct.calcsize("<" + layout)
-        if len(self.rest) < size:
-            raise ProtocolError(f"a response is {size - len(self.rest)} bytes too short")
-        values = struct.unpack_from("<" + layout, self.rest)
-        self.rest = self.rest[size:]
-        return values
-
-    def peek(self, layout: str) -> int:
-        return _Reader(self.rest).take(layout)[0]
-
-    def text(self) -> str:
-        (length,) = self.take("H")
-        raw, self.rest = self.rest[:length], self.rest[length:]
-        return raw.decode(errors="replace")
-
-
 class Session:
     """One boot of one runner. After any infra error, a fault or NoAnswer it is broken: close it."""
 
@@ -163,12 +78,16 @@ class Session:
         self._elf = elf
         self._process = process
         self._decoder = Decoder()
-        self._frames: list[Frame] = []
+        self._frames: deque[Frame] = deque()
+        self._max_payload = protocol.MAX_PAYLOAD
         self._seq = 0
         self._patience = PATIENCE[0]
         self._sent_again = False  # since the last answer that came twice
-        self._log: list[str] = []
+        self._log: deque[str] = deque()
+        self._log_size = 0  # characters
         self._operators: Callable[[int], str] = lambda _: ""
+        self._instructions = 0  # of the program that is loaded, or is being loaded
+        self._file: PteFile | None = None  # what the host read in it
         self._executing = -1
         self._fault: Fault | None = None
         self._ended_with: int | None = None
@@ -180,22 +99,36 @@ class Session:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def load(self, pte: bytes, operators: Callable[[int], str] = lambda _: "", *, planned: int = 0) -> Loaded:
+    def load(
+        self,
+        pte: bytes,
+        operators: Callable[[int], str] = lambda _: "",
+        *,
+        file: PteFile | None = None,
+        planned: int = 0,
+    ) -> Loaded:
         """Brings the program to the target, if it is not there, and prepares it.
 
-        `operators` names an instruction's operator, for messages; `planned` is what its tensors need, in bytes.
+        `operators` names an instruction's operator, for messages; `file` is what the host read in the program, which
+        the target must read in it too; `planned` is what its tensors need at least, in bytes, where that is not known.
         """
         self._operators = operators
         board = self.target.board
         if len(pte) > board.program_room:
             raise self._too_large("program pool", len(pte), board.program_room)
         self.reset()
-        if board.keeps_in_flash(len(pte), planned):
+        self._instructions = len(pte) if file is None else len(file.instructions)
+        if board.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
             self._keep(pte)
         elif self._process.lossless or not self._holds(Space.PROGRAM, pte):
             self.write(Space.PROGRAM, 0, pte)
-        reader = self._ask(Request.LOAD, struct.pack("<II", len(pte), zlib.crc32(pte)))
-        return Loaded(*reader.take("HHIII"))
+        loaded = self._ask(
+            Request.LOAD,
+            struct.pack("<II", len(pte), zlib.crc32(pte)),
+            lambda reader: protocol.loaded(reader, len(pte), file, self.identity.planned_pool),
+        )
+        self._instructions, self._file = loaded.instructions, file
+        return loaded
 
     def _holds(self, space: Space, pte: bytes) -> bool:
         """Whether a program is there already: then it is not sent again."""
@@ -213,6 +146,7 @@ class Session:
     def reset(self) -> None:
         """Forgets the program."""
         self._ask(Request.RESET)
+        self._instructions, self._file = 0, None
 
     def write(self, space: Space, index: int, data: bytes) -> None:
         if not self._process.lossless and len(data) > CHUNK:
@@ -236,10 +170,11 @@ class Session:
         sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
         asked = [struct.pack("<BIII", space, index, offset + n * chunk, size) for n, size in enumerate(sizes)]
         self._reserve(len(asked))
-        parts = [reader.rest for reader in self._ask_all(Request.READ, asked, answer=chunk)]
-        for size, part in zip(sizes, parts, strict=True):
-            if len(part) != size:
-                raise ProtocolError(f"READ of {size} bytes gave {len(part)}", target=self.target.name)
+        parts = self._ask_all(Request.READ, asked, Reader.rest, answer=chunk)
+        with self._breaking():
+            for size, part in zip(sizes, parts, strict=True):
+                if len(part) != size:
+                    raise ProtocolError(f"READ of {size} bytes gave {len(part)}")
         return b"".join(parts)
 
     def fill(self, space: Space, index: int, pattern: int, *, offset: int = 0, length: int = TO_THE_END) -> None:
@@ -247,41 +182,33 @@ class Session:
 
     def digest(self, space: Space, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
         """CRC-32 of the bytes, computed on the target."""
-        return self._ask(Request.DIGEST, struct.pack("<BIII", space, index, offset, length)).take("I")[0]
+        return self._ask(Request.DIGEST, struct.pack("<BIII", space, index, offset, length), protocol.crc)
 
     def describe(self, space: Space, index: int) -> TensorSpec | None:
         """What a value is; None for one that holds no data (a list, None)."""
-        reader = self._ask(Request.DESCRIBE, struct.pack("<BI", space, index))
-        kind, dtype, rank, _ = reader.take("BBBI")
-        if kind == 0:
-            return None
-        if kind > 1:
-            return TensorSpec.scalar((ValueKind.INT, ValueKind.DOUBLE, ValueKind.BOOL)[kind - 2])
-        if dtype not in DTYPES:
-            raise ProtocolError(f"unknown ScalarType {dtype}", target=self.target.name)
-        return TensorSpec(DTYPES[dtype], reader.take(f"{rank}i"), reader.take(f"{rank}B"))
+        return self._ask(Request.DESCRIBE, struct.pack("<BI", space, index), protocol.described)
 
     def set_input(self, number: int, value: HostTensor) -> None:
         self.write(Space.INPUT, number, value.data)
 
     def get_output(self, number: int) -> HostTensor:
-        spec = self.describe(Space.OUTPUT, number)
-        if spec is None:
-            raise ProtocolError(f"output {number} holds no data", target=self.target.name)
+        """As the program says of it, if `load` was told that; smaller only where its shape is dynamic."""
+        said = self._file.values[self._file.outputs[number]] if self._file is not None else None
+        asked = struct.pack("<BI", Space.OUTPUT, number)
+        spec = self._ask(Request.DESCRIBE, asked, lambda reader: protocol.output_spec(reader, said))
         return HostTensor(spec, self.read(Space.OUTPUT, number, spec.nbytes))
 
     def execute(self, seconds: float) -> int:
         """Runs the program from its first instruction to its end; ticks. NoAnswer after `seconds` of engine time."""
-        return self._ask(Request.EXECUTE, seconds=seconds).take("Q")[0]
+        return self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
 
     def step(self, count: int, seconds: float) -> Step:
         """`count` more instructions."""
-        position, done, ticks = self._ask(Request.STEP, struct.pack("<I", count), seconds=seconds).take("IBQ")
-        return Step(position, bool(done), ticks)
+        asked = struct.pack("<I", count)
+        return self._ask(Request.STEP, asked, lambda reader: protocol.stepped(reader, self._instructions), seconds)
 
     def stats(self) -> Stats:
-        used = self._ask(Request.STATS).take("10I")
-        return Stats(*(Pool(used[i], used[i + 1]) for i in range(0, 10, 2)))
+        return self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity))
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -296,16 +223,9 @@ class Session:
         self._process.close()
 
     def _hello(self) -> Identity:
-        reader = self._ask(Request.HELLO, seconds=HANDSHAKE)
-        build_id, config, (cpuid,) = reader.text(), reader.text(), reader.take("I")
-        isa, architecture, runtime, version = reader.text(), reader.text(), reader.text(), reader.text()
-        max_payload, program, planned, method = reader.take("IIII")
-        tick_source, (tick_hz,) = reader.text(), reader.take("I")
-        identity = Identity(
-            build_id, config, cpuid, isa, architecture, runtime, version, max_payload, program, planned, method,
-            tick_source, tick_hz, (),
-        )  # fmt: skip
+        identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE)
         self._greeted = True
+        self._max_payload = identity.max_payload
         expected = {
             "build id": (self._elf.build_id, identity.build_id),
             "config": (self._elf.config, identity.config),
@@ -319,21 +239,23 @@ class Session:
                     target=self.target.name,
                     hint="another firmware answers, or one of other compiler flags; reset or flash the target",
                 )
-        return replace(identity, operators=self._operator_names(max_payload))
+        protocol.check_pools(identity, self.target.board.pools)
+        return replace(identity, operators=self._operator_names())
 
-    def _operator_names(self, max_payload: int) -> tuple[str, ...]:
+    def _operator_names(self) -> tuple[str, ...]:
         """In several answers on a lossy link, where a long frame does not arrive."""
-        room = max_payload - 6 if self._process.lossless else CHUNK
+        room = self._max_payload - 6 if self._process.lossless else CHUNK
         names: list[str] = []
         total = 1
+        budget = self._process.budget(HANDSHAKE)
         while len(names) < total:
-            reader = self._ask(Request.OPERATORS, struct.pack("<II", len(names), room))
-            (total,) = reader.take("I")
-            before = len(names)
-            while reader.rest:
-                names.append(reader.text())
-            if total > len(names) == before:
-                raise ProtocolError("the runner does not name its operators", target=self.target.name)
+            if budget.expired:
+                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {HANDSHAKE:g} s")
+            first = len(names)
+            asked = struct.pack("<II", first, room)
+            found = self._ask(Request.OPERATORS, asked, partial(protocol.operators, first=first))
+            total = found.total
+            names += found.names
         return tuple(names)
 
     # --- exchange -----------------------------------------------------------------------------
@@ -343,14 +265,26 @@ class Session:
         if self._seq + count > 0xFFFF:
             self._seq = 0
 
-    def _ask(self, request: Request, payload: bytes = b"", seconds: float | None = None) -> _Reader:
+    def _ask(
+        self,
+        request: Request,
+        payload: bytes = b"",
+        parse: Callable[[Reader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        seconds: float | None = None,
+    ) -> _Answer:
         self._reserve(1)
-        return self._ask_all(request, [payload], seconds)[0]
+        return self._ask_all(request, [payload], parse, seconds)[0]
 
     def _ask_all(
-        self, request: Request, payloads: Sequence[bytes], seconds: float | None = None, *, answer: int = 0
-    ) -> list[_Reader]:
-        """The answers' bodies, each of `answer` bytes or so. Several are under way at a time on a lossy link.
+        self,
+        request: Request,
+        payloads: Sequence[bytes],
+        parse: Callable[[Reader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        seconds: float | None = None,
+        *,
+        answer: int = 0,
+    ) -> list[_Answer]:
+        """What `parse` reads in the answers, each of `answer` bytes or so. On a lossy link several are under way.
 
         NoAnswer after `seconds` (default REQUEST) without one, beside what the bytes under way need on the wire.
         """
@@ -363,13 +297,12 @@ class Session:
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
             limit = REQUEST if seconds is None else seconds
             answers = self._exchange(frames, lambda: self._process.budget(limit, nbytes))
-            readers = [_Reader(frame.payload) for frame in answers]
-            failed = next((reader for reader in readers if reader.peek("H") != Status.OK), None)
+            readers = [Reader(request.name, frame.payload) for frame in answers]
+            statuses = [protocol.status(reader) for reader in readers]
+            failed = next((place for place, status in enumerate(statuses) if status is not Status.OK), None)
             if failed is None:
-                for reader in readers:
-                    reader.take("H")
-                return readers
-            error = self._failure(request, failed.take("H")[0], failed)
+                return [_parse_all(parse, reader) for reader in readers]
+            error = self._failure(request, statuses[failed], readers[failed])
         raise error
 
     def _exchange(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
@@ -398,7 +331,7 @@ class Session:
                     self._take_event(frame)
                     self._look_for_the_end(budget)
                 elif place is None or place in answers:
-                    self._take_late_answer()
+                    self._take_late_answer(frame)
                 else:
                     answers[place] = frame
                     window.answered(place)
@@ -411,7 +344,9 @@ class Session:
             raise self._ended() from None
         return [answers[place] for place in range(len(requests))]
 
-    def _take_late_answer(self) -> None:
+    def _take_late_answer(self, frame: Frame) -> None:
+        if self._process.lossless:  # nothing is asked twice there
+            raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._sent_again:
             self._sent_again = False
             self._patience = min(2 * self._patience, PATIENCE[1])
@@ -424,11 +359,24 @@ class Session:
                 raise TimeoutError
             look = budget.next_look if quiet is None else min(budget.next_look, quiet, key=lambda one: one.at)
             try:  # also when it is late: what came while we were not running is no silence
-                self._frames += self._decoder.feed(self._process.read(look))
+                self._receive(self._process.read(look))
             except TimeoutError:
                 if quiet is not None and quiet.expired:
                     return None
-        return self._frames.pop(0)
+        return self._frames.popleft()
+
+    def _receive(self, data: bytes) -> None:
+        for frame in self._decoder.feed(data):
+            if frame.version != VERSION:
+                raise ProtocolError(
+                    f"a frame of version {frame.version} of the protocol; this harness speaks version {VERSION}",
+                    hint="the runner was built by another version of the harness: flash or build it again",
+                )
+            if len(frame.payload) > self._max_payload:
+                raise ProtocolError(
+                    f"a frame of type 0x{frame.type:02x} has {len(frame.payload)} bytes, at most {self._max_payload}"
+                )
+            self._frames.append(frame)
 
     def _look_for_the_end(self, budget: Budget) -> None:
         """A board that took a fault, or was reset, stays there: LinkClosed, as if it had ended."""
@@ -444,35 +392,46 @@ class Session:
         self._process.write(b"\0", budget.next_look)
 
     def _take_event(self, frame: Frame) -> None:
-        try:
-            if frame.type == Event.PROGRESS:
-                (self._executing,) = struct.unpack_from("<I", frame.payload)
-            elif frame.type == Event.LOG:
-                text = _Reader(frame.payload[1:]).text()
-                self._log.append(f"[{_LEVELS[min(frame.payload[0], 2)]}] {text}")
-            elif frame.type == Event.FAULT:
-                self._fault = Fault.parse(frame.payload)
-            elif frame.type == Event.ENDED:
-                self._ended_with = frame.payload[0]
-            elif frame.type == Event.READY and self._greeted and not self._process.lossless:
-                raise LaunchError("the board was reset in the middle", target=self.target.name, log=self.log)
-        except (struct.error, IndexError) as error:
-            raise ProtocolError(f"event 0x{frame.type:02x} is cut short", target=self.target.name) from error
+        if frame.type not in set(Event):
+            if frame.type < min(Event):  # our own request: some adapters echo what is sent
+                return
+            raise ProtocolError(f"an event of unknown type 0x{frame.type:02x}")
+        reader = Reader(Event(frame.type).name, frame.payload)
+        if frame.seq != 0:
+            raise reader.wrong("seq", frame.seq, "0")
+        match Event(frame.type):
+            case Event.PROGRESS:
+                self._executing = _parse_all(lambda one: protocol.progress(one, self._instructions), reader)
+            case Event.LOG:
+                said = _parse_all(protocol.log, reader)
+                self._remember(f"[{said.level}] {said.text}")
+            case Event.FAULT:
+                self._fault = _parse_all(lambda one: Fault.parse(one, self._instructions), reader)
+            case Event.ENDED:
+                self._ended_with = _parse_all(protocol.ended, reader)
+            case Event.READY:
+                _parse_all(protocol.ready, reader)
+                if self._greeted:
+                    raise LaunchError("the target was reset in the middle", log=self.log)
 
-    def _failure(self, request: Request, status: int, reader: _Reader) -> HarnessError:
-        instruction, asked, had = reader.take("iQQ")
-        operator, message = reader.text(), reader.text()
-        if status not in _ERRORS:
-            name = Status(status).name if status in set(Status) else f"status {status}"
+    def _remember(self, line: str) -> None:
+        self._log.append(line)
+        self._log_size += len(line)
+        while self._log_size > LOG_LIMIT and len(self._log) > 1:
+            self._log_size -= len(self._log.popleft())
+
+    def _failure(self, request: Request, status: Status, reader: Reader) -> HarnessError:
+        failure = protocol.failure(reader, status, request, self._instructions)
+        if not failure.says_of_program:
             self.broken = True
-            return ProtocolError(f"{request.name}: {name}: {message}", target=self.target.name)
+            return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
         if status == Status.OUT_OF_MEMORY:
-            return self._too_large(message, asked, had)
-        where = f" (instruction {instruction})" if instruction >= 0 else ""
+            return self._too_large(failure.message, failure.asked, failure.had)
+        where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
+        message = ", ".join(failure.message.splitlines())
         if status == Status.UNSUPPORTED_DELEGATE:
-            message = f"delegate {operator!r}: {message}"
-        message = ", ".join(message.splitlines())
-        return _ERRORS[status](message + where, target=self.target.name, operator=operator, log=self.log)
+            message = f"delegate {failure.operator!r}: {message}"
+        return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)
 
     def _too_large(self, pool: str, asked: int, had: int) -> OutOfTargetMemory:
         return OutOfTargetMemory(
@@ -493,7 +452,7 @@ class Session:
                 error.operator = self._operators(self._executing)
             return error
         elf: Path | None = self._elf.path if self.target.cpu != "host" else None
-        self._log.append(self._fault.dump())
+        self._remember(self._fault.dump())
         return TargetFault(
             self._fault.describe(elf),
             target=self.target.name,
@@ -511,21 +470,31 @@ class Session:
     def _take_last_words(self) -> None:
         """What arrived after the last read: the runner may have ended, with a FAULT event, while we were writing."""
         with suppress(LinkClosed, TimeoutError):
-            self._frames += self._decoder.feed(self._process.read(Deadline.after(0.0)))
-        for frame in self._frames:
-            if frame.type & 0x80 == 0:
+            self._receive(self._process.read(Deadline.after(0.0)))
+        while self._frames:
+            frame = self._frames.popleft()
+            if frame.type & RESPONSE == 0:
                 self._take_event(frame)
-        self._frames.clear()
 
     def _log_stray(self) -> None:
         lines = self._decoder.flush().decode(errors="replace").splitlines()
-        self._log += [line for line in lines if line.strip()]
+        for line in lines:
+            if line.strip():
+                self._remember(line)
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """Whatever leaves here as an exception leaves the exchange out of step."""
+        """Whatever leaves here as an exception leaves the exchange out of step; an error knows its target then."""
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self.broken = True
+            if isinstance(error, HarnessError):
+                error.target = error.target or self.target.name
             raise
+
+
+def _parse_all(parse: Callable[[Reader], _Answer], reader: Reader) -> _Answer:
+    answer = parse(reader)
+    reader.end()
+    return answer

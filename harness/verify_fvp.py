@@ -26,8 +26,8 @@ from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainErro
 from harness.launchers import fvp
 from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
+from harness.protocol import Request, Space
 from harness.resolve import Resolved
-from harness.session import Request, Space
 from harness.targets import FvpLauncher, Target, package_data
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to

@@ -35,8 +35,8 @@ from harness.errors import (
 )
 from harness.flow import Dut
 from harness.program import HostTensor, Program
+from harness.protocol import Reader, Request, Space
 from harness.resolve import resolve
-from harness.session import Request, Space
 from harness.targets import ExecutorchInstall, Isa, Target, load_targets, package_data
 
 TARGETS = load_targets()
@@ -607,5 +607,5 @@ def test_the_request_for_further_operators_has_an_end(dut: Dut) -> None:
     session = dut.session()
     count = len(session.identity.operators)
     for first in (count, count + 1, 2**32 - 1):
-        reader = session._ask(Request.OPERATORS, struct.pack("<II", first, session.identity.max_payload))
-        assert reader.take("I") == (count,) and reader.rest == b""
+        asked = struct.pack("<II", first, session.identity.max_payload)
+        assert session._ask(Request.OPERATORS, asked, Reader.rest) == struct.pack("<I", count)

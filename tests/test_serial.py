@@ -64,8 +64,9 @@ from harness.links.uart import Uart, device
 from harness.links.window import Window
 from harness.procedures import parse
 from harness.program import Program
+from harness.protocol import Space
 from harness.resolve import Resolved
-from harness.session import Session, Space
+from harness.session import Session
 from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
 

@@ -34,8 +34,9 @@ from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
 from harness.links.framing import Decoder, Frame, encode
 from harness.program import DTYPES, SCALAR_TYPES, TensorSpec, ValueKind, parse_pte
+from harness.protocol import Event, Request, Space, Status
 from harness.resolve import resolve
-from harness.session import TO_THE_END, Event, Request, Session, Space, Status
+from harness.session import TO_THE_END, Session
 from harness.targets import FvpLauncher, Isa, SerialLauncher, Target, load_targets
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]

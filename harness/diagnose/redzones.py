@@ -16,7 +16,8 @@ import numpy.typing as npt
 from harness.errors import RedzoneViolation
 from harness.flow import COUNTER_POISON, POISON, Dut, operator_at, prepare
 from harness.program import HostTensor, Instruction, InstructionKind, Program, PteFile, Value, ValueKind, written
-from harness.session import Session, Space
+from harness.protocol import Space
+from harness.session import Session
 
 Mask = npt.NDArray[np.bool_]
 

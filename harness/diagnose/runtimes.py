@@ -13,7 +13,8 @@ import numpy as np
 from harness.errors import HarnessError, ProtocolError
 from harness.flow import POISON, Dut, operator_at, prepare
 from harness.program import HostTensor, InstructionKind, Program, ValueKind, written
-from harness.session import NoAnswer, Session, Space
+from harness.protocol import Space
+from harness.session import NoAnswer, Session
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def compare_runtimes(
 def _loaded(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> Session:
     with _Named(dut):
         session = dut.session()
-        session.load(program.pte, lambda at: operator_at(program, at))
+        session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
         prepare(session, inputs, POISON)
         return session
 

@@ -17,6 +17,9 @@ from harness.errors import ConfigError
 from harness.links import Deadline, LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
+# Bytes of standard output not yet read that are kept, the newest. No answer is as long; more is a flood, of which the
+# framing drops what is no frame.
+RECEIVED_LIMIT = 4 << 20
 # A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
 WALL_PER_CPU_SECOND = 6.0
 
@@ -147,6 +150,7 @@ class Process:
             else:
                 self._take(self._err, self.log)
         del self.log[:-LOG_LIMIT]
+        del self._received[:-RECEIVED_LIMIT]
         return writable
 
     def _take(self, stream: object, into: bytearray) -> bool:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from harness import toolchain
+from harness import protocol, toolchain
 from harness.build import Elf
 from harness.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError
 from harness.links import Deadline, LinkClosed
-from harness.links.framing import Decoder, Frame, encode
+from harness.links.framing import VERSION, Decoder, Frame, encode
 from harness.links.uart import VIRTUAL, Uart
+from harness.protocol import RESPONSE, Request
 from harness.targets import Resident, SerialLauncher, Target
 
 PROBE = 1.0  # seconds for a board that may or may not run a runner
@@ -23,7 +24,6 @@ PORT = 10.0  # for a port to come back: flashing may make a USB adapter vanish f
 AGAIN = 0.1  # between two calls into the void
 WIRE_MARGIN = 6.0  # a transfer may take so many times what the line rate says
 BITS = 10  # on the wire for a byte: 8N1
-HELLO = 0x01
 SHOWN = 60  # bytes of what is no frame, in messages
 
 
@@ -169,14 +169,14 @@ class SerialBoard:
     # --- who is there? ------------------------------------------------------------------------
 
     def _running(self, seconds: float) -> str | None:
-        """The build id of the runner that answers, None if none does within `seconds`."""
+        """The build id of the runner that answers, None if none does within `seconds`; "" is of none that we know."""
         deadline = Deadline.after(seconds)
         decoder = Decoder()
         self._stray.clear()
         while not deadline.expired:
             seq = random.randrange(1, 0x10000)
             try:
-                self.write(encode(Frame(HELLO, seq)), deadline)
+                self.write(encode(Frame(Request.HELLO, seq)), deadline)
                 build_id = self._answer(decoder, seq, Deadline(min(deadline.at, Deadline.after(AGAIN).at)))
             except TimeoutError:
                 continue
@@ -192,9 +192,8 @@ class SerialBoard:
             self._stray = (self._stray + decoder.stray)[-SHOWN:]
             decoder.stray.clear()
             for frame in frames:
-                if (frame.type, frame.seq) == (HELLO | 0x80, seq) and len(frame.payload) >= 4:
-                    (length,) = struct.unpack_from("<H", frame.payload, 2)
-                    return frame.payload[4 : 4 + length].decode(errors="replace")
+                if (frame.type, frame.seq) == (Request.HELLO | RESPONSE, seq):
+                    return protocol.build_id(frame.payload) if frame.version == VERSION else ""
 
     def _heard(self) -> str:
         if not self._stray:

@@ -81,10 +81,10 @@ class Decoder:
         self.stray = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        self._pending += data
-        *complete, rest = bytes(self._pending).split(b"\0")
-        self._pending = bytearray(rest)
-        for encoded in complete:
+        first, *others = data.split(b"\0")
+        self._pending += first
+        for following in others:
+            encoded, self._pending = bytes(self._pending), bytearray(following)
             if not encoded:
                 continue
             frame = _decode_body(encoded)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import harness
 from harness.fuzz import mutants
-from harness.session import CHUNK, Request, Space
+from harness.protocol import Request, Space
+from harness.session import CHUNK
 
 MUTANTS = 50  # of each seed program
 SEEDS = [
