@@ -13,6 +13,7 @@ import math
 import os
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import harness
-from harness import children, flow, fuzz, fvp_shim, launchers, verify_fvp
+from harness import children, files, flow, fuzz, fvp_shim, launchers, verify_fvp
 from harness import doctor as doctor_probes
 from harness.boards import leases, vboard
 from harness.build import Elf, build_runner, cache_directory
@@ -38,7 +39,7 @@ from harness.diagnose.runtimes import Difference, compare_runtimes
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
 from harness.lowering.suite import find as find_suite
-from harness.program import Array, HostTensor, Program, TensorSpec, ValueKind
+from harness.program import HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, executes, resolve, select
 from harness.results import Identity, RunResult
 from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target, load_targets
@@ -150,7 +151,7 @@ Multiplier = Annotated[float, typer.Option("--timeout-multiplier", callback=_mul
 
 def _targets(file: Path | None) -> dict[str, Target]:
     local = Path("targets.yaml")
-    return load_targets(file or (local if local.is_file() else None))
+    return load_targets(file or (local if os.path.lexists(local) else None))
 
 
 def _resolve(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
@@ -384,11 +385,7 @@ def run(
 
 
 def _read_program(path: Path) -> Program:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    return Program.from_bytes(data, str(path))
+    return Program.from_bytes(files.read(path, files.PROGRAM_LIMIT), str(path))
 
 
 def _read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
@@ -413,31 +410,29 @@ def _wanted(spec: TensorSpec) -> str:
 
 def _read_input(path: Path, number: int, spec: TensorSpec) -> HostTensor:
     """The array in the program's dim order and the target's byte order. ConfigError if it is another's."""
-    array = _load_array(path)
+
+    def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        if spec.kind is not ValueKind.TENSOR:
+            good = shape == () and dtype.kind in _NUMBERS[spec.kind]
+        else:
+            good = (dtype.name, shape) == (spec.dtype, spec.shape)  # ">f4" is called float32 too
+        if not good:
+            raise ConfigError(
+                f"{path} is {dtype.name}{list(shape)}; input {number} of the program is {_wanted(spec)}",
+                hint="shapes are logical; the layout in memory is seen to here",
+            )
+
+    array = files.read_array(path, check)
     if spec.kind is not ValueKind.TENSOR:
-        if array.shape == () and array.dtype.kind in _NUMBERS[spec.kind]:
-            return HostTensor.from_scalar(array.item())
-    elif (array.dtype.name, array.shape) == (spec.dtype, spec.shape):
-        # ">f4" is called float32 too.
-        return HostTensor.from_array(array.astype(array.dtype.newbyteorder("<")), spec.dim_order)
-    raise ConfigError(
-        f"{path} is {array.dtype.name}{list(array.shape)}; input {number} of the program is {_wanted(spec)}",
-        hint="shapes are logical; the layout in memory is seen to here",
-    )
+        return _scalar(path, array.item(), spec)
+    return HostTensor.from_array(array.astype(array.dtype.newbyteorder("<")), spec.dim_order)
 
 
-def _load_array(path: Path) -> Array:
-    """Mapped, not read: a header may claim more elements than there is memory for."""
+def _scalar(path: Path, value: int | float | bool, spec: TensorSpec) -> HostTensor:
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, SyntaxError, OverflowError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{path} is not a .npy file: {reason}", hint="numpy.save writes one") from error
-    if not isinstance(array, np.ndarray):
-        raise ConfigError(f"{path} is an archive of arrays, not a .npy file", hint="numpy.save writes one")
-    return array
+        return HostTensor.from_scalar(value)
+    except struct.error:
+        raise ConfigError(f"{path}: {value} does not fit {_wanted(spec)}, which has 64 bits") from None
 
 
 def _check_outputs(program: Program, paths: Sequence[Path]) -> None:
@@ -583,7 +578,7 @@ def compare_runtimes_command(
 
 def _given(program: Program, pte: Path, inputs: Sequence[Path] | None) -> tuple[HostTensor, ...]:
     kept = [flow.kept_input(pte, number) for number in range(len(program.file.input_specs()))]
-    if inputs or any(path.is_file() for path in kept):
+    if inputs or any(map(os.path.lexists, kept)):
         return _read_inputs(program, inputs or kept)
     return fuzz.example_inputs(program)
 

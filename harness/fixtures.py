@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness import flow
+from harness import files, flow
 from harness.build import Elf, build_runner
 from harness.compare import Comparison, Tolerance
 from harness.diagnose.redzones import RedZones
@@ -257,8 +257,8 @@ def run_pte(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Callable[..., 
 
     def run(pte: Path | str | bytes, inputs: tuple[Any, ...] = (), *, lint: bool = True) -> RunResult:
         __tracebackhide__ = True
-        data = pte if isinstance(pte, bytes) else Path(pte).read_bytes()
         with _Reporting(request.node, hil_dut.resolved):
+            data = pte if isinstance(pte, bytes) else files.read(Path(pte), files.PROGRAM_LIMIT)
             program = Program.from_bytes(data, "program.pte" if isinstance(pte, bytes) else str(pte))
             guards = _guards(request.config.getoption("redzones"))
             return flow.run(hil_dut, program, flow.arrange(program, inputs), linted=lint, guards=guards)

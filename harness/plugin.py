@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness import launchers
-from harness.errors import ConfigError, HarnessError, InfraError, VerdictError
+from harness.errors import HarnessError, InfraError, VerdictError
 from harness.fixtures import (
     DETAILS,
     LOG,
@@ -108,11 +109,9 @@ def _targets_file(config: pytest.Config) -> Path | None:
     """What the option names, else the `targets.yaml` of the folder pytest was called in or of its root."""
     given: Path | None = config.getoption("targets_file")
     if given is not None:
-        if not given.is_file():
-            raise ConfigError(f"--targets-file: no file {given}")
         return given
     for folder in (config.invocation_params.dir, config.rootpath):
-        if (folder / "targets.yaml").is_file():
+        if os.path.lexists(folder / "targets.yaml"):
             return folder / "targets.yaml"
     return None
 

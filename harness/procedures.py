@@ -21,6 +21,7 @@ GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})
 # What targets.yaml may say beside.
 PARAMETERS = frozenset({"config", "chip", "serial_number", "address", "interface", "speed"})
 SECONDS = 120.0  # for a tool
+LONGEST = 7 * 86400.0  # seconds that targets.yaml can ask for; the system's own waits have an end, too
 
 Words = Mapping[str, str | tuple[str, ...]]
 Template = tuple[str | tuple[str, ...], ...]
@@ -144,7 +145,7 @@ _REQUIRED = {"openocd": "config", "pyocd": "chip"}  # tools that start without i
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class RawExchange(_Strict):
@@ -160,7 +161,7 @@ class RawProcedure(_Strict):
     script: list[str] = []
     talk: list[RawExchange] = []
     fail: list[str] = []
-    seconds: float | None = Field(default=None, gt=0)
+    seconds: float | None = Field(default=None, gt=0, le=LONGEST)
     config: str | list[str] | None = None
     chip: str | None = None
     serial_number: str | None = None  # a string: as a number it would lose its leading zeros
@@ -238,5 +239,5 @@ def _check_names(procedure: Procedure, valued: frozenset[str]) -> None:
 def _check_pattern(pattern: str, where: str) -> None:
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(f"{where}: {pattern!r} is no regular expression: {error}") from None

@@ -6,6 +6,7 @@ names file and line.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -18,10 +19,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent, ScalarEvent
 
+from harness import files
 from harness.errors import ConfigError, did_you_mean
-from harness.procedures import Procedure, RawProcedure
+from harness.procedures import LONGEST, Procedure, RawProcedure
 from harness.procedures import parse as parse_procedure
 
 
@@ -205,6 +209,11 @@ class Target:
         return base + ("+dsp" if dsp else "") + ("+mve.fp" if self.isa is Isa.MVE else "")
 
 
+# A farm of a hundred boards takes a tenth of these. At a limit, reading takes about a second.
+YAML_LIMIT = 128 << 10  # bytes of a file
+NODE_LIMIT = 5000  # values in it, aliases expanded
+DEPTH_LIMIT = 20
+
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 
 
@@ -220,7 +229,7 @@ PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 32)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class _RawPools(_Strict):
@@ -231,13 +240,13 @@ class _RawPools(_Strict):
 
 
 class _RawResident(_Strict):
-    address: int
+    address: Annotated[int, Field(ge=0, lt=1 << 32)]
     size: PoolSize
 
 
 class _RawBoard(_Strict):
     pools: _RawPools
-    clock_hz: int = 0
+    clock_hz: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     console: Literal["semihosting", "native", "uart"] = "semihosting"
     resident: _RawResident | None = None
 
@@ -260,11 +269,11 @@ class _RawPort(_Strict):
 class _RawSerial(_Strict):
     port: str | None = None
     ports: list[str | _RawPort] = []
-    baud: Annotated[int, Field(gt=0)] = 115200
+    baud: Annotated[int, Field(gt=0, lt=1 << 31)] = 115200
     flash: str | list[str] | RawProcedure | None = None
     reset: str | list[str] | RawProcedure | None = None
     power: str | list[str] | RawProcedure | None = None
-    wait: Annotated[float, Field(ge=0)] = 600.0
+    wait: Annotated[float, Field(ge=0, le=LONGEST)] = 600.0
 
 
 class _RawLauncher(_Strict):
@@ -314,7 +323,7 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
     """The default targets, and those of `extra` (a user's `targets.yaml`) which extends them."""
     default = package_data("targets.yaml")
     targets, executorch = _load_file(default)
-    if extra is not None and not (extra.exists() and extra.samefile(default)):
+    if extra is not None and not _is_same(extra, default):
         more, theirs = _load_file(extra)
         executorch = theirs or executorch
         for name, target in more.items():
@@ -331,6 +340,12 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
                 hint=did_you_mean(target.fallback, targets),
             )
     return {name: dataclasses.replace(target, executorch=executorch) for name, target in targets.items()}
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.samefile(other)
+    return False
 
 
 def _load_file(path: Path) -> tuple[dict[str, Target], ExecutorchInstall | None]:
@@ -365,9 +380,10 @@ def _check_executorch(raw: _RawExecutorch | None, base: Path, origin: str) -> Ex
 
 def _parse_yaml(path: Path) -> CommentedMap:
     try:
-        tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        text = files.read(path, YAML_LIMIT).decode("utf-8-sig")
+        tree = _yaml().load(text)
+    except ConfigError:
+        raise
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text") from error
     except MarkedYAMLError as error:
@@ -382,6 +398,60 @@ def _parse_yaml(path: Path) -> CommentedMap:
     if not isinstance(tree, CommentedMap):
         raise ConfigError(f"{path}:1: expected a mapping at the top")
     return tree
+
+
+class _Bounded(Composer):
+    """Refuses what would take too long, or too deep a stack, to make values of; aliases count as they expand.
+
+    So does text that no command line can hold. Ends where a limit is passed.
+    """
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        self._nodes = 0
+        self._level = 0
+        self._expanded: dict[str, int] = {}  # nodes of each anchor whose node is complete
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.parser.peek_event()
+        before, anchor = self._nodes, event.anchor
+        if isinstance(event, AliasEvent):
+            self._nodes += self._expanded.get(anchor, 1)
+        else:
+            self._nodes += 1
+            self._expanded.pop(anchor, None)
+        problem = self._problem(event)
+        if problem:
+            raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        self._level += 1
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        if anchor is not None and not isinstance(event, AliasEvent):
+            self._expanded[anchor] = self._nodes - before
+        return node
+
+    def _problem(self, event: Any) -> str:
+        if self._nodes > NODE_LIMIT:
+            return f"more than {NODE_LIMIT} values, aliases expanded"
+        if self._level > DEPTH_LIMIT:
+            return f"more than {DEPTH_LIMIT} levels"
+        if isinstance(event, AliasEvent):
+            within = event.anchor in self.anchors and event.anchor not in self._expanded
+            return f"alias *{event.anchor} within its own anchor" if within else ""
+        return _unusable(event.value) if isinstance(event, ScalarEvent) else ""
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="rt")
+    yaml.Composer = _Bounded
+    return yaml
+
+
+def _unusable(value: str) -> str:
+    """What is wrong with a text that is to become a word of a command, a path or a name; "" if nothing."""
+    if "\0" in value:
+        return "a NUL within text"
+    return "a lone surrogate within text" if any("\ud800" <= one <= "\udfff" for one in value) else ""
 
 
 def _validate(model: type[Any], tree: CommentedMap, path: Path) -> Any:
@@ -521,6 +591,8 @@ def _load_board(name: str, base: Path, where: str) -> Board:
         raise ConfigError(f"{where}: unknown board {name!r}", hint=did_you_mean(name, known))
     raw = _validate(_RawBoard, _parse_yaml(description), description)
     resident = Resident(raw.resident.address, raw.resident.size) if raw.resident else Resident(0, 0)
+    if resident.address + resident.size > 1 << 32:
+        raise ConfigError(f"{description}: resident ends beyond the 4G that a Cortex-M addresses")
     pools = Pools(raw.pools.program, raw.pools.planned, raw.pools.method, raw.pools.shared or 0)
     if pools.shared and max(pools.program, pools.planned) > pools.shared:
         raise ConfigError(f"{description}: pools.shared is smaller than a pool that lies in it")

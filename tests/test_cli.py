@@ -391,6 +391,33 @@ def test_inputs_that_are_archives_or_missing(hil: Hil, files: Files, tmp_path: P
     expect(hil(*arguments, tmp_path / "none.npy"), CANNOT_TELL, "ConfigError: cannot read", "none.npy")
 
 
+def test_files_that_are_none_are_refused_at_once(hil: Hil, files: Files, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 8 << 30)
+    for path, text in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device"), (tmp_path / "large", "at most")):
+        expect(hil("run", path, "-t", "m4-qemu"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
+        expect(hil("lint", path, "-t", "m4-qemu"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
+        expect(hil("fuzz", path, "-t", "m4-qemu"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
+        expect(hil("compare-runtimes", path, "-t", "native"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
+        expect(hil("targets", "--targets-file", path), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
+    for path, text in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device")):
+        expect(hil("run", files.pte, "-t", "m4-qemu", "-i", path), CANNOT_TELL, f"cannot read {path}", text)
+    os.mkfifo(files.pte.with_suffix(".0.npy"))
+    expect(hil("compare-runtimes", files.pte, "-t", "native"), CANNOT_TELL, "small.0.npy: it is a named pipe")
+
+
+def test_a_targets_yaml_that_is_no_file_is_not_passed_over(hil: Hil, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "targets.yaml")
+    expect(hil("targets"), CANNOT_TELL, "ConfigError: cannot read targets.yaml: it is a named pipe")
+
+
+def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array(1 << 63, np.uint64))
+    with pytest.raises(ConfigError, match="9223372036854775808 does not fit a single Int"):
+        cli._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(ValueKind.INT))
+
+
 def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:
     arguments = ("run", files.pte, "-t", "m4-qemu", "-i", files.input)
     expect(hil(*arguments, "-o", "a.npy", "-o", "b.npy"), CANNOT_TELL, "small has 1 output, 2 --output given")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def test_ini_gives_the_default_targets(pytester: pytest.Pytester) -> None:
         (["--target=m4-fpv"], "*unknown target 'm4-fpv'*"),
         (["--target=m4-fvp", "--require-fvp"], "*FVP_MPS2_Cortex-M4 is not on PATH*"),
         (["--target=native", "--runtime=buildin"], "*unknown runtime 'buildin'*"),
-        (["--target=native", "--targets-file=absent.yaml"], "*no file absent.yaml*"),
+        (["--target=native", "--targets-file=absent.yaml"], "*cannot read absent.yaml: No such file*"),
         (["--target=native", "--timeout-multiplier=0"], "*must be positive*"),
     ],
 )
@@ -124,6 +125,20 @@ def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list
 def test_unselected_hardware_tests_need_no_target(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SMOKE + "\ndef test_plain():\n    pass\n")
     run(pytester, "-k", "plain").assert_outcomes(passed=1, deselected=1)
+
+
+@pytest.mark.parametrize("kind", ["bomb", "pipe"])
+def test_a_targets_file_that_cannot_be_read_holds_nobody_up(pytester: pytest.Pytester, kind: str) -> None:
+    """Not tests that need no target either: it is said at once."""
+    pytester.makepyfile("def test_plain():\n    pass\n")
+    path = pytester.path / "targets.yaml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text("a: &a [x,x,x,x,x,x]\n" + "".join(f"b{n}: &a [*a,*a,*a,*a,*a,*a]\n" for n in range(99)))
+    result = run(pytester)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*ConfigError*targets.yaml*"])
 
 
 def test_a_malformed_targets_file_is_named_with_its_line(pytester: pytest.Pytester) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 import shutil
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +26,7 @@ from harness.targets import (
     Pools,
     QemuLauncher,
     Target,
+    _load_file,
     load_targets,
     package_data,
     parse_size,
@@ -179,7 +185,7 @@ BAD_YAML = [
     ("targets: &a {mine: *a}\n", 0, "", ""),
     ("targets: " + "[" * 800, 0, "", ""),
     ("targets: \0\n", 0, "", ""),
-    (entry(board='"a/\\0"'), 2, "a/", ""),
+    (entry(board='"a/\\0"'), 4, "a NUL", ""),
     (entry(board="a/" + "b" * 5000), 2, "a/", ""),
 ]
 
@@ -346,3 +352,139 @@ def test_a_name_that_no_option_can_say_is_refused(tmp_path: Path, name: str) -> 
     path.write_text(f'targets:\n  "{name}": {{cpu: cortex-m4, board: mps2, launcher: {{qemu: mps2-an386}}}}\n')
     with pytest.raises(ConfigError, match=r"targets\.yaml:2: .* cannot name a target"):
         load_targets(path)
+
+
+# --- what is not to be read at all ---------------------------------------------------------------------------
+
+MOMENT = 10.0  # seconds of CPU time for what takes one, on a slow machine too
+ROOM = 256 << 10  # KiB of memory for what takes a few
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """In little time and memory."""
+    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert time.process_time() - began < MOMENT
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < ROOM
+
+
+def bomb(levels: int, width: int) -> str:
+    """Aliases of aliases: width ** levels nodes in a few lines."""
+    lines = ["a0: &a0 [" + ",".join(["x"] * width) + "]"]
+    lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * width)}]" for n in range(1, levels)]
+    return "\n".join(lines) + "\n" + entry()
+
+
+def merges(levels: int) -> str:
+    lines = ["m0: &m0 {a: 1, b: 2}"]
+    lines += [f"m{n}: &m{n} {{x: *m{n - 1}, y: *m{n - 1}, <<: *m{n - 1}}}" for n in range(1, levels)]
+    return "\n".join(lines) + "\n" + entry()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (bomb(9, 9), "4"),
+        (bomb(30, 3), "[0-9]+"),
+        (merges(40), "[0-9]+"),
+        ("targets: " + "[" * 60000, "1"),
+        ("targets: " + "{a: " * 30000, "1"),
+        ("\n".join(" " * n + "a:" for n in range(300)), "21"),
+        ("a: &a [*a]\n" + entry(), "1"),
+        ("a: &a\n  b: {c: *a}\n" + entry(), "2"),
+        ("x: [" + "1," * 60000 + "]", "1"),
+        ("".join(f"k{n}: v\n" for n in range(9000)), "[0-9]+"),
+        (entry(cpu='"cortex-m4\\0"'), "3"),
+        (entry(cpu='"\\ud800"'), "3"),
+    ],
+    ids=[
+        "bomb", "deep-bomb", "merges", "brackets", "braces", "indents", "cycle", "far-cycle", "list", "keys", "nul",
+        "surrogate",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["targets.yaml", "board.yaml"])
+def test_yaml_that_grows_is_refused_at_once(tmp_path: Path, text: str, line: str, name: str) -> None:
+    path = write(tmp_path, text, name)
+    if name == "board.yaml":
+        path = write(tmp_path, entry(board="./."))
+    with at_once(), pytest.raises(ConfigError, match=rf"{re.escape(str(tmp_path / name))}:{line}: "):
+        load_targets(path)
+
+
+def test_a_file_of_many_targets_is_read(tmp_path: Path) -> None:
+    text = "targets:\n" + "".join(
+        f"  t{n}: {{cpu: cortex-m4, board: mps2, launcher: {{qemu: mps2-an386}}, fallback: m4-qemu}}\n"
+        for n in range(200)
+    )
+    assert "t199" in load_targets(write(tmp_path, text))
+
+
+def test_aliases_that_grow_little_are_read(tmp_path: Path) -> None:
+    text = (
+        "targets:\n  a: &a {cpu: cortex-m4, board: mps2, launcher: {qemu: mps2-an386}}\n"
+        "  b: *a\n  c: {<<: *a, isa: scalar}\n"
+    )
+    targets = load_targets(write(tmp_path, text))
+    assert (targets["b"].cpu, targets["c"].isa) == ("cortex-m4", Isa.SCALAR)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 8 << 30)
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for path, said in (
+        (tmp_path / "pipe", "a named pipe"),
+        (tmp_path, "Is a directory"),
+        (Path("/dev/zero"), "a device"),
+        (tmp_path / "sparse", "8589934592 bytes, at most"),
+        (tmp_path / "dangling", "No such file"),
+        (tmp_path / ("x" * 300), "File name too long"),
+    ):
+        with at_once(), pytest.raises(ConfigError, match=f"cannot read .*{said}"):
+            load_targets(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resident: {address: -1, size: 1K}\n", "address: Input should be greater"),
+        ("resident: {address: 0x1_0000_0000, size: 1K}\n", "address: Input should be less"),
+        ("resident: {address: 0xFFFFFFFF, size: 1K}\n", "ends beyond"),
+        ("clock_hz: -1\n", "clock_hz"),
+    ],
+)
+def test_numbers_of_a_board_are_within_what_the_part_can_have(tmp_path: Path, text: str, said: str) -> None:
+    write(tmp_path, GOOD_BOARD + text, "board.yaml")
+    assert said in refused(tmp_path, entry(board="./.")).message
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "{serial: {port: p, wait: .inf}}", "{serial: {port: p, wait: .nan}}", "{serial: {port: p, wait: 1e300}}",
+        "{serial: {port: p, baud: 99999999999}}", "{serial: {port: p, flash: {command: [x], seconds: .inf}}}",
+        "{serial: {port: p, flash: {command: [x], fail: ['a{99999999999}']}}}",
+        "{serial: {port: p, flash: {command: [x], seconds: 1e10}}}",
+    ],
+)  # fmt: skip
+def test_numbers_of_a_launcher_are_within_what_a_system_takes(tmp_path: Path, launcher: str) -> None:
+    assert "targets.yaml:" in refused(tmp_path, entry(launcher=launcher)).message
+
+
+YAML_PIECES = st.sampled_from(
+    [*"*[]{},'|1é", "a", "&a ", "*a", ": ", "\n", "  ", "- ", "<<", "!x ", '"', "? ", "---", "%Y", "targets", "\\0"]
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.one_of(st.lists(YAML_PIECES, max_size=60).map("".join), st.text(max_size=60)).map(str.encode) | st.binary())
+def test_any_bytes_are_targets_or_a_config_error(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "targets.yaml"
+        path.write_bytes(data)
+        try:
+            _load_file(path)
+        except ConfigError as error:
+            assert str(path) in error.message or "targets.yaml:" in error.message

@@ -1,0 +1,181 @@
+"""Files that are none, too large, or lie about what is in them: a typed error, at once, in little memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import files
+from harness.errors import ConfigError
+
+LIMIT = 1 << 20
+MOMENT = 10.0  # seconds of CPU time for what takes a few milliseconds
+ROOM = 128 << 10  # KiB of memory for what takes a few
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert time.process_time() - began < MOMENT
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < ROOM
+
+
+def sparse(path: Path, head: bytes = b"", size: int = 8 << 30) -> Path:
+    path.write_bytes(head)
+    os.truncate(path, size)
+    return path
+
+
+def anything(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Takes every array."""
+
+
+def header(text: str, version: tuple[int, int] = (1, 0)) -> bytes:
+    raw = text.encode("latin-1")
+    return b"\x93NUMPY" + bytes(version) + struct.pack("<H" if version == (1, 0) else "<I", len(raw)) + raw
+
+
+def described(descr: str = "'<f4'", order: str = "False", shape: str = "(1, 2)") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
+
+
+@pytest.mark.parametrize("read", [lambda path: files.read(path, LIMIT), lambda path: files.read_array(path, anything)])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (os.mkfifo, "it is a named pipe"),
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device"),
+        (lambda path: path.symlink_to("/dev/tty"), "it is a device|No such device"),
+        (lambda path: path.symlink_to(path.name), "Too many levels"),
+        (lambda path: path.symlink_to("nowhere"), "No such file"),
+        (lambda path: None, "No such file"),
+    ],
+)
+def test_what_is_no_regular_file(
+    tmp_path: Path, read: Callable[[Path], object], make: Callable[[Path], object], said: str
+) -> None:
+    make(tmp_path / "x")
+    with at_once(), pytest.raises(ConfigError, match=f"cannot read .*x: ({said})"):
+        read(tmp_path / "x")
+
+
+def test_a_name_with_a_nul(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="null"):
+        files.read(tmp_path / "a\0b", LIMIT)
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x" * LIMIT)
+    assert files.read(tmp_path / "x", LIMIT) == b"x" * LIMIT
+    with pytest.raises(ConfigError, match=f"{LIMIT} bytes, at most {LIMIT - 1}"):
+        files.read(tmp_path / "x", LIMIT - 1)
+    with at_once(), pytest.raises(ConfigError, match="8589934592 bytes, at most"):
+        files.read(sparse(tmp_path / "y"), LIMIT)
+
+
+@pytest.mark.parametrize("name", ["/proc/self/environ", "/proc/kallsyms"])
+def test_a_file_whose_size_is_not_told_is_read_up_to_its_limit(name: str) -> None:
+    with pytest.raises(ConfigError, match="at most 10 are read"):
+        files.read(Path(name), 10)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (header(described(shape="(1000000000000,)")), "claims 4000000000000 bytes of data, 0 are there"),
+        (header(described(shape="(1000000, 1000000, 1000000, 1000000)")), "claims"),
+        (header(described(shape=f"({'9' * 400},)")), "claims|Cannot"),
+        (header(described(shape=f"({'9' * 5000},)")), "Cannot parse header"),
+        (header(described(shape="(-1, 2)")) + bytes(64), "claims"),
+        (header(described(descr="'|O'")), "Python objects"),
+        (header(described(descr="[('a', '|O')]")), "Python objects"),
+        (header(described(descr="'|V999999999999'")), ""),
+        (header(described(descr="'nonsense'")), ""),
+        (header(described(), version=(3, 0)), "version 3.0"),
+        (header(described(), version=(9, 9)), "version 9.9"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "expected 4294967295 bytes"),
+        (header("(" * 60000, version=(2, 0)), ""),
+        (header("[" * 9000, version=(2, 0)), ""),
+        (header("{'a':" * 1500, version=(2, 0)), ""),
+        (header("-" * 9000 + "1", version=(2, 0)), ""),
+        (header("__import__('os').abort()"), ""),
+        (header(described()) + bytes(7), "claims 8 bytes of data, 7 are there"),
+        (b"PK\x03\x04", "an archive of arrays"),
+        (b"\x80\x04\x95", ""),
+    ],
+)
+@pytest.mark.parametrize("large", [False, True])
+def test_arrays_that_are_none(tmp_path: Path, content: bytes, said: str, large: bool) -> None:
+    path = tmp_path / "x.npy"
+    if large and "claims" not in said:
+        sparse(path, content)
+    else:
+        path.write_bytes(content)
+    with at_once(), pytest.raises(ConfigError, match=f"x.npy is not a .npy file: .*({said})"):
+        files.read_array(path, anything)
+
+
+def test_an_array_that_is_not_wanted_is_not_read(tmp_path: Path) -> None:
+    sparse(tmp_path / "x.npy", header(described(shape="(1000000000,)")))
+
+    def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        raise ConfigError(f"{dtype.name}{list(shape)}")
+
+    with at_once(), pytest.raises(ConfigError, match=r"float32\[1000000000\]"):
+        files.read_array(tmp_path / "x.npy", check)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (1, 0, 2)])
+@pytest.mark.parametrize("dtype", ["int8", ">f4", "<f4", "bool", "uint64"])
+def test_arrays_are_read_as_they_were_written(tmp_path: Path, dtype: str, shape: tuple[int, ...], order: str) -> None:
+    written = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
+    np.save(tmp_path / "x.npy", np.asfortranarray(written) if order == "F" and shape else written)
+    seen: list[object] = []
+    array = files.read_array(tmp_path / "x.npy", lambda *what: seen.extend(what))
+    np.testing.assert_array_equal(array, written)
+    assert array.dtype == written.dtype and seen == [written.dtype, shape]
+
+
+WORDS = st.sampled_from(["{", "}", "'descr'", ":", "'<f4'", "'fortran_order'", "False", "'shape'", "(", ")", ",", "1"])
+ASCII = st.text(st.characters(codec="ascii"), max_size=9)
+SOUND = io.BytesIO()
+np.save(SOUND, np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    st.binary(max_size=200)
+    | st.builds(header, st.lists(WORDS, max_size=20).map(" ".join), st.sampled_from([(1, 0), (2, 0)]))
+    | st.builds(
+        header, st.builds(described, st.text(max_size=9), st.just("0"), st.text(max_size=9)).filter(str.isascii)
+    )
+    | st.tuples(st.integers(0, 151), st.integers(0, 255)).map(
+        lambda one: SOUND.getvalue()[: one[0]] + bytes([one[1]]) + SOUND.getvalue()[one[0] + 1 :]
+    )
+)
+def test_any_bytes_are_an_array_or_a_config_error(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.npy"
+        path.write_bytes(data)
+        try:
+            array = files.read_array(path, anything)
+        except ConfigError as error:
+            assert str(path) in error.message
+        else:
+            assert array.nbytes <= len(data)
