@@ -1,4 +1,4 @@
-"""Fixtures: `hil`, which most tests use, and below it `target_spec`, `runner_elf`, `hil_dut`, `run_pte`.
+"""Fixtures: `hil`, which most tests use, and below it `target_spec`, `runner_elf`, `hil_dut`, `hil_lower`, `run_pte`.
 
 No logic of their own: they bring `flow` the right Dut, and pytest what `flow` found.
 """
@@ -8,28 +8,26 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import files, flow
+from harness import files, flow, markers
 from harness.build import Elf, build_runner
 from harness.compare import Comparison, Tolerance
 from harness.diagnose.redzones import RedZones
-from harness.errors import HarnessError
+from harness.errors import ConfigError, HarnessError
 from harness.program import HostTensor, Program
 from harness.resolve import Resolved
 from harness.results import RunResult
 from harness.targets import Isa
 
-MULTIPLIER: pytest.StashKey[float] = pytest.StashKey()
+RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 POOL: pytest.StashKey[Pool] = pytest.StashKey()
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
-DETAILS: pytest.StashKey[str] = pytest.StashKey()  # what an error has to say beyond its message
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -41,6 +39,20 @@ def embedded() -> bool:
 def no_target() -> str:
     option = "--hil-target" if embedded() else "--target"
     return f"no target given: {option}=m4-fvp (names, comma lists, globs, all), or hil_targets in the ini file"
+
+
+def not_parametrized() -> str:
+    return (
+        "a target is a parameter of a test, and pytest gives none to methods of unittest.TestCase, to doctests and to "
+        "fixtures that are asked for with getfixturevalue: use a function, or a method of a plain class, that names it"
+    )
+
+
+def resolved_of(item: pytest.Item) -> Resolved | None:
+    """The target that this run of a test is for; None if it needs none, or none was given."""
+    callspec = getattr(item, "callspec", None)
+    resolved: Resolved | None = callspec.params.get("target_spec") if callspec else None
+    return resolved
 
 
 class HilWarning(UserWarning):
@@ -66,13 +78,12 @@ class Pool:
 
 
 class _Reporting:
-    """Gives an error the name that the user asked for, its details to the report, and a short traceback.
+    """Gives an error the name that the user asked for, and a short traceback.
 
     A class, because contextlib puts the traceback back that is cut here.
     """
 
-    def __init__(self, node: pytest.Item, resolved: Resolved) -> None:
-        self._node = node
+    def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
 
     def __enter__(self) -> None:
@@ -83,24 +94,17 @@ class _Reporting:
         if isinstance(error, HarnessError):
             if error.target == self._resolved.target.name:
                 error.target = self._resolved.arrow
-            self._node.stash[DETAILS] = "\n".join(error.log.splitlines()[-LOG_TAIL:])
             raise error.with_traceback(None) from error.__cause__
 
 
-class Hil:
-    """One test's hand on one target."""
+class Lowering:
+    """Lowers modules for one target, as the command line wants it."""
 
-    def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
-        self.dut = dut
-        self._node = node
+    def __init__(self, resolved: Resolved, redzones: bool) -> None:
+        self._resolved = resolved
         self._redzones = redzones
 
-    @property
-    def isa(self) -> Isa:
-        """The target's ISA class."""
-        return self.dut.target.isa
-
-    def lower(
+    def __call__(
         self,
         module: Any,
         inputs: tuple[Any, ...],
@@ -112,16 +116,31 @@ class Hil:
     ) -> Program:
         """The module lowered for the target's ISA class, or for `isa`."""
         __tracebackhide__ = True
-        with _Reporting(self._node, self.dut.resolved):
+        with _Reporting(self._resolved):
             return flow.lower(
-                module, inputs, isa=isa or self.isa, calibration=calibration, quantize=quantize, layout=layout,
-                redzones=self._redzones,
+                module, inputs, isa=isa or self._resolved.target.isa, calibration=calibration, quantize=quantize,
+                layout=layout, redzones=self._redzones,
             )  # fmt: skip
+
+
+class Hil:
+    """One test's hand on one target."""
+
+    def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
+        self.dut = dut
+        self.lower = Lowering(dut.resolved, redzones)
+        self._node = node
+        self._redzones = redzones
+
+    @property
+    def isa(self) -> Isa:
+        """The target's ISA class."""
+        return self.dut.target.isa
 
     def run(self, program: Program, inputs: tuple[Any, ...] | None = None, *, lint: bool = True) -> RunResult:
         """The program's outputs on the target. `inputs`: torch tensors or HostTensors; default: its example inputs."""
         __tracebackhide__ = True
-        with _Reporting(self._node, self.dut.resolved):
+        with _Reporting(self.dut.resolved):
             result = flow.run(self.dut, program, _host(inputs), linted=lint, guards=_guards(self._redzones))
         self._record_run(result)
         return result
@@ -147,7 +166,7 @@ class Hil:
         `eager_sqnr` in dB against the float module.
         """
         __tracebackhide__ = True
-        with _Reporting(self._node, self.dut.resolved):
+        with _Reporting(self.dut.resolved):
             checked = flow.check(
                 self.dut, module, inputs,
                 tolerance=Tolerance(qtol, atol, rtol, eager_sqnr), isa=isa, linted=lint, observe=self._observe,
@@ -159,8 +178,11 @@ class Hil:
     def verify(self, program: Program, tolerance: Tolerance, *, withheld: Sequence[str] = ()) -> flow.Checked:
         """Lints and runs a program that is lowered already, and compares it with the references it brings."""
         __tracebackhide__ = True
-        with _Reporting(self._node, self.dut.resolved):
-            return flow.verify(self.dut, program, tolerance=tolerance, withheld=withheld, observe=self._observe)
+        with _Reporting(self.dut.resolved):
+            return flow.verify(
+                self.dut, program,
+                tolerance=tolerance, withheld=withheld, observe=self._observe, guards=_guards(self._redzones),
+            )  # fmt: skip
 
     def _observe(self, checked: flow.Checked) -> None:
         self._record_run(checked.result)
@@ -209,20 +231,28 @@ def _host(inputs: tuple[Any, ...] | None) -> tuple[HostTensor, ...] | None:
     return tuple(value if isinstance(value, HostTensor) else to_host(value) for value in inputs)
 
 
-@pytest.fixture
+# Parametrised with the scope that the widest fixture below needs which depends on it; "session" is the widest of them.
+@pytest.fixture(scope="session")
 def target_spec(request: pytest.FixtureRequest) -> Resolved:
     """What was asked for and what really runs; parametrised by `--target`."""
-    if getattr(request, "param", None) is None:
-        raise pytest.UsageError(no_target())
-    resolved: Resolved = request.param
+    resolved: Resolved | None = getattr(request, "param", None)
+    if resolved is None:
+        __tracebackhide__ = True
+        raise ConfigError(not_parametrized() if request.config.stash[RESOLVED] else no_target())
     return resolved
+
+
+@pytest.fixture(scope="session")
+def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering:
+    """`hil_lower(module, inputs)` lowers for the target; a fixture of any scope may use it, to lower once for many."""
+    return Lowering(target_spec, request.config.getoption("redzones"))
 
 
 @pytest.fixture
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
     """The runner built for the target, from the cache if it is there."""
     __tracebackhide__ = True
-    with _Reporting(request.node, target_spec):
+    with _Reporting(target_spec):
         return build_runner(target_spec.target, target_spec.runtime)
 
 
@@ -230,9 +260,7 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
     """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
     dut = request.config.stash[POOL].get(target_spec, runner_elf)
-    marker = request.node.get_closest_marker("target_timeout")
-    seconds = float(marker.args[0]) if marker else flow.EXECUTE
-    dut.seconds = seconds * request.config.stash[MULTIPLIER]
+    dut.seconds = min(markers.seconds(request.node) * request.config.getoption("timeout_multiplier"), flow.LONGEST)
     dut.what = request.node.nodeid
     dut.keep = request.config.getoption("keep_programs")
     yield dut
@@ -244,10 +272,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
 
 @pytest.fixture
 def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
-    """Lower, run and check on the target. Seeds torch by the test's name, so all targets see the same weights."""
-    from harness import lowering
-
-    lowering.seed(zlib.crc32(request.node.stash[TEST_ID].encode()))
+    """Lower, run and check on the target."""
     return Hil(hil_dut, request.node, request.config.getoption("redzones"))
 
 
@@ -257,7 +282,7 @@ def run_pte(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Callable[..., 
 
     def run(pte: Path | str | bytes, inputs: tuple[Any, ...] = (), *, lint: bool = True) -> RunResult:
         __tracebackhide__ = True
-        with _Reporting(request.node, hil_dut.resolved):
+        with _Reporting(hil_dut.resolved):
             data = pte if isinstance(pte, bytes) else files.read(Path(pte), files.PROGRAM_LIMIT)
             program = Program.from_bytes(data, "program.pte" if isinstance(pte, bytes) else str(pte))
             guards = _guards(request.config.getoption("redzones"))

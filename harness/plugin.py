@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-import fnmatch
+import argparse
 import os
-from collections.abc import Generator, Sequence
+import shlex
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from harness import launchers
-from harness.errors import HarnessError, InfraError, VerdictError
+from harness import flow, launchers, markers, seeding
+from harness.errors import ConfigError, HarnessError, InfraError
 from harness.fixtures import (
-    DETAILS,
     LOG,
-    MULTIPLIER,
+    LOG_TAIL,
     POOL,
+    RESOLVED,
     TEST_ID,
     HilWarning,
     Pool,
     embedded,
     hil,
     hil_dut,
+    hil_lower,
     no_target,
+    not_parametrized,
+    resolved_of,
     run_pte,
     runner_elf,
     target_spec,
 )
 from harness.lowering import RED_ZONE
+from harness.numbers import argument
 from harness.report.table import Outcome, table
 from harness.resolve import Resolved, resolve, select
 from harness.results import Verdict
-from harness.targets import Isa, Target, load_targets, parse_size
+from harness.targets import load_targets
+from harness.text import printable
 
-__all__ = ["HilWarning", "hil", "hil_dut", "run_pte", "runner_elf", "target_spec"]
+__all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
-RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
+BAD_TEST: pytest.StashKey[ConfigError] = pytest.StashKey()  # why a test cannot be run as it is written
+# Options that may change a verdict: a rerun has to have them too.
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "--runtime": "builtin",
+    "--require-fvp": False,
+    "--dut-scope": "session",
+    "--timeout-multiplier": 1.0,
+    "--hil-seed": 0,
+    "--redzones": False,
+}
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
 OUTCOMES: pytest.StashKey[dict[str, Outcome]] = pytest.StashKey()
 RERUN_NAMED = 30  # failures; more of them are asked for by pytest's own memory of the last run
+_WIDE = ("session", "package", "module", "class")
+_SHOWING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 _PROPERTIES = ("hil_test", "hil_requested", "hil_ran", "hil_verdict", "hil_error")
 
 
@@ -55,22 +72,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="target to run on: a name, comma list, glob or 'all' of targets.yaml; repeatable",
     )
     group.addoption("--targets-file", type=Path, metavar="FILE", help="extends the default targets (./targets.yaml)")
-    group.addoption(
-        "--runtime", dest="hil_runtime", default="builtin", help="what executes programs: builtin, executorch"
-    )
-    group.addoption("--require-fvp", action="store_true", help="an FVP that is not installed is an error, no fallback")
-    group.addoption(
-        "--dut-scope",
-        choices=("function", "session"),
-        default="session",
-        help="how long a simulator lives (default: session)",
-    )
-    group.addoption(
-        "--timeout-multiplier", type=float, default=1.0, metavar="X", help="stretches every program's time limit"
-    )
-    group.addoption(
-        "--redzones", action="store_true", help="plan memory that no tensor owns around every tensor, and watch it"
-    )
+
+    def decisive(option: str, **attributes: Any) -> None:
+        group.addoption(option, default=DEFAULTS[option], **attributes)
+
+    flag = {"action": "store_true"}
+    decisive("--runtime", dest="hil_runtime", help="what executes programs: builtin, executorch")
+    decisive("--require-fvp", **flag, help="an FVP that is not installed is an error, no fallback")
+    decisive("--dut-scope", choices=("function", "session"), help="how long a simulator lives (default: session)")
+    multiplier, seed = argument(float, *flow.MULTIPLIERS), argument(int, 0, seeding.HIGHEST)
+    decisive("--timeout-multiplier", type=multiplier, metavar="X", help="stretches every program's time limit")
+    decisive("--hil-seed", type=seed, metavar="N", help="what all random numbers of tests on a target follow from")
+    decisive("--redzones", **flag, help="plan memory that no tensor owns around every tensor, and watch it")
     group.addoption(
         "--keep-programs", type=Path, metavar="DIR", help="write every program that is run into DIR, with its inputs"
     )
@@ -78,25 +91,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for line in (
-        'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
-        "xfail_on(pattern, *, reason, raises=VerdictError): strictly expected to fail on matching targets",
-        "target_timeout(seconds): engine time that a program of this test may take",
-    ):
+    for line in markers.DESCRIPTIONS:
         config.addinivalue_line("markers", line)
-    config.stash[MULTIPLIER] = config.getoption("timeout_multiplier")
-    if config.stash[MULTIPLIER] <= 0:
-        raise pytest.UsageError("--timeout-multiplier must be positive")
     config.stash[POOL] = Pool()
     config.stash[OUTCOMES] = {}
     try:
         config.stash[RESOLVED] = _resolve(config)
     except HarnessError as error:
         raise pytest.UsageError(error.describe()) from None
+    _seed(config, config.option)  # where this plugin was registered too late for the hook below
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """A conftest.py may make weights when it is imported."""
+    _seed(early_config, early_config.known_args_namespace)
+
+
+def _seed(config: pytest.Config, options: argparse.Namespace) -> None:
+    if _patterns(config, options):
+        seeding.start(config, options.hil_seed, config.rootpath)
+
+
+def _patterns(config: pytest.Config, options: argparse.Namespace) -> list[str]:
+    patterns: list[str] = options.hil_target or config.getini("hil_targets")
+    return patterns
 
 
 def _resolve(config: pytest.Config) -> list[Resolved]:
-    patterns = config.getoption("hil_target") or config.getini("hil_targets")
+    patterns = _patterns(config, config.option)
+    if not patterns:
+        return []
     targets = load_targets(_targets_file(config))
     runtime = config.getoption("hil_runtime")
     require_fvp = config.getoption("require_fvp")
@@ -127,6 +152,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
     for resolved in config.stash[RESOLVED]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.why}" if resolved.why else ""))
+    if config.getoption("hil_seed"):
+        lines.append(f"hil: seed {config.getoption('hil_seed')}")
     if config.getoption("redzones"):
         lines.append(f"hil: red zones: at least {RED_ZONE} bytes around every planned tensor, watched in every run")
     return lines
@@ -136,13 +163,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target_spec" in metafunc.fixturenames:
         resolved: list[Resolved | None] = [*metafunc.config.stash[RESOLVED]] or [None]
         ids = [one.name if one else "no-target" for one in resolved]
-        metafunc.parametrize("target_spec", resolved, ids=ids, indirect=True, scope="function")
+        metafunc.parametrize("target_spec", resolved, ids=ids, indirect=True, scope=_scope(metafunc))
 
 
-def _resolved(item: pytest.Item) -> Resolved | None:
-    callspec = getattr(item, "callspec", None)
-    resolved: Resolved | None = callspec.params.get("target_spec") if callspec else None
-    return resolved
+def _scope(metafunc: pytest.Metafunc) -> Any:
+    """The narrowest scope that a target may have here: that of the widest fixture of the user's which depends on it.
+
+    Narrow, because pytest runs tests of a wide parameter one target after the other; otherwise a test's targets follow
+    each other, and share most of its lowering.
+    """
+    users = _dependents(metafunc, {"target_spec"})
+    scopes = {one.scope for one in users if one.argname not in ("target_spec", "hil_lower")}
+    return next((scope for scope in _WIDE if scope in scopes), "function")
+
+
+def _dependents(metafunc: pytest.Metafunc, names: set[str]) -> set[pytest.FixtureDef[Any]]:
+    """The fixtures of a test that depend on those of these names, directly or not."""
+    every = {one for name in metafunc.fixturenames for one in metafunc._arg2fixturedefs.get(name, ())}
+    found: set[pytest.FixtureDef[Any]] = set()
+    while more := {one for one in every - found if names.intersection(one.argnames)}:
+        found |= more
+        names = names | {one.argname for one in more}
+    return found
 
 
 @pytest.hookimpl(trylast=True)
@@ -150,13 +192,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "target_spec" not in getattr(item, "fixturenames", ()):
             continue
-        resolved = _resolved(item)
-        if resolved is None:
-            if hasattr(config, "workerinput"):
-                continue  # the fixture says so; an error here would look like a crashed worker
+        resolved = resolved_of(item)
+        if resolved is not None:
+            _name(item, resolved)
+            _mark(item, resolved)
+        elif config.stash[RESOLVED]:
+            item.stash[BAD_TEST] = ConfigError(not_parametrized())
+        elif not _only_shows(config) and not hasattr(config, "workerinput"):
+            # In a worker the fixture says so; an error here would look like a crashed worker.
             raise pytest.UsageError(f"{item.nodeid}: {no_target()}")
-        _name(item, resolved)
-        _mark(item, resolved)
+
+
+def _only_shows(config: pytest.Config) -> bool:
+    """Whether tests are listed or planned, and none is run."""
+    return any(
+        config.getoption(name) for name in ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
+    )
 
 
 def _name(item: pytest.Item, resolved: Resolved) -> None:
@@ -164,48 +215,29 @@ def _name(item: pytest.Item, resolved: Resolved) -> None:
     callspec = item.callspec  # type: ignore[attr-defined]
     others = [part for part in callspec._idlist if part != resolved.name]
     base = item.nodeid.split("[")[0]
-    item.stash[TEST_ID] = base + (f"[{'-'.join(others)}]" if others else "")
+    item.stash[TEST_ID] = printable(base + (f"[{'-'.join(others)}]" if others else ""))
     item.user_properties += [
         ("hil_test", item.stash[TEST_ID]),
         ("hil_requested", resolved.name),
         ("hil_ran", resolved.arrow),
+        ("hil_seed", item.config.getoption("hil_seed")),
     ]
 
 
 def _mark(item: pytest.Item, resolved: Resolved) -> None:
-    for marker in item.iter_markers("requires"):
-        lacking = _lacking(resolved.target, *marker.args, **marker.kwargs)
-        if lacking:
-            item.add_marker(pytest.mark.skip(reason=f"{resolved.arrow} {lacking}"))
-    for marker in item.iter_markers("xfail_on"):
-        expected = _xfail(resolved, *marker.args, **marker.kwargs)
-        if expected is not None:
-            item.add_marker(expected)
+    """What cannot be understood is an error of this test alone, when it is set up."""
+    try:
+        for meaning in list(markers.expectations(item, resolved)):
+            item.add_marker(meaning)
+    except ConfigError as error:
+        item.stash[BAD_TEST] = error
 
 
-def _lacking(target: Target, isa: str | None = None, *, ram: str | None = None, flash: str | None = None) -> str:
-    """What of a `requires` marker the target does not have, in words; empty if nothing."""
-    if isa is not None:
-        order = [Isa.SCALAR, Isa.DSP, Isa.MVE]
-        if isa.upper() not in Isa.__members__:
-            raise pytest.UsageError(f"requires({isa!r}): the ISA classes are mve, dsp and scalar")
-        if order.index(target.isa) < order.index(Isa[isa.upper()]):
-            return f"is {target.isa.value}; needs {isa}"
-    for name, asked, had in (("ram", ram, target.board.pools.planned), ("flash", flash, target.board.program_room)):
-        if asked is not None and parse_size(asked) > had:
-            return f"has {had} bytes of {name} for programs; needs {asked}"
-    return ""
-
-
-def _xfail(
-    resolved: Resolved, pattern: str, *, reason: str, raises: type[BaseException] = VerdictError
-) -> pytest.MarkDecorator | None:
-    """An infra error is never an expected failure."""
-    if issubclass(raises, InfraError):
-        raise pytest.UsageError(f"xfail_on(raises={raises.__name__}): an infra error cannot be expected")
-    if not any(fnmatch.fnmatch(name, pattern) for name in (resolved.name, resolved.target.name)):
-        return None
-    return pytest.mark.xfail(reason=reason, raises=raises, strict=True)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    __tracebackhide__ = True
+    if BAD_TEST in item.stash:
+        raise item.stash[BAD_TEST].with_traceback(None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -213,9 +245,12 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if _resolved(item) is None:
-        return report
     error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, ConfigError) and error is item.stash.get(BAD_TEST, None):
+        file, line, name = item.location
+        report.longrepr = f"{file}:{(line or 0) + 1}: {name}: {error.describe()}"
+    if resolved_of(item) is None:
+        return report
     if isinstance(error, InfraError) and hasattr(report, "wasxfail"):
         # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
         del report.wasxfail
@@ -226,11 +261,20 @@ def pytest_runtest_makereport(
         found: list[tuple[str, object]] = [("hil_verdict", verdict.name), ("hil_error", name)]
         report.user_properties += found
         item.user_properties += found  # for the reports of later phases: the last is what JUnit files are made of
-    for title, key in (("details", DETAILS), ("target log", LOG)):
-        text = item.stash.get(key, "")
-        if report.failed and text:
-            report.sections.append((title, text))
+    if report.failed:
+        report.sections += list(_sections(item, error))
     return report
+
+
+def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[str, str]]:
+    """What a failed report says beside the error."""
+    yield "seed", f"--hil-seed={item.config.getoption('hil_seed')}"
+    while error is not None and not isinstance(error, HarnessError):
+        error = error.__cause__ or error.__context__
+    log = error.log.splitlines() if error is not None else []
+    for title, lines in (("details", log[-LOG_TAIL:]), ("target log", item.stash.get(LOG, "").splitlines())):
+        if lines:
+            yield title, "\n".join(lines)
 
 
 def _verdict(report: pytest.TestReport, error: BaseException | None) -> Verdict | None:
@@ -290,17 +334,24 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
     command, separator = config.stash.get(RERUN, ("pytest", ""))
     option = "--hil-target" if embedded() and not separator else "--target"
-    targets = dict.fromkeys(outcome.requested for outcome in bad)
-    extra = [f"--targets-file={config.getoption('targets_file')}"] if config.getoption("targets_file") else []
-    extra += [separator] if separator else []
-    runtime = config.getoption("hil_runtime")
-    extra += [f"--runtime={runtime}"] if runtime != "builtin" else []
-    extra += ["--require-fvp"] if config.getoption("require_fvp") else []
-    extra += ["--redzones"] if config.getoption("redzones") else []
-    nodes = [f"'{_from_here(config, outcome.node_id.split('@')[0])}'" for outcome in bad]
-    if len(nodes) > RERUN_NAMED and config.pluginmanager.hasplugin("lfplugin"):
-        nodes = ["--last-failed"]
-    return " ".join([command, *(f"{option}={name}" for name in targets), *extra, *nodes])
+    words = [f"{option}={target}" for target in dict.fromkeys(outcome.requested for outcome in bad)]
+    file = config.getoption("targets_file")
+    words += [f"--targets-file={file}"] if file else []
+    words += [separator] if separator else []
+    words += _decisive(config)
+    if len(bad) > RERUN_NAMED and config.pluginmanager.hasplugin("lfplugin"):
+        words.append("--last-failed")
+    else:
+        words += [_from_here(config, outcome.node_id.split("@")[0]) for outcome in bad]
+    return printable(f"{command} {shlex.join(words)}")
+
+
+def _decisive(config: pytest.Config) -> Iterator[str]:
+    """Options that may change a verdict, where they are not the default."""
+    for option, default in DEFAULTS.items():
+        value = config.getoption(option)
+        if value != default:
+            yield option if value is True else f"{option}={value}"
 
 
 def _from_here(config: pytest.Config, node_id: str) -> str:

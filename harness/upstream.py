@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import fnmatch
 import functools
-import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,12 +17,12 @@ from typing import Any, Final
 
 import pytest
 
-from harness import flow, lowering
+from harness import flow
 from harness.compare import Tolerance
 from harness.errors import HarnessError, InfraError, UnsupportedOperator
-from harness.fixtures import TEST_ID, Hil
+from harness.fixtures import RESOLVED, TEST_ID, Hil
 from harness.lowering import suite
-from harness.plugin import RERUN, RESOLVED
+from harness.plugin import RERUN
 from harness.program import HostTensor, Program
 
 # Upstream's test runner is built without these (its backends/cortex_m/test/build_test_runner.sh), and its strict xfails
@@ -78,12 +77,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A module that needs a package which is not installed is not run, and the summary says so.
-
-    Modules make weights and inputs when they are imported; seeded by name, every worker has the same.
-    """
-    if isinstance(collector, pytest.Module):
-        lowering.seed(zlib.crc32(collector.nodeid.encode()))
+    """A module that needs a package which is not installed is not run, and the summary says so."""
     report = yield
     missing = _missing_package(report.call.excinfo) if report.failed and report.call else ""
     if missing and isinstance(collector, pytest.Module):
@@ -179,7 +173,6 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 @pytest.fixture(autouse=True)
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
     """Makes every test of the run one on a target."""
-    lowering.seed(zlib.crc32(request.node.stash[TEST_ID].encode()))
     executor = request.node.stash[EXECUTOR] = _Executor(Hil(hil_dut, request.node, redzones=False))
     with suite.taken_over(hil_dut.target, executor):
         yield

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from harness.canary import canary, file_name
 from harness.compare import Tolerance, compare
 from harness.errors import ConfigError, LoweringError, ToolchainError
+from harness.generators import seed
 from harness.lint import lint_inputs
-from harness.lowering import Layout, clear_cache, lower, quiet, required_scratch, seed
+from harness.lowering import Layout, clear_cache, lower, quiet, required_scratch
 from harness.lowering import canary as builder
 from harness.lowering.cache import Lru
 from harness.lowering.capability import feature, require_sizes
@@ -328,15 +329,6 @@ def test_numbers_and_what_is_no_input() -> None:
         to_host("x")
     with pytest.raises(ConfigError, match="bfloat16"):
         to_host(torch.zeros(2, dtype=torch.bfloat16))
-
-
-def test_a_seed_decides_everything() -> None:
-    import random
-
-    seed(7)
-    first = (torch.rand(1).item(), np.random.rand(), random.random())
-    seed(7)
-    assert first == (torch.rand(1).item(), np.random.rand(), random.random())
 
 
 @pytest.mark.parametrize("isa", Isa)

@@ -2,7 +2,7 @@
 
 from harness.lowering.capability import quiet, tools
 from harness.lowering.live import Inputs, Layout
-from harness.lowering.pipeline import CPU_OF, clear_cache, lower, seed
+from harness.lowering.pipeline import CPU_OF, clear_cache, lower
 from harness.lowering.scratch import required_scratch
 from harness.lowering.spacing import RED_ZONE
 
@@ -15,6 +15,5 @@ __all__ = [
     "lower",
     "quiet",
     "required_scratch",
-    "seed",
     "tools",
 ]

@@ -8,12 +8,9 @@ to_edge once per module, Cortex-M passes and to_executorch once per ISA class.
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
-
-import numpy as np
 
 from harness.errors import ConfigError, ToolchainError
 from harness.lowering.cache import Lru, key_of
@@ -98,13 +95,6 @@ def lower(
 def clear_cache() -> None:
     """Forget everything lowered so far."""
     cache.clear()
-
-
-def seed(number: int) -> None:
-    """Seed torch, numpy and random, so that a test's data does not depend on what ran before it."""
-    random.seed(number)
-    np.random.seed(number % 2**32)
-    tools().torch.manual_seed(number)
 
 
 def _arranged(inputs: Inputs, options: _Options) -> Inputs:

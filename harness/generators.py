@@ -1,0 +1,142 @@
+"""The random generators of `random`, numpy and torch: seeded together, and put back.
+
+torch is not imported for this, which takes seconds: where it is imported later, it is seeded then, so the numbers are
+the same (its generator begins with other numbers in each process). Of torch only the CPU's generator is put back.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import random
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+class _Last:
+    """What the generators were seeded with last."""
+
+    number: int | None = None
+
+
+def seed(number: int) -> None:
+    """Seeds all three; numpy takes 32 bits."""
+    _Last.number = number
+    random.seed(number)
+    np.random.seed(number % 2**32)
+    _seed_torch()
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """After the block the generators are as they were before it."""
+    number, of_random, of_numpy, torch = _Last.number, random.getstate(), np.random.get_state(), _torch()
+    of_torch = None if torch is None else torch.get_rng_state()
+    try:
+        yield
+    finally:
+        _Last.number = number
+        random.setstate(of_random)
+        np.random.set_state(of_numpy)
+        if torch is None:
+            _seed_torch()  # imported within the block: as if it had been imported before
+        else:
+            torch.set_rng_state(of_torch)
+
+
+@contextmanager
+def seeded(number: int) -> Iterator[None]:
+    """Seeded within the block; after it the generators are as they were before."""
+    with kept():
+        seed(number)
+        yield
+
+
+def _torch() -> Any | None:
+    """torch, if it is imported to its end: a part of it has no generator yet."""
+    module = sys.modules.get("torch")
+    return None if module is None or getattr(module.__spec__, "_initializing", False) else module
+
+
+def _seed_torch() -> None:
+    torch = _torch()
+    if torch is not None and _Last.number is not None:
+        torch.manual_seed(_Last.number)
+
+
+class ModuleSeeder(importlib.abc.MetaPathFinder):
+    """An import hook: each module of a test suite begins with the numbers of one seed, whoever imports it first.
+
+    So test modules, conftest.py and what they share may make weights when they are imported, in any order and process.
+    What is installed is not seeded, unless `root` is itself a folder of an installed package.
+    """
+
+    def __init__(self, number: int, root: Path) -> None:
+        self._number = number
+        # The longest that contains a module decides: an environment may lie within the root.
+        self._places = sorted([(f"{root}/", True), *((place, False) for place in _installed())], key=_length)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """What the other finders find, with a loader around its own."""
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((one for one in found if one is not None), None)
+        if spec is None or not hasattr(spec.loader, "exec_module"):
+            return spec
+        if name == "torch":
+            spec.loader = _Loader(spec.loader, _then_seed_torch)
+        elif spec.has_location and self._is_of_suite(spec.origin or ""):
+            spec.loader = _Loader(spec.loader, lambda: seeded(self._number))
+        return spec
+
+    def _is_of_suite(self, origin: str) -> bool:
+        return next((is_suite for place, is_suite in self._places if origin.startswith(place)), True)
+
+
+def _installed() -> set[str]:
+    """Folders of the standard library and of installed packages, with a slash at the end."""
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders |= {*site.getsitepackages(), site.getusersitepackages()}
+    return {f"{place}/" for folder in folders for place in (folder, Path(folder).resolve())}
+
+
+def _length(place: tuple[str, bool]) -> int:
+    return -len(place[0])
+
+
+@contextmanager
+def _then_seed_torch() -> Iterator[None]:
+    yield
+    if _Last.number is not None:
+        sys.modules["torch"].manual_seed(_Last.number)
+
+
+class _Loader(importlib.abc.Loader):
+    """Executes a module within a context, and is gone afterwards: the module keeps its own loader."""
+
+    def __init__(self, loader: Any, context: Callable[[], AbstractContextManager[None]]) -> None:
+        self._loader = loader
+        self._context = context
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        with self._context():
+            self._loader.exec_module(module)
+
+    def __getattr__(self, name: str) -> Any:
+        """Resources and source text: what else a loader is asked for."""
+        return getattr(self._loader, name)

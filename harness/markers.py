@@ -1,0 +1,97 @@
+"""What the markers `requires`, `xfail_on` and `target_timeout` say about a test on a target.
+
+A marker that makes no sense is a ConfigError, which is an error of that test alone.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from harness import flow
+from harness.errors import ConfigError, InfraError, VerdictError, did_you_mean
+from harness.numbers import in_range
+from harness.resolve import Resolved
+from harness.targets import Isa, parse_size
+
+DESCRIPTIONS: Final = (
+    'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
+    "xfail_on(pattern, *, reason, raises=VerdictError): strictly expected to fail on matching targets",
+    "target_timeout(seconds): engine time that a program of this test may take",
+)
+SHORTEST: Final = 0.01  # seconds; with less, every program hangs
+Found = TypeVar("Found")
+
+
+def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkDecorator]:
+    """The skips and expected failures that the markers of a test mean on a target. Raises ConfigError."""
+    for marker in item.iter_markers("requires"):
+        lacking = _understand(marker, requires)(resolved)
+        if lacking:
+            yield pytest.mark.skip(reason=f"{resolved.arrow} {lacking}")
+    for marker in item.iter_markers("xfail_on"):
+        expected = _understand(marker, xfail_on)(resolved)
+        if expected is not None:
+            yield expected
+    seconds(item)
+
+
+def seconds(item: pytest.Item) -> float:
+    """Engine time that a program of this test may take, before the multiplier. Raises ConfigError."""
+    marker = item.get_closest_marker("target_timeout")
+    return flow.EXECUTE if marker is None else _understand(marker, target_timeout)
+
+
+def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:
+    try:
+        return meaning(*marker.args, **marker.kwargs)
+    except (TypeError, ValueError) as error:
+        given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+        raise ConfigError(f"{marker.name}({', '.join(given)}): {error}", hint="pytest --markers") from error
+
+
+def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> Callable[[Resolved], str]:
+    """What of it a target does not have, in words; empty if nothing."""
+    order = [Isa.SCALAR, Isa.DSP, Isa.MVE]
+    if isa is not None and str(isa).upper() not in Isa.__members__:
+        raise ValueError(did_you_mean(str(isa), [one.value.lower() for one in order]))
+    sizes = {"ram": ram, "flash": flash}
+    wanted = {name: parse_size(size) for name, size in sizes.items() if size is not None}
+
+    def lacking(resolved: Resolved) -> str:
+        target = resolved.target
+        if isa is not None and order.index(target.isa) < order.index(Isa[isa.upper()]):
+            return f"is {target.isa.value}; needs {isa}"
+        available = {"ram": target.board.pools.planned, "flash": target.board.program_room}
+        for name, size in wanted.items():
+            if size > available[name]:
+                return f"has {available[name]} bytes of {name} for programs; needs {sizes[name]}"
+        return ""
+
+    return lacking
+
+
+def xfail_on(
+    pattern: str, *, reason: str, raises: type[BaseException] = VerdictError
+) -> Callable[[Resolved], pytest.MarkDecorator | None]:
+    """The expected failure on targets whose name matches. An infra error is never one."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"a target's name or a pattern, not {pattern!r}")
+    if not issubclass(raises, BaseException):
+        raise TypeError(f"raises is the class of an error, not {raises!r}")
+    if issubclass(raises, InfraError):
+        raise ValueError(f"an infra error such as {raises.__name__} cannot be expected")
+
+    def expected(resolved: Resolved) -> pytest.MarkDecorator | None:
+        if not any(fnmatch.fnmatch(name, pattern) for name in (resolved.name, resolved.target.name)):
+            return None
+        return pytest.mark.xfail(reason=reason, raises=raises, strict=True)
+
+    return expected
+
+
+def target_timeout(seconds: float) -> float:
+    return in_range(seconds, SHORTEST, flow.LONGEST)

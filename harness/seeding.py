@@ -1,0 +1,79 @@
+"""Which numbers a test draws: from `--hil-seed` alone, whatever ran before it, in whichever process.
+
+A test, its function-scoped fixtures, each wider fixture and each module begin with a stream of their own, by scope; so
+weights that a fixture makes and inputs that its test makes are not the same numbers. All this is done in runs with a
+target only, and leaves the generators as they were for tests that do not use the target.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.fixtures import resolved_of
+from harness.generators import ModuleSeeder, kept, seed, seeded
+
+HIGHEST = 2**32 - 1  # numpy's generator takes 32 bits
+_UNSEEDED: pytest.StashKey[bool] = pytest.StashKey()  # a setup whose function-scoped fixtures are still to come
+_SEEDING: pytest.StashKey[Seeding] = pytest.StashKey()
+
+
+def start(config: pytest.Config, number: int, root: Path) -> None:
+    """Seeds modules from now on, and tests and fixtures. A second call does nothing."""
+    if _SEEDING not in config.stash:
+        config.stash[_SEEDING] = Seeding(number, root)
+        config.pluginmanager.register(config.stash[_SEEDING], "hil-seeding")
+
+
+class Seeding:
+    """The hooks around everything that may draw numbers."""
+
+    def __init__(self, number: int, root: Path) -> None:
+        self._number = number
+        self._modules = ModuleSeeder(self._of("module"), root)
+        sys.meta_path.insert(0, self._modules)
+
+    def _of(self, part: str) -> int:
+        """What a part of the run is seeded with. A test's own body has the seed itself."""
+        return zlib.crc32(f"{part} {self._number}".encode())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_generate_tests(self) -> Generator[None, object, object]:
+        with seeded(self._of("module")):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        if resolved_of(item) is None:
+            return (yield)
+        with kept():
+            return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        item.stash[_UNSEEDED] = resolved_of(item) is not None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
+        """Wider fixtures leave no trace. The first narrow one seeds: later than other plugins that seed a setup do."""
+        if request.scope != "function":
+            with seeded(self._of(f"{request.scope} fixture")):
+                return (yield)
+        if request.node.stash.get(_UNSEEDED, False):
+            request.node.stash[_UNSEEDED] = False
+            seed(self._of("function fixture"))
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+        if resolved_of(pyfuncitem) is not None:
+            seed(self._number)
+        return (yield)
+
+    def pytest_unconfigure(self) -> None:
+        sys.meta_path.remove(self._modules)

@@ -1,0 +1,86 @@
+"""Generators are seeded and put back, and torch has the same numbers whenever it is imported."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.generators import kept, seed, seeded
+
+DEADLINE = 120.0  # seconds, in which torch is imported
+
+
+def draw() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), torch.rand(1).item()
+
+
+def test_a_seed_decides_all_three() -> None:
+    seed(7)
+    first = draw()
+    seed(7)
+    assert draw() == first
+    seed(8)
+    assert not set(draw()) & set(first)
+
+
+def test_a_block_leaves_no_trace_though_it_raises() -> None:
+    seed(1)
+    expected = [draw() for _ in range(3)]
+    seed(1)
+    found = [draw()]
+    with pytest.raises(KeyError), seeded(2):
+        inside = draw()
+        raise KeyError
+    found.append(draw())
+    with kept():
+        assert draw() == expected[2]
+    found.append(draw())
+    assert found == expected and inside not in expected
+
+
+# What is printed: what a module draws that imports torch, and what is drawn behind it, outside and inside of a block.
+IMPORTS_TORCH = """
+import json, sys
+from pathlib import Path
+if sys.argv[1] == "early":
+    import torch
+import random
+from harness.generators import ModuleSeeder, seed, seeded
+sys.meta_path.insert(0, ModuleSeeder(5, Path.cwd()))
+sys.path.insert(0, str(Path.cwd()))
+seed(1)
+found = [random.random()]
+if sys.argv[1] == "between":
+    import torch
+with seeded(2):
+    if sys.argv[1] == "within":
+        import torch
+    found.append(random.random())
+if sys.argv[2] == "shared":
+    import shared
+import model
+import torch, shared
+assert type(model.__loader__).__name__ == model.__spec__.loader.__class__.__name__ == "SourceFileLoader"
+print(json.dumps([found, torch.rand(1).item(), random.random(), model.WEIGHTS, shared.WEIGHTS]))
+"""
+
+
+def test_torch_and_modules_have_the_same_numbers_in_whatever_order_they_are_imported(tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text("import torch\nWEIGHTS = torch.rand(2).tolist()\n")
+    (tmp_path / "model.py").write_text("import shared, torch\nWEIGHTS = torch.rand(3).tolist()\n")
+    (tmp_path / "run.py").write_text(IMPORTS_TORCH)
+    found = []
+    for when, first in (("early", ""), ("between", "shared"), ("within", ""), ("late", "shared")):
+        call = [sys.executable, "run.py", when, first]
+        done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[1:] == found[:1] * 3
+    assert found[0][3][:2] == found[0][4]  # each module begins anew
