@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from harness.text import printable, printable_lines
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean 'm4-qemu'?`, or the known words where none is near."""
@@ -19,7 +21,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class HarnessError(Exception):
-    """What happened, where, and what to do next.
+    """What happened, where, and what to do next; names and output of others in it are made printable.
 
     ``target`` and ``operator`` are empty where they do not apply; ``log`` is the tail of what the
     target or the tool printed.
@@ -34,12 +36,12 @@ class HarnessError(Exception):
         hint: str = "",
         log: str = "",
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        super().__init__(printable_lines(message))
+        self.message = printable_lines(message)
         self.target = target
-        self.operator = operator
-        self.hint = hint
-        self.log = log
+        self.operator = printable(operator)
+        self.hint = printable_lines(hint)
+        self.log = printable_lines(log)
 
     def __str__(self) -> str:
         """The message with its place and what to do next."""

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -35,29 +36,66 @@ def seed(number: int) -> None:
     _seed_torch()
 
 
-@contextmanager
-def kept() -> Iterator[None]:
-    """After the block the generators are as they were before it."""
-    number, of_random, of_numpy, torch = _Last.number, random.getstate(), np.random.get_state(), _torch()
-    of_torch = None if torch is None else torch.get_rng_state()
-    try:
-        yield
-    finally:
-        _Last.number = number
-        random.setstate(of_random)
-        np.random.set_state(of_numpy)
-        if torch is None:
-            _seed_torch()  # imported within the block: as if it had been imported before
+@dataclass(frozen=True)
+class _State:
+    """Of all three; torch's is None while torch is not imported."""
+
+    number: int | None
+    of_random: Any
+    of_numpy: Any
+    of_torch: Any | None
+
+    @classmethod
+    def now(cls) -> _State:
+        torch = _torch()
+        of_torch = None if torch is None else torch.get_rng_state()
+        return cls(_Last.number, random.getstate(), np.random.get_state(), of_torch)
+
+    def restore(self) -> None:
+        _Last.number = self.number
+        random.setstate(self.of_random)
+        np.random.set_state(self.of_numpy)
+        torch = _torch()
+        if torch is not None and self.of_torch is not None:
+            torch.set_rng_state(self.of_torch)
         else:
-            torch.set_rng_state(of_torch)
+            _seed_torch()  # imported since: as if it had been imported before
 
 
 @contextmanager
 def seeded(number: int) -> Iterator[None]:
     """Seeded within the block; after it the generators are as they were before."""
-    with kept():
-        seed(number)
+    before = _State.now()
+    seed(number)
+    try:
         yield
+    finally:
+        before.restore()
+
+
+class Stream:
+    """The numbers of one seed, drawn in several blocks: what draws between these changes nothing."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._state: _State | None = None
+        self._open = False
+
+    @contextmanager
+    def drawn(self) -> Iterator[None]:
+        """Goes on where the last block ended. A block within a block is one with it."""
+        if self._open:
+            yield
+            return
+        with seeded(self._number):
+            if self._state is not None:
+                self._state.restore()
+            self._open = True
+            try:
+                yield
+            finally:
+                self._open = False
+                self._state = _State.now()
 
 
 def _torch() -> Any | None:

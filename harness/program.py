@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from harness.errors import ConfigError, ProgramRejected
 from harness.targets import Isa
+from harness.text import printable
 
 Array = npt.NDArray[Any]
 
@@ -393,6 +394,7 @@ class Program:
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:
         """A program of which nothing but the bytes is known. Raises ProgramRejected."""
+        source = printable(source)
         file = parse_pte(data, source)
         name = PurePath(source).stem or file.method
         return cls(data, file, None, ("",) * len(file.instructions), name)
@@ -463,7 +465,7 @@ class _Reader:
         self.spend(length, what)
         self.span(at + 4, length, what)
         try:
-            return self.data[at + 4 : at + 4 + length].decode("utf-8")
+            return printable(self.data[at + 4 : at + 4 + length].decode("utf-8"))
         except UnicodeDecodeError as error:
             raise self.fail(f"{what} is not UTF-8") from error
 

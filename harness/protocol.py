@@ -16,6 +16,7 @@ from harness.errors import ConfigError, ProtocolError
 from harness.program import DTYPES, MAX_RANK, MAX_TENSOR_BYTES, PteFile, TensorSpec, Value, ValueKind
 from harness.results import Identity, Pool, Stats
 from harness.targets import Isa, Pools
+from harness.text import printable
 
 RESPONSE = 0x80  # in the type of a frame
 MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payload
@@ -175,8 +176,8 @@ class Reader:
         return value
 
     def text(self, field: str) -> str:
-        """For a person: any bytes."""
-        return self.take(self.number(f"{field}'s length", "H"), field).decode(errors="replace")
+        """For a person: any bytes, made printable."""
+        return printable(self.take(self.number(f"{field}'s length", "H"), field).decode(errors="replace"))
 
     def name(self, field: str, known: Collection[str] = ()) -> str:
         """A word that means something to the host: short, UTF-8, printable, and one of `known` if there are any."""

@@ -10,16 +10,17 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.fixtures import resolved_of
-from harness.generators import ModuleSeeder, kept, seed, seeded
+from harness.generators import ModuleSeeder, Stream, seeded
 
 HIGHEST = 2**32 - 1  # numpy's generator takes 32 bits
-_UNSEEDED: pytest.StashKey[bool] = pytest.StashKey()  # a setup whose function-scoped fixtures are still to come
+_FIXTURES: pytest.StashKey[Stream] = pytest.StashKey()  # what the function-scoped fixtures of a test draw from
 _SEEDING: pytest.StashKey[Seeding] = pytest.StashKey()
 
 
@@ -51,29 +52,33 @@ class Seeding:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if resolved_of(item) is None:
             return (yield)
-        with kept():
+        with seeded(self._of("teardown")):
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        item.stash[_UNSEEDED] = resolved_of(item) is not None
+        item.stash[_FIXTURES] = Stream(self._of("function fixtures"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
-        """Wider fixtures leave no trace. The first narrow one seeds: later than other plugins that seed a setup do."""
+        """Here and not around the whole setup, where other plugins seed, and wider fixtures are torn down."""
+        with self._numbers(request):
+            return (yield)
+
+    def _numbers(self, request: Any) -> AbstractContextManager[None]:
         if request.scope != "function":
-            with seeded(self._of(f"{request.scope} fixture")):
-                return (yield)
-        if request.node.stash.get(_UNSEEDED, False):
-            request.node.stash[_UNSEEDED] = False
-            seed(self._of("function fixture"))
-        return (yield)
+            return seeded(self._of(f"{request.scope} fixture"))
+        if resolved_of(request.node) is None:
+            return nullcontext()
+        stream: Stream = request.node.stash[_FIXTURES]
+        return stream.drawn()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-        if resolved_of(pyfuncitem) is not None:
-            seed(self._number)
-        return (yield)
+        if resolved_of(pyfuncitem) is None:
+            return (yield)
+        with seeded(self._number):
+            return (yield)
 
     def pytest_unconfigure(self) -> None:
         sys.meta_path.remove(self._modules)

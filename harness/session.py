@@ -34,6 +34,7 @@ from harness.program import HostTensor, PteFile, TensorSpec
 from harness.protocol import RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
 from harness.results import Identity, Stats
 from harness.targets import Target
+from harness.text import printable_lines
 
 HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
 REQUEST = 30.0  # for one request that executes no program
@@ -215,7 +216,7 @@ class Session:
     @property
     def log(self) -> str:
         """Everything the runner and its simulator have printed, the newest."""
-        errors = self._process.log.decode(errors="replace").strip()
+        errors = printable_lines(self._process.log.decode(errors="replace")).strip()
         return "\n".join([*self._log, errors] if errors else self._log)[-LOG_LIMIT:]
 
     def close(self) -> None:
@@ -477,8 +478,7 @@ class Session:
                 self._take_event(frame)
 
     def _log_stray(self) -> None:
-        lines = self._decoder.flush().decode(errors="replace").splitlines()
-        for line in lines:
+        for line in printable_lines(self._decoder.flush().decode(errors="replace")).splitlines():
             if line.strip():
                 self._remember(line)
 
