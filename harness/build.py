@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import platformdirs
 
 from harness import children, prefix, toolchain
 from harness.errors import BuildError
+from harness.folders import TemporaryFolder, remove_abandoned
 from harness.resolve import check_runtime
 from harness.targets import SerialLauncher, Target, package_data
 
@@ -63,6 +63,7 @@ def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str,
         return elf
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(folder.parent, "*-*")
         with filelock.FileLock(folder.with_suffix(".lock"), timeout=LOCK_TIMEOUT):
             if not elf.path.exists():
                 _build(folder, target, definitions | places | {"HIL_BUILD_ID": build_id})
@@ -121,11 +122,8 @@ def _sources(target: Target) -> Iterator[tuple[Path, Path]]:
 
 def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None:
     """Builds beside `folder` and renames, so that a killed build leaves nothing that looks finished."""
-    for abandoned in folder.parent.glob(f"{folder.name}-*"):  # nobody else builds this one: its lock is ours
-        shutil.rmtree(abandoned, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
-    log = work / "build.log"
-    try:
+    with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
+        log = work / "build.log"
         for command in _commands(work, target, definitions):
             _run(command, log, target)
         finished = work / "finished"
@@ -134,8 +132,6 @@ def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None
         shutil.copy2(log, finished / "build.log")
         shutil.rmtree(folder, ignore_errors=True)
         finished.rename(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _commands(work: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:

@@ -1,7 +1,7 @@
-"""Children that end with this process, whatever ends it.
+"""Child processes that end with this one, whatever ends it, and with all that they have started.
 
-`setpriv --pdeathsig` asks the kernel for that. The kernel keeps the promise for the *thread* that forked, so one thread
-that lives as long as the process starts every child.
+Each is started by a supervisor of its own, harness/supervisor.py, which sees to that. Nothing else waits for a child
+or ends one.
 """
 
 from __future__ import annotations
@@ -11,77 +11,111 @@ import os
 import select
 import signal
 import subprocess
-import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
+from typing import IO
 
-from harness import toolchain
+from harness import supervisor
 from harness.errors import LaunchError
+from harness.links import Deadline
 
-END_TIMEOUT = 5.0  # seconds for the kernel to take a killed child away
-# We may have died before setpriv spoke to the kernel; then the child has another parent by now.
-_GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
-# The same for a command that starts others: told that we died, the shell ends its group, which is all of them.
-_GROUP_GUARD = '[ "$PPID" = "$0" ] || exit 1; trap "kill -KILL 0" TERM; "$@" & wait "$!"'
-
-_Job = tuple[list[str], dict[str, object], "Future[subprocess.Popen[bytes]]"]
+END_TIMEOUT = 5.0  # seconds for the supervisor to end everything, and again for the kernel to take it away
+GRACE = 2.0  # seconds for a command that has something to put away before it ends
 
 
-class _Spawner:
-    """The long-lived thread that starts children."""
+def supervised(command: Sequence[str], grace: float = 0.0) -> list[str]:
+    """`command` below a supervisor; whoever starts that must be this process."""
+    return [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), f"{grace:g}", *command]
 
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._pid = 0
 
-    def popen(self, command: list[str], **options: object) -> subprocess.Popen[bytes]:
-        with self._lock:
-            if self._pid != os.getpid():  # first use, or we are a fork of the process that had the thread
-                self._pid = os.getpid()
-                self._jobs = SimpleQueue()
-                threading.Thread(target=self._serve, args=(self._jobs,), daemon=True, name="hil-spawner").start()
-        answer: Future[subprocess.Popen[bytes]] = Future()
-        self._jobs.put((command, options, answer))
-        return answer.result()
+class Child:
+    """A command with all that it started, in a session of its own.
 
-    @staticmethod
-    def _serve(jobs: SimpleQueue[_Job]) -> None:
-        while True:
-            command, options, answer = jobs.get()
+    `pid` is the supervisor's. What it exits with is the command's exit status, and once it has ended nothing is left.
+    """
+
+    def __init__(self, command: Sequence[str], grace: float, **options: object) -> None:
+        """LaunchError: there is no such folder. A command that cannot be started says so, and ends with 126 or 127."""
+        try:
+            self._popen: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
+                supervised(command, grace), start_new_session=True, **options
+            )
+        except OSError as error:
+            raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
+        self.pid: int = self._popen.pid
+        self._grace = grace
+        self._pidfd = os.pidfd_open(self.pid)
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+        """Standard input, output and error."""
+        popen = self._popen
+        assert popen.stdin and popen.stdout and popen.stderr
+        return popen.stdin, popen.stdout, popen.stderr
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status (negative: the signal) if everything has ended within `seconds`."""
+        if self._popen.returncode is None:
+            if not _ends(self._pidfd, seconds):
+                return None
+            _end_session(self.pid)  # of a supervisor that was killed; not reaped yet, so its id is nobody else's
+            self._popen.wait()
+            os.close(self._pidfd)
+        return self._popen.returncode
+
+    def end(self) -> None:
+        """Ends everything. Safe to call twice."""
+        if self._popen.returncode is not None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):  # the latter for a supervisor that somebody has stopped
+            signal.pidfd_send_signal(self._pidfd, number)
+            if self.wait(self._grace + END_TIMEOUT) is not None:
+                return
+
+
+def _ends(pidfd: int, seconds: float) -> bool:
+    return bool(select.select([pidfd], [], [], seconds)[0])
+
+
+def _end_session(session: int) -> None:
+    """Kills what is left of it, and waits for the kernel to do so."""
+    deadline = Deadline.after(END_TIMEOUT)
+    for pid in _members(session):
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(pid)
             try:
-                answer.set_result(subprocess.Popen(command, **options))  # type: ignore[call-overload]
-            except BaseException as error:
-                answer.set_exception(error)
+                if os.getsid(pid) == session:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    _ends(pidfd, deadline.remaining)
+            finally:
+                os.close(pidfd)
 
 
-_spawner = _Spawner()
-
-
-def _guarded(command: Sequence[str], guard: str, died: str) -> list[str]:
-    setpriv = str(toolchain.find("setpriv").path)
-    return [setpriv, "--pdeathsig", died, "--", "/bin/sh", "-c", guard, str(os.getpid()), *command]
-
-
-def _start(command: Sequence[str], guard: str, died: str, **options: object) -> subprocess.Popen[bytes]:
-    try:
-        return _spawner.popen(_guarded(command, guard, died), start_new_session=True, **options)
-    except OSError as error:
-        raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
+def _members(session: int) -> Iterator[int]:
+    """Processes that live in the session, until there are none; each once."""
+    seen = {session}
+    while True:
+        found = set()
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(ProcessLookupError):
+                if name.isdigit() and os.getsid(int(name)) == session:
+                    found.add(int(name))
+        if not found - seen:
+            return
+        yield from found - seen
+        seen |= found
 
 
 def start(
-    command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """A child with pipes that do not block, leader of its own group."""
+    command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, grace: float = 0.0
+) -> Child:
+    """A child with pipes that do not block. With `grace` it is asked to end (SIGTERM), and then has so many seconds."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    popen = _start(command, _GUARD, "KILL", cwd=cwd, env=env, bufsize=0, **pipes)
-    for stream in (popen.stdin, popen.stdout, popen.stderr):
-        assert stream is not None
+    child = Child(command, grace, cwd=cwd, env=env, bufsize=0, **pipes)
+    for stream in child.pipes:
         os.set_blocking(stream.fileno(), False)
-    return popen
+    return child
 
 
 def run(
@@ -92,15 +126,11 @@ def run(
     What it says is added to `log`. Whatever it left running has ended as well.
     """
     with log.open("ab") as out:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        popen = _start(command, _GROUP_GUARD, "TERM", cwd=cwd, env=env, **pipes)
-        pidfd = os.pidfd_open(popen.pid)
+        child = Child(command, 0.0, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
-            ended, _, _ = select.select([pidfd], [], [], seconds)
+            return child.wait(seconds)
         finally:
-            os.close(pidfd)
-            end(popen)
-    return popen.returncode if ended else None
+            child.end()
 
 
 def foreground(command: Sequence[str]) -> int:
@@ -108,19 +138,11 @@ def foreground(command: Sequence[str]) -> int:
 
     An interrupt is its own business: pytest then ends its simulators, and prints what it has.
     """
-    with subprocess.Popen(_guarded(command, _GUARD, "TERM")) as child:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the supervisor unblocks it when it is ready
+    with subprocess.Popen(supervised(command, GRACE)) as child:
         previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             return child.wait()
         finally:
             signal.signal(signal.SIGINT, previous)
-
-
-def end(popen: subprocess.Popen[bytes]) -> None:
-    """Ends the child and all it started. Safe to call twice."""
-    # Not poll(): until the child is waited for its process group is ours, and others may live in it.
-    if popen.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(popen.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        popen.wait(END_TIMEOUT)

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Final
 
 from harness import build, flow, toolchain
 from harness.errors import ConfigError, HarnessError, ToolchainError
+from harness.folders import TemporaryFolder
 from harness.launchers import fvp
 from harness.resolve import resolve
 from harness.targets import FvpLauncher, Target
@@ -104,11 +104,11 @@ def _death_signal() -> str:
 def _mve() -> str:
     compiler = "arm-none-eabi-g++"
     path = toolchain.find(compiler).path
-    with tempfile.TemporaryDirectory(prefix="hil-") as folder:
-        source = Path(folder) / "mve.cpp"
+    with TemporaryFolder() as folder:
+        source = folder / "mve.cpp"
         source.write_text(MVE_SOURCE)
         flags = ["-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "-O2", "-c"]
-        command = [str(path), *flags, str(source), "-o", str(Path(folder) / "mve.o")]
+        command = [str(path), *flags, str(source), "-o", str(folder / "mve.o")]
         _succeed(command, "the compiler does not know MVE's intrinsics", compiler)
     return "vaddq_s8 compiles for cortex-m55"
 
@@ -195,8 +195,8 @@ def _model(launcher: FvpLauncher, targets: Mapping[str, Target]) -> str:
     if shutil.which(launcher.model) is None:
         users = [_instead(target.name, targets) for target in targets.values() if target.launcher == launcher]
         raise ToolchainError("; ".join(["not found", *users]), hint="install Arm's FVP to run on it")
-    with tempfile.TemporaryDirectory(prefix="hil-") as folder:
-        fvp.command(launcher, Path(folder) / "runner.elf", Path(folder), ())  # checks every parameter
+    with TemporaryFolder() as folder:
+        fvp.command(launcher, folder / "runner.elf", folder, ())  # checks every parameter
     return f"{fvp.engine(launcher)} ({shutil.which(launcher.model)})"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -34,6 +32,7 @@ from harness.errors import (
     ToolchainError,
     VerdictError,
 )
+from harness.folders import TemporaryFolder
 from harness.lint import LintFinding, lint, lint_inputs, raise_findings
 from harness.program import HostTensor, Program, References, ScratchNeed
 from harness.protocol import Request, Space
@@ -76,7 +75,7 @@ class Dut:
         self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
         self.remedy = ""  # what brought the board back since the last restart
         self._session: Session | None = None
-        self._directory: Path | None = None
+        self._folder: TemporaryFolder | None = None
         self._bench: Bench | None = None
         self._recovering = False
 
@@ -104,9 +103,12 @@ class Dut:
         if self._session is not None:
             self._session.close()
             self._session = None
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
 
     def close(self) -> None:
         """The same, and gives the board back."""
@@ -175,9 +177,10 @@ class Dut:
         self.close()
 
     def _boot(self, bench: Bench | None = None) -> Session:
+        self._remove_folder()  # of a boot that failed
         try:
-            self._directory = Path(tempfile.mkdtemp(prefix="hil-"))
-            process = launchers.connect(self.target, self.elf, self._directory, bench)
+            self._folder = TemporaryFolder()
+            process = launchers.connect(self.target, self.elf, self._folder.path, bench)
         except OSError as error:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
+import subprocess
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from harness import flow, launchers, markers, seeding
+from harness import flow, launchers, markers, seeding, supervisor
 from harness.errors import ConfigError, HarnessError, InfraError
 from harness.fixtures import (
     LOG,
@@ -57,6 +60,7 @@ OUTCOMES: pytest.StashKey[dict[str, Outcome]] = pytest.StashKey()
 RERUN_NAMED = 30  # failures; more of them are asked for by pytest's own memory of the last run
 _WIDE = ("session", "package", "module", "class")
 _SHOWING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
+_PARENT = "hil_controller"  # of a worker's input: the process that started it
 _PROPERTIES = ("hil_test", "hil_requested", "hil_ran", "hil_verdict", "hil_error")
 
 
@@ -95,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     config.stash[POOL] = Pool()
     config.stash[OUTCOMES] = {}
+    _end_in_time(config)
     try:
         config.stash[RESOLVED] = _resolve(config)
     except HarnessError as error:
@@ -141,9 +146,62 @@ def _targets_file(config: pytest.Config) -> Path | None:
     return None
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Here, since xdist's controller ends a worker as soon as that has said that its session is finished."""
+    session.config.stash[POOL].close()
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if POOL in config.stash:
         config.stash[POOL].close()
+
+
+# --- how the run is ended ------------------------------------------------------------------------------------
+
+
+class _Workers:
+    """The processes that xdist's controller has started."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        if node.gateway.spec.popen and not node.gateway.spec.via:
+            node.workerinput[_PARENT] = os.getpid()
+            self._processes.append(node.gateway._io.popen)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """xdist would wait 10 s for the tests that its workers are at."""
+        for worker in self._processes:
+            worker.send_signal(signal.SIGINT)
+
+
+def _end_in_time(config: pytest.Config) -> None:
+    """A worker ends with its controller; any other run ends in good order when it is told to."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if hasattr(config, "workerinput"):
+        if _PARENT in config.workerinput:
+            supervisor.die_with(config.workerinput[_PARENT], signal.SIGKILL)
+            signal.signal(signal.SIGINT, _interrupt_once)
+        return
+    config.pluginmanager.register(_Workers(), "hil-workers")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not where somebody has other plans, as nohup has
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, frame: object) -> None:
+    """As Ctrl-C does, with what there is of a summary. A second signal ends the process at once."""
+    signal.signal(number, signal.SIG_DFL)
+    pytest.exit(f"ended by {signal.Signals(number).name}", returncode=128 + number)
+
+
+def _interrupt_once(number: int, frame: object) -> None:
+    """A terminal interrupts workers too; the controller's interrupt must not disturb them while they put away."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

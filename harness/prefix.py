@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,9 +206,10 @@ def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache:
         stamp = folder / f"{key}.stamp"
         if not _is_older(directory, stamp, install.source):
             return
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as begun:  # its time is that of the build's start
-            _run_build(install, directory, target, folder / f"{key}.log")
-        Path(begun.name).replace(stamp)
+        begun = folder / f"{key}.begun"  # its time is that of the build's start
+        begun.touch()
+        _run_build(install, directory, target, folder / f"{key}.log")
+        begun.replace(stamp)
 
 
 def _is_older(directory: Path, stamp: Path, source: Path | None) -> bool:

@@ -9,7 +9,6 @@ import functools
 import platform
 import random
 import subprocess
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -23,6 +22,7 @@ from harness import flow, launchers, toolchain
 from harness.build import build_runner
 from harness.canary import canary
 from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError, did_you_mean
+from harness.folders import TemporaryFolder
 from harness.launchers import fvp
 from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
@@ -136,7 +136,7 @@ class Bench:
     @functools.cache  # noqa: B019 - one bench a process
     def probe(self, kind: Probe) -> Path:
         """The probe's ELF, in a folder that lives as long as this process."""
-        path = Path(_folder().name) / f"{self.target.name}-{kind.name.lower()}.elf"
+        path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
         pools = self.target.board.pools
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
         compiler = toolchain.find("arm-none-eabi-g++").path
@@ -161,8 +161,7 @@ class Bench:
         seconds: float = STARTUP,
     ) -> Ended:
         """To its end, or for `seconds`; `given` on its standard input, then end of file."""
-        with tempfile.TemporaryDirectory(prefix="hil-") as name:
-            folder = Path(name)
+        with TemporaryFolder() as folder:
             command = fvp.command(self.launcher, elf, folder, (), time_limit=limit)
             if not features:
                 (folder / fvp.FEATURES_FILE).unlink()
@@ -174,8 +173,8 @@ class Bench:
 
 
 @functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="hil-probes-")
+def _folder() -> TemporaryFolder:
+    return TemporaryFolder()
 
 
 def _drain(process: Process, given: bytes, deadline: Deadline) -> Ended:
@@ -229,8 +228,8 @@ _LIMITS: Final = (
 
 
 def _parameters(bench: Bench) -> str:
-    with tempfile.TemporaryDirectory(prefix="hil-") as folder:
-        line = fvp.command(bench.launcher, Path(folder) / "runner.elf", Path(folder), ("x",))
+    with TemporaryFolder() as folder:
+        line = fvp.command(bench.launcher, folder / "runner.elf", folder, ("x",))
     return f"all {line.count('-C')} of them"
 
 
@@ -360,7 +359,7 @@ def _program_pool(bench: Bench) -> str:
 def _one_shot(bench: Bench) -> str:
     known, elf = canary(bench.target.isa), build_runner(bench.target)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hil-")))
+        folder = stack.enter_context(TemporaryFolder())
         (folder / "c.pte").write_bytes(known.program)
         words = ["executor_runner", "-m", "c.pte", "-o", "out"]
         for number, value in enumerate(known.inputs):

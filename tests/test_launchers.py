@@ -453,7 +453,7 @@ def test_a_command_in_the_foreground_takes_its_own_interrupts() -> None:
     trap = "trap 'exit 3' INT; echo ready; while :; do read line || :; done"
     owner = run_python(source, "bash", "-c", trap)
     assert owner.stdout is not None and owner.stdout.readline() == "ready\n"
-    for pid in (owner.pid, *(child.pid for child in psutil.Process(owner.pid).children())):
+    for pid in (owner.pid, *(child.pid for child in psutil.Process(owner.pid).children(recursive=True))):
         os.kill(pid, signal.SIGINT)  # as a terminal does
     assert owner.communicate(timeout=SECONDS)[0] == "3\n"
 

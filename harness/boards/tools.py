@@ -7,15 +7,15 @@ import re
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pexpect
 
-from harness import toolchain
+from harness import children, toolchain
 from harness.errors import ConfigError, FlashError, InfraError, LaunchError
+from harness.folders import TemporaryFolder
 from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
 from harness.procedures import Procedure
@@ -66,10 +66,10 @@ def run(
     """
     deadline = Deadline.after(procedure.seconds)
     output = ""
-    with tempfile.TemporaryDirectory(prefix="hil-tool-") as folder:
+    with TemporaryFolder() as folder:
         given = {"python": sys.executable, **words}
         if procedure.script:
-            given["script"] = str(Path(folder, "script"))
+            given["script"] = str(folder / "script")
             text = "".join(f"{procedure.fill(line, given)}\n" for line in procedure.script)
             Path(given["script"]).write_text(text, encoding="utf-8")
         for command in procedure.bind(given):
@@ -108,8 +108,8 @@ class _Use:
     def talk(self, given: Mapping[str, str], deadline: Deadline) -> str:
         """The same with a tool that asks, on a terminal of its own."""
         heard = _Heard()
-        guard = [str(toolchain.find("setpriv").path), "--pdeathsig", "KILL", "--", *self.command]
-        child = pexpect.spawn(guard[0], guard[1:], encoding="utf-8", codec_errors="replace", echo=False)
+        program, *arguments = children.supervised(self.command)
+        child = pexpect.spawn(program, arguments, encoding="utf-8", codec_errors="replace", echo=False)
         child.logfile_read = heard
         try:
             for step in self.procedure.talk:

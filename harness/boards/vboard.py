@@ -15,13 +15,10 @@ import math
 import os
 import random
 import selectors
-import shutil
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import termios
 import time
 import tty
@@ -31,9 +28,11 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 import filelock
+import psutil
 
 from harness import children, toolchain
 from harness.errors import ConfigError, FlashError, HarnessError, LaunchError
+from harness.folders import OwnFolder, TemporaryFolder, remove_abandoned
 from harness.launchers import native
 from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
@@ -249,6 +248,18 @@ class _Terminal:
         os.close(self.master)
 
 
+def _claim(directory: Path) -> OwnFolder:
+    """The folder of one board, empty; those of boards that have ended are removed. ConfigError if it is running."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(directory.parent / ".lock", timeout=START):
+        remove_abandoned(directory.parent, "*")
+        directory.mkdir(exist_ok=True)
+        try:
+            return OwnFolder(directory)
+        except BlockingIOError:
+            raise ConfigError(f"a virtual board {directory.name} is running already, in {directory}") from None
+
+
 @dataclass
 class VirtualBoard:
     """Running once it is made; `serve()` never returns. A machine has at most one board of a name."""
@@ -265,20 +276,16 @@ class VirtualBoard:
             raise ConfigError(f"no serial port has {self.baud} baud", hint="115200 or 921600")
         self.directory = virtual_directory(self.name)
         self._port, self._control = self.directory / "port", self.directory / "control"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = filelock.FileLock(self.directory / "lock")
-        try:
-            self._lock.acquire(timeout=0)
-        except filelock.Timeout:
-            raise ConfigError(f"a virtual board {self.name} is running already, in {self.directory}") from None
-        self._folder = Path(tempfile.mkdtemp(prefix="hil-vboard-"))  # a socket's name must be short
+        self._own = _claim(self.directory)
+        self._temporary = TemporaryFolder()  # a socket's name must be short
+        self._folder = self._temporary.path
         chance = random.Random(self.seed)
         self._machine = MACHINES[self.machine](self._folder)
         self._to_board, self._to_host = Wire(self.baud, chance), Wire(self.baud, chance)
         self._faults = Faults()
         self._reset_at = 0.0
         self._back_at: float | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: children.Child | None = None
         self._terminal: _Terminal | None = None
         self._hearing = False
         self._selector = selectors.DefaultSelector()
@@ -293,6 +300,7 @@ class VirtualBoard:
         self._control.symlink_to(self._folder / "control")  # last: whoever sees it can talk to the board
 
     def serve(self) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it lets it put its files away
         try:
             while True:
                 self._round()
@@ -305,8 +313,8 @@ class VirtualBoard:
         if self._terminal is not None:
             self._terminal.close(self._port)
         self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._lock.release()
+        self._temporary.remove()
+        self._own.remove()
 
     # --- bytes ----------------------------------------------------------------------------------------------
 
@@ -348,7 +356,7 @@ class VirtualBoard:
             return
         if not data:
             self._selector.unregister(fd)  # the simulator has ended: a dead board
-        elif child is not None and child.stdout is not None and fd == child.stdout.fileno():
+        elif child is not None and fd == child.pipes[1].fileno():
             self._to_host.put(data, time.monotonic(), garbled=self._wrong_speed(terminal))
 
     def _from_host(self, data: bytes, terminal: _Terminal) -> None:
@@ -374,10 +382,10 @@ class VirtualBoard:
 
     def _give(self, data: bytes) -> int:
         """How many bytes are gone; a dead board takes all."""
-        if self._child is None or self._child.stdin is None:
+        if self._child is None:
             return len(data)
         try:
-            return os.write(self._child.stdin.fileno(), data)
+            return os.write(self._child.pipes[0].fileno(), data)
         except BlockingIOError:
             return 0
         except OSError:
@@ -423,7 +431,8 @@ class VirtualBoard:
         self._faults = self._to_board.faults = self._to_host.faults = faults
         self._reset_at = faults.reset_after
         if faults.hang and self._child is not None:
-            os.killpg(self._child.pid, signal.SIGSTOP)
+            for process in psutil.Process(self._child.pid).children(recursive=True):
+                process.suspend()
         if faults.vanish:
             self._unplug(time.monotonic() + faults.vanish)
 
@@ -442,21 +451,18 @@ class VirtualBoard:
 
     def _power(self, on: bool) -> None:
         if self._child is not None and not on:
-            for stream in (self._child.stdout, self._child.stderr):
-                if stream is not None:
-                    with contextlib.suppress(KeyError):
-                        self._selector.unregister(stream.fileno())
-            children.end(self._child)
-            for stream in (self._child.stdin, self._child.stdout, self._child.stderr):
-                if stream is not None:
-                    stream.close()
+            for stream in self._child.pipes[1:]:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(stream.fileno())
+            self._child.end()
+            for stream in self._child.pipes:
+                stream.close()
             self._child = None
             self._to_board.cut()
             self._to_host.cut()
         if on and self._child is None:
             self._child = children.start(self._machine.command(), env=native.environment())
-            for stream in (self._child.stdout, self._child.stderr):
-                assert stream is not None
+            for stream in self._child.pipes[1:]:
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)
 
 
@@ -484,7 +490,7 @@ def order(name: str, what: str, **details: object) -> None:
 def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterator[Process]:
     """A board in a process of its own, which ends with this one. LaunchError if it does not start."""
     options = ["--name", name, "--baud", str(baud), "--seed", str(seed)]
-    process = Process([sys.executable, "-m", "harness.boards.vboard", *options, machine])
+    process = Process([sys.executable, "-m", "harness.boards.vboard", *options, machine], grace=children.GRACE)
     try:
         said = b""
         with contextlib.suppress(LinkClosed, TimeoutError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,20 +23,20 @@ RECEIVED_LIMIT = 4 << 20
 WALL_PER_CPU_SECOND = 6.0
 
 
-def _cpu_times(pid: int) -> Iterator[float]:
-    """Seconds of a process, then of each that descends from it.
+def _cpu_times_below(pid: int) -> Iterator[float]:
+    """Seconds of each process that descends from this one.
 
     By the kernel's own list of children (CONFIG_PROC_CHILDREN; without it, none): psutil looks at every process of
     the machine, which takes 5 ms, and a round trip to a simulator takes 0.06 ms.
     """
-    with contextlib.suppress(psutil.Error):
-        times = psutil.Process(pid).cpu_times()
-        yield float(times.user + times.system)
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
-                for child in children.read().split():
-                    yield from _cpu_times(int(child))
+                for child in map(int, children.read().split()):
+                    with contextlib.suppress(psutil.Error):
+                        times = psutil.Process(child).cpu_times()
+                        yield float(times.user + times.system)
+                    yield from _cpu_times_below(child)
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,18 @@ class Process:
     lossless = True
 
     def __init__(
-        self, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        grace: float = 0.0,
     ) -> None:
+        """As `children.start`."""
         self.command = tuple(command)
         self.log = bytearray()
-        self._popen = children.start(command, cwd=cwd, env=env)
-        assert self._popen.stdin and self._popen.stdout and self._popen.stderr
-        self._in, self._out, self._err = self._popen.stdin, self._popen.stdout, self._popen.stderr
+        self._child = children.start(command, cwd=cwd, env=env, grace=grace)
+        self._in, self._out, self._err = self._child.pipes
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._out, selectors.EVENT_READ)
         self._selector.register(self._err, selectors.EVENT_READ)
@@ -86,14 +90,16 @@ class Process:
 
     @property
     def pid(self) -> int:
-        return self._popen.pid
+        """The supervisor's, below which the program runs."""
+        return self._child.pid
 
     def cpu_seconds(self) -> float:
-        """User and system time of the child and all it started so far; what it last was once it is gone.
+        """User and system time of the program and all it started so far; what it last was once it is gone.
 
-        A model behind a wrapper script, or behind a stand-in, uses none in the child itself.
+        A model behind a wrapper script, or behind a stand-in, uses none in the program itself. The supervisor's own
+        is not counted.
         """
-        self._cpu = max(self._cpu, sum(_cpu_times(self.pid)))
+        self._cpu = max(self._cpu, sum(_cpu_times_below(self.pid)))
         return self._cpu
 
     def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
@@ -173,14 +179,11 @@ class Process:
                 self._pump(deadline)
             except TimeoutError:
                 break
-        try:
-            return self._popen.wait(deadline.remaining)
-        except subprocess.TimeoutExpired:
-            return None
+        return self._child.wait(deadline.remaining)
 
     def close(self) -> None:
         """Ends the child and all it started. Safe to call twice."""
-        children.end(self._popen)
+        self._child.end()
         self._selector.close()
         for stream in (self._in, self._out, self._err):
             stream.close()

@@ -1,0 +1,91 @@
+"""Folders that are of use to one process only, and are gone once it has ended, one way or another.
+
+A file in each is locked (flock) for as long as the owner lives; the kernel sees to that. What a killed process has left
+is told by that alone, and removed by the next that needs a folder in the same place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+_OWNER = ".hil-owner"
+
+
+class OwnFolder:
+    """A folder that exists already, and is ours from now on."""
+
+    def __init__(self, path: Path) -> None:
+        """BlockingIOError: another living process has it. FileNotFoundError: such a process has just removed it."""
+        self.path = path
+        self._lock = os.open(path / _OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(self._lock).st_nlink == 0:
+                raise FileNotFoundError(str(path))
+        except OSError:
+            os.close(self._lock)
+            raise
+
+    def remove(self) -> None:
+        """Once. The lock's file goes last: until then another process may finish what we have begun."""
+        with contextlib.suppress(OSError):
+            for entry in list(os.scandir(self.path)):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry, ignore_errors=True)
+                elif entry.name != _OWNER:
+                    os.unlink(entry)
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+class TemporaryFolder:
+    """A new folder of our own, by default where temporary files are. `with` gives its path, and removes it.
+
+    So does the end of the process, and the end of the last use of this object.
+    """
+
+    def __init__(self, prefix: str = "hil-", parent: Path | None = None) -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        _remove_abandoned_once(parent, prefix)
+        folder = None
+        while folder is None:
+            # Somebody who cleans up may take it for abandoned before it has its lock.
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                folder = OwnFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))
+        self.path = folder.path
+        self._remove = weakref.finalize(self, _remove_in, os.getpid(), folder)
+
+    def remove(self) -> None:
+        """Safe to call twice."""
+        self._remove()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _remove_in(owner: int, folder: OwnFolder) -> None:
+    if os.getpid() == owner:  # not in a fork of it
+        folder.remove()
+
+
+def remove_abandoned(parent: Path, pattern: str) -> None:
+    """Removes the folders whose owner has ended; what never had one is not touched."""
+    for path in parent.glob(pattern):
+        with contextlib.suppress(OSError):
+            if (path / _OWNER).is_file() and path.lstat().st_uid == os.getuid():
+                OwnFolder(path).remove()
+
+
+@functools.cache
+def _remove_abandoned_once(parent: Path, prefix: str) -> None:
+    remove_abandoned(parent, f"{prefix}*")
