@@ -41,11 +41,11 @@ class Child:
             self._popen: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
                 supervised(command, grace), start_new_session=True, **options
             )
+            self._pidfd = os.pidfd_open(self._popen.pid)
         except OSError as error:
             raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
         self.pid: int = self._popen.pid
         self._grace = grace
-        self._pidfd = os.pidfd_open(self.pid)
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:

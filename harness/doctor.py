@@ -7,14 +7,16 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from harness import build, flow, toolchain
-from harness.errors import ConfigError, HarnessError, ToolchainError
+from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError
 from harness.folders import TemporaryFolder
 from harness.launchers import fvp
+from harness.launchers.process import Process
 from harness.resolve import resolve
 from harness.targets import FvpLauncher, Target
 
@@ -71,7 +73,7 @@ def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
         if name != "flatc":
             yield Probe(name, lambda name=name: _tool(name), name not in ONLY_FOR_MESSAGES)  # type: ignore[misc]
     yield Probe("flatc and headers", _flatbuffers)
-    yield Probe("setpriv --pdeathsig", _death_signal)
+    yield Probe("child processes", _child_processes)
     yield Probe("MVE compile", _mve)
     yield Probe("cache", _cache)
     yield Probe("executorch", _executorch)
@@ -94,11 +96,13 @@ def _flatbuffers() -> str:
     return f"{pair.flatc.version} ({pair.flatc.path}, {pair.include})"
 
 
-def _death_signal() -> str:
-    """Without it a killed test leaves its simulator running. BusyBox's setpriv, for one, has no such option."""
-    path = toolchain.find("setpriv").path
-    _succeed([str(path), "--pdeathsig", "KILL", "--", "true"], "setpriv does not take --pdeathsig", "setpriv")
-    return "a simulator dies with the test that started it"
+def _child_processes() -> str:
+    """A kernel or a container that lacks pidfd_open or a subreaper would let simulators outlive their test."""
+    with closing(Process(["true"])) as process:
+        if process.wait(PROBE_TIMEOUT) != 0:
+            said = process.log.decode(errors="replace").strip().splitlines() or ["no reason given"]
+            raise LaunchError(f"children cannot be supervised: {said[-1]}", hint="Linux 5.4 or newer")
+    return "all that a test starts ends with it"
 
 
 def _mve() -> str:

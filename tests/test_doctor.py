@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness import cli
+from harness import cli, supervisor
 from harness.doctor import MVE_SOURCE, Check, Probe, State, probes
 from harness.errors import ToolchainError
 from harness.targets import load_targets
@@ -77,7 +77,7 @@ def test_an_empty_machine_is_told_what_to_install(tmp_path: Path) -> None:
     for name in tools:
         row = next(row for row in rows if row.split()[1] == name)
         assert f" {name} is not on PATH " in row and row.endswith(f" apt-get install {PACKAGES[name]}")
-    for name in ("MVE compile", "flatc and headers", "setpriv --pdeathsig", "round trip m4-qemu", "round trip native"):
+    for name in ("MVE compile", "flatc and headers", "round trip m4-qemu", "round trip native"):
         assert next(row for row in rows if name in row).split("  ")[-1].strip().startswith("apt-get install ")
     assert "\x1b" not in done.stdout
 
@@ -101,11 +101,14 @@ def test_the_mve_probe_is_three_lines() -> None:
     assert len(MVE_SOURCE.splitlines()) == 3
 
 
-def test_a_setpriv_without_the_option(only: Path) -> None:
-    stub(only, "setpriv", "echo \"setpriv: unrecognized option '--pdeathsig'\" >&2; exit 1")
-    row = check("setpriv --pdeathsig")
-    assert (row.state, row.action) == (State.FAILED, "apt-get install util-linux")
-    assert "unrecognized option" in row.found
+def test_children_that_cannot_be_supervised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert check("child processes").state is State.OK
+    old = tmp_path / "supervisor.py"
+    old.write_text("raise OSError(38, 'Function not implemented')")
+    monkeypatch.setattr(supervisor, "__file__", str(old))
+    row = check("child processes")
+    assert (row.state, row.action) == (State.FAILED, "Linux 5.4 or newer")
+    assert "Function not implemented" in row.found
 
 
 def test_a_flatc_without_headers_of_its_version(only: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
             children = psutil.Process(process.pid).children(recursive=True)
         finally:
             process.send_signal(signal.SIGKILL)
-    assert len(children) == 2 and any(child.name().startswith("qemu") for child in children)
+    assert any(child.name().startswith("qemu") for child in children)
     _, alive = psutil.wait_procs(children, timeout=10)
     assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
 

@@ -710,7 +710,7 @@ def test_nothing_of_a_killed_board_stays() -> None:
     with vboard.running("f405", name) as process:
         board = psutil.Process(process.pid)
         deadline = Deadline.after(SECONDS)
-        while not any("qemu" in child.name() for child in board.children(recursive=True)):  # setpriv becomes QEMU
+        while not any("qemu" in child.name() for child in board.children(recursive=True)):
             assert not deadline.expired
             time.sleep(0.02)
         children = board.children(recursive=True)

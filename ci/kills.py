@@ -1,0 +1,181 @@
+"""Whatever of a test run is killed, by whatever signal: is anything left, and is the next run clean and green?
+
+    python ci/kills.py --rounds 2
+
+Victims are pytest, xdist's worker and controller, QEMU, and in a run that builds its runner ninja and a compiler. What
+is left of processes is found by an environment variable that all of them inherit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from endings import MARKER, marked
+
+START = 600.0  # seconds for the victim to appear: a build on a busy host
+END = 300.0  # for the run to end afterwards
+GONE = 5.0  # for everything else, once the run has ended
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
+# A program whose outputs are known, again and again while $LOOP is set.
+TEST = """
+import os, pathlib
+from harness import flow
+
+def test_known_answers(hil_dut):
+    flow.selftest(hil_dut)
+    pathlib.Path("started").touch()
+    while "LOOP" in os.environ:
+        flow.selftest(hil_dut)
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A pytest process with a folder for temporary files of its own; `cache` is None for the user's."""
+
+    folder: Path
+    marker: str
+    cache: Path | None
+    workers: bool
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "pytest", "--target=m4-qemu", *(["-n1"] if self.workers else [])]
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        cache = {"HIL_CACHE_DIR": str(self.cache)} if self.cache else {}
+        return {**os.environ, **cache, MARKER: self.marker, "TMPDIR": str(self.temporary), **changes}
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
+    def folders(self) -> list[str]:
+        """What a run must not leave."""
+        left = list(self.temporary.glob("hil-*"))
+        left += self.cache.glob("runners/*-*") if self.cache else []
+        return [path.name for path in left]
+
+    @contextmanager
+    def going(self) -> Iterator[subprocess.Popen[bytes]]:
+        with (self.folder / "output").open("wb") as output:
+            process = subprocess.Popen(
+                self.command(), cwd=self.folder, stdout=output, stderr=output, start_new_session=True,
+                env=self.environment(LOOP="1"),
+            )  # fmt: skip
+        try:
+            yield process
+        finally:
+            for one in marked(self.marker):
+                one.kill()
+            process.wait()
+
+
+def until(condition: Callable[[], bool], seconds: float) -> float:
+    """How long it took; seconds at most."""
+    start = time.monotonic()
+    while not condition() and time.monotonic() - start < seconds:
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+def victim(name: str, process: subprocess.Popen[bytes], run: Run) -> psutil.Process:
+    """As soon as it is there: a test is running, or the build."""
+
+    def found() -> psutil.Process | None:
+        if run.cache is None and not (run.folder / "started").exists():
+            return None
+        main = psutil.Process(process.pid)
+        match name:
+            case "pytest" | "controller":
+                return main
+            case "worker":
+                return next(iter(main.children()), None)
+            case _:
+                started = (one for one in marked(run.marker) if one.name().startswith(name))
+                return next(started, None)
+
+    until(lambda: found() is not None or process.poll() is not None, START)
+    one = found()
+    if one is None:
+        raise RuntimeError(f"no {name} was started: {(run.folder / 'output').read_text()}")
+    return one
+
+
+@dataclass(frozen=True)
+class Outcome:
+    ended: float  # seconds from the signal to the end of the run
+    gone: float  # and from there until the last process had ended
+    processes: list[str]
+    folders: list[str]  # left by the run that was killed
+    trouble: list[str]
+
+    def __str__(self) -> str:
+        bad = "; ".join([*self.processes, *self.trouble]) or "clean"
+        return f"ended {self.ended:5.1f} s, gone {self.gone:4.1f} s, folders left {len(self.folders)}, next run: {bad}"
+
+
+def kill(name: str, number: signal.Signals, parent: Path) -> Outcome:
+    """One run whose part `name` gets the signal, and the next."""
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        builds = name in ("ninja", "cc1plus")
+        cache = Path(folder, "cache") if builds else None
+        run = Run(Path(folder), uuid.uuid4().hex, cache, name in ("worker", "controller"))
+        run.temporary.mkdir()
+        Path(folder, "test_known_answers.py").write_text(TEST)
+        with run.going() as process:
+            victim(name, process, run).send_signal(number)
+            ended = until(lambda: process.poll() is not None, END)
+            gone = until(lambda: not marked(run.marker), GONE)
+            processes = [f"left: {one.name()}" for one in marked(run.marker)]
+            trouble = ["no end of the run"] if process.returncode is None else []
+        if number is signal.SIGINT and name in ("pytest", "controller"):
+            trouble += [] if "no tests ran" in Path(folder, "output").read_text() else ["no summary"]
+        folders = run.folders()
+        return Outcome(ended, gone, processes, folders, trouble + next_run(run))
+
+
+def next_run(run: Run) -> list[str]:
+    """What is wrong with it."""
+    done = subprocess.run(run.command(), cwd=run.folder, env=run.environment(), capture_output=True, check=False)
+    trouble = [f"left: {name}" for name in run.folders()] + [f"left: {one.name()}" for one in marked(run.marker)]
+    return trouble + ([f"status {done.returncode}"] if done.returncode else [])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--victim", action="append", choices=VICTIMS, help="one of them; repeatable")
+    options = parser.parse_args()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it, and so would the runs
+    bad = 0
+    with tempfile.TemporaryDirectory() as parent:
+        for number in range(1, options.rounds + 1):
+            for name in options.victim or VICTIMS:
+                for sent in SIGNALS:
+                    outcome = kill(name, signal.Signals[sent], Path(parent))
+                    bad += bool(outcome.processes or outcome.trouble)
+                    print(f"{number}  {sent:7}  {name:15}  {outcome}", flush=True)
+    print(f"{bad} left something or broke the next run")
+    return 1 if bad else 0
+
+
+VICTIMS = ("pytest", "worker", "controller", "qemu-system-arm", "ninja", "cc1plus")  # cc1plus is the compiler
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
