@@ -108,11 +108,19 @@ def _members(session: int) -> Iterator[int]:
 
 
 def start(
-    command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, grace: float = 0.0
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    grace: float = 0.0,
+    pass_fds: Sequence[int] = (),
 ) -> Child:
-    """A child with pipes that do not block. With `grace` it is asked to end (SIGTERM), and then has so many seconds."""
+    """A child with pipes that do not block, which inherits `pass_fds` as well.
+
+    With `grace` it is asked to end (SIGTERM), and then has so many seconds.
+    """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    child = Child(command, grace, cwd=cwd, env=env, bufsize=0, **pipes)
+    child = Child(command, grace, cwd=cwd, env=env, pass_fds=pass_fds, bufsize=0, **pipes)
     for stream in child.pipes:
         os.set_blocking(stream.fileno(), False)
     return child

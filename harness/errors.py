@@ -137,6 +137,10 @@ class TargetHang(VerdictError):
     """The program does not end, on a target that passes its canary."""
 
 
+class ForbiddenAccess(VerdictError):
+    """The firmware asked for something of the host that it may not have, and was ended."""
+
+
 class Mismatch(VerdictError):
     """Outputs are not what the references say."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.build import Elf
-from harness.errors import ConfigError, HarnessError, LaunchError, TargetFault
+from harness.errors import ConfigError, ForbiddenAccess, HarnessError, LaunchError, TargetFault
 from harness.launchers import fvp, native, qemu, serial
 from harness.launchers.process import Process
 from harness.launchers.serial import SerialBoard, Tools
@@ -32,13 +32,15 @@ def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = 
     """
     match target.launcher:
         case QemuLauncher() as launcher:
-            return Process(qemu.command(launcher, elf.path, arguments), cwd=directory)
+            box = qemu.sandbox(elf.path, directory)
+            return Process(qemu.command(launcher, elf.path, arguments), cwd=directory, sandbox=box)
         case FvpLauncher() as launcher:
             return Process(fvp.command(launcher, elf.path, directory, arguments), cwd=directory)
         case SerialLauncher():
             raise ConfigError(f"{target.name} is a board: it has no command line and no process of its own")
         case NativeLauncher():
-            return Process([str(elf.path), *arguments[1:]], cwd=directory, env=native.environment())
+            box = native.sandbox(elf.path, directory)
+            return Process([str(elf.path), *arguments[1:]], cwd=directory, env=native.environment(), sandbox=box)
 
 
 def connect(target: Target, elf: Elf, directory: Path, tools: Tools | None = None) -> Connection:
@@ -79,10 +81,14 @@ def explain_end(target: Target, process: Connection, status: int | None, log: st
     if isinstance(process, SerialBoard):
         return process.explain_end(log)
     assert isinstance(process, Process)
+    if process.refused or (status == -signal.SIGSYS and isinstance(target.launcher, QemuLauncher)):
+        return _forbidden(process.refused or "to run a program", **where)
     if status is None:
         return LaunchError("closed its output but did not end", **where)
     if "Lockup" in log:
         return TargetFault("the core locked up: a fault inside the fault handler", **where)
+    if "qemu: Unsupported SemiHosting SWI" in log:
+        return TargetFault("the firmware made a semihosting call that QEMU does not know", **where)
     if isinstance(target.launcher, NativeLauncher) and (report := native.sanitizer_report(log)):
         return TargetFault(report, **where)
     if -status in _CRASHES and isinstance(target.launcher, NativeLauncher):
@@ -93,6 +99,14 @@ def explain_end(target: Target, process: Connection, status: int | None, log: st
     if status in (EXIT_FAULT, EXIT_ASSERT):
         return TargetFault(f"the runner ended after {'a fault' if status == EXIT_FAULT else assertion(log)}", **where)
     return LaunchError(f"{process.name} ended with status {status}: {_complaint(process.name, log)}", **where)
+
+
+def _forbidden(what: str, **where: str) -> ForbiddenAccess:
+    return ForbiddenAccess(
+        f"the firmware asked this machine for what it may not have: {what}",
+        hint="look for semihosting calls in the board's sources; docs/security.md says what a target may use",
+        **where,
+    )
 
 
 def assertion(log: str) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
+from pathlib import Path
+
+from harness.sandbox import Sandbox, around
 
 _REPORT = re.compile(r"(?:ERROR: AddressSanitizer|runtime error|ERROR: LeakSanitizer): .*")
 
@@ -16,6 +19,11 @@ def engine() -> str:
 def environment() -> dict[str, str]:
     """Ours, with the sanitizers told to stop at the first report."""
     return {**os.environ, "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
+def sandbox(elf: Path, folder: Path) -> Sandbox:
+    """It sees itself, and what the sanitizers read about their own process."""
+    return around(elf, folder, Path("/proc/self"))
 
 
 def sanitizer_report(log: str) -> str | None:

@@ -14,6 +14,7 @@ import psutil
 from harness import children
 from harness.errors import ConfigError
 from harness.links import Deadline, LinkClosed
+from harness.sandbox import Observer, Sandbox
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
 # Bytes of standard output not yet read that are kept, the newest. No answer is as long; more is a flood, of which the
@@ -59,7 +60,10 @@ class CpuDeadline:
 
 
 class Process:
-    """A running child. Its standard input and output are the link; its standard error is log."""
+    """A running child. Its standard input and output are the link; its standard error is log.
+
+    In a `sandbox` it sees no files but the sandbox's; a guest that asks for others is ended.
+    """
 
     lossless = True
 
@@ -70,18 +74,33 @@ class Process:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         grace: float = 0.0,
+        sandbox: Sandbox | None = None,
     ) -> None:
         """As `children.start`."""
         self.command = tuple(command)
         self.log = bytearray()
-        self._child = children.start(command, cwd=cwd, env=env, grace=grace)
-        self._in, self._out, self._err = self._child.pipes
         self._selector = selectors.DefaultSelector()
+        self._observer = Observer(sandbox.folder, self._selector) if sandbox else None
+        try:
+            self._child = self._start(sandbox, cwd, env, grace)
+        except BaseException:
+            self._close_observer()
+            raise
+        self._in, self._out, self._err = self._child.pipes
         self._selector.register(self._out, selectors.EVENT_READ)
         self._selector.register(self._err, selectors.EVENT_READ)
         self._received = bytearray()
         self._open = True
         self._cpu = 0.0
+
+    def _start(
+        self, sandbox: Sandbox | None, cwd: Path | None, env: Mapping[str, str] | None, grace: float
+    ) -> children.Child:
+        if sandbox is None or self._observer is None:
+            return children.start(self.command, cwd=cwd, env=env, grace=grace)
+        with self._observer.theirs as theirs:  # the child's from then on
+            command = sandbox.command(self.command, theirs.fileno())
+            return children.start(command, cwd=cwd, env=env, grace=grace, pass_fds=(theirs.fileno(),))
 
     @property
     def name(self) -> str:
@@ -92,6 +111,11 @@ class Process:
     def pid(self) -> int:
         """The supervisor's, below which the program runs."""
         return self._child.pid
+
+    @property
+    def refused(self) -> str:
+        """What it asked of this machine, could not have, and was ended for."""
+        return self._observer.refused if self._observer else ""
 
     def cpu_seconds(self) -> float:
         """User and system time of the program and all it started so far; what it last was once it is gone.
@@ -149,7 +173,9 @@ class Process:
         events = self._selector.select(deadline.remaining)
         writable = False
         for key, _ in events:
-            if key.fileobj is self._in:
+            if key.data is not None:
+                key.data()
+            elif key.fileobj is self._in:
                 writable = True
             elif key.fileobj is self._out:
                 self._open = self._take(self._out, self._received)
@@ -174,7 +200,7 @@ class Process:
     def wait(self, seconds: float) -> int | None:
         """The exit status (negative: the signal) if the child ends within `seconds`; its log is complete then."""
         deadline = Deadline.after(seconds)
-        while self._selector.get_map():
+        while any(stream in self._selector.get_map() for stream in (self._out, self._err)):
             try:
                 self._pump(deadline)
             except TimeoutError:
@@ -185,5 +211,10 @@ class Process:
         """Ends the child and all it started. Safe to call twice."""
         self._child.end()
         self._selector.close()
+        self._close_observer()
         for stream in (self._in, self._out, self._err):
             stream.close()
+
+    def _close_observer(self) -> None:
+        if self._observer is not None:
+            self._observer.close()

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import toolchain
+from harness.sandbox import Sandbox, around
 from harness.targets import QemuLauncher
+
+# Its own filter of system calls: SYS_SYSTEM, and whatever else would start a program, ends it with SIGSYS.
+SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 
 
 def engine() -> str:
@@ -21,4 +25,9 @@ def command(launcher: QemuLauncher, elf: Path, arguments: Sequence[str]) -> list
     machine = ["-M", launcher.machine, *launcher.args]
     quiet = ["-display", "none", "-serial", "none", "-monitor", "none"]
     path = str(toolchain.find("qemu-system-arm").path)
-    return [path, *machine, *quiet, "-semihosting-config", semihosting, "-kernel", str(elf)]
+    return [path, *machine, *quiet, *SANDBOX, "-semihosting-config", semihosting, "-kernel", str(elf)]
+
+
+def sandbox(elf: Path, folder: Path) -> Sandbox:
+    """It sees its ELF, and may change its own folder."""
+    return around(toolchain.find("qemu-system-arm").path, folder, elf)

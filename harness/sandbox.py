@@ -1,0 +1,155 @@
+"""What a simulator may see of this machine: its own folder, and what it needs to start.
+
+The kernel's Landlock refuses everything else. It needs no privileges, no user namespace and no set-up. The refusal
+itself is silent: the guest sees that a file does not open. So calls that name files are watched as well (seccomp's user
+notification), and what the guest may not have is a verdict, with the file's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import select
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import confine
+
+# What any dynamically linked program needs. No folder of programs is among them.
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/dev/urandom")
+_DATA = ("lib", "lib64", "share/qemu")  # below the prefix that a program was installed to
+
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV and _SEND
+_NOTIFICATION = struct.Struct("=QII iIQ 6Q")  # id, thread, flags; number, architecture, instruction pointer, arguments
+_RESPONSE = struct.Struct("=Qq iI")  # id, value, error, flags
+_DESCRIPTOR = struct.Struct("i")
+_CONTINUE = 1
+_PATH_LIMIT = 4096
+
+
+@functools.cache
+def landlock_abi() -> int:
+    """What the kernel offers, 0 for nothing; at most what this project knows."""
+    return min(confine.landlock_abi(), confine.LATEST_ABI)
+
+
+def protection() -> str:
+    """What keeps a simulator from this machine's files; "" where nothing does."""
+    return f"Landlock (ABI {landlock_abi()})" if landlock_abi() else ""
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """`folder` may be changed; the files and folders of `read` may be read and executed."""
+
+    folder: Path
+    read: tuple[Path, ...]
+
+    def command(self, command: Sequence[str], observer: int | None = None) -> list[str]:
+        """The same command inside; `observer` is the descriptor of `Observer.theirs`."""
+        line = [sys.executable, "-I", "-S", confine.__file__, "--abi", str(landlock_abi())]
+        for path in self.read:
+            line += ["--read", str(path)]
+        for path in (self.folder, "/dev/null"):
+            line += ["--write", str(path)]
+        if observer is not None:
+            line += ["--observer", str(observer)]
+        return [*line, "--", *command]
+
+
+def around(program: Path, folder: Path, *read: Path) -> Sandbox:
+    """For an installed program: with what it needs to start, and what it reads."""
+    real = program.resolve()
+    prefix = real.parent.parent
+    own = [program, real, *(prefix / name for name in _DATA if prefix != Path("/"))]
+    return Sandbox(folder, (*dict.fromkeys([*own, *map(Path, _LIBRARIES)]), *read))
+
+
+class Observer:
+    """Answers the calls that name files, for one process, whenever `selector` says that there is one.
+
+    Made before the process is started: `theirs` is the end that it inherits. Only what a thread other than the first
+    asks for is the guest's: QEMU's main thread opens what QEMU needs, its processors have threads of their own.
+    """
+
+    def __init__(self, folder: Path, selector: selectors.BaseSelector) -> None:
+        self.refused = ""  # what the guest asked for and may not have; its process was ended for it
+        self._folder = Path(os.path.realpath(folder))
+        self._selector = selector
+        self._listener: int | None = None
+        self._ours, self.theirs = socket.socketpair()
+        selector.register(self._ours, selectors.EVENT_READ, self._receive)
+
+    def _receive(self) -> None:
+        """The descriptor that calls are answered through, or the end of a process that has none."""
+        self._selector.unregister(self._ours)
+        _, ancillary, _, _ = self._ours.recvmsg(1, socket.CMSG_LEN(_DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC)
+        for _, _, data in ancillary:
+            (self._listener,) = _DESCRIPTOR.unpack(data)
+            self._selector.register(self._listener, selectors.EVENT_READ, self._answer)
+
+    def _answer(self) -> None:
+        """One call: it goes on, or the process ends by SIGSYS, as QEMU's own filter does it."""
+        assert self._listener is not None
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        if not poll.poll(0)[0][1] & select.POLLIN:  # a hang-up: RECEIVE would wait for a call, on older kernels for ever
+            self._selector.unregister(self._listener)
+            return
+        buffer = bytearray(_NOTIFICATION.size)
+        with contextlib.suppress(OSError):  # whoever asked may be gone by now
+            fcntl.ioctl(self._listener, _RECEIVE, buffer)
+            key, thread, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
+            self.refused = self.refused or self._forbidden(thread, number, arguments)
+            if self.refused:
+                os.kill(thread, signal.SIGSYS)
+            else:
+                fcntl.ioctl(self._listener, _SEND, _RESPONSE.pack(key, 0, 0, _CONTINUE))
+
+    def _forbidden(self, thread: int, number: int, arguments: Sequence[int]) -> str:
+        """`unlink /etc/passwd` for a guest's call outside the folder, else ""."""
+        if _group(thread) == thread:
+            return ""
+        _, _, calls = confine.MACHINES[os.uname().machine]
+        name, positions = calls[number]
+        paths = [_text_at(thread, arguments[position]) for position in positions]
+        if all(path is not None and self._is_inside(path) for path in paths):
+            return ""
+        return " ".join([name, *("(a name that cannot be read)" if path is None else os.fsdecode(path) for path in paths)])
+
+    def _is_inside(self, path: bytes) -> bool:
+        return Path(os.path.realpath(self._folder / os.fsdecode(path))).is_relative_to(self._folder)
+
+    def close(self) -> None:
+        self._ours.close()
+        self.theirs.close()
+        if self._listener is not None:
+            os.close(self._listener)
+            self._listener = None
+
+
+def _group(thread: int) -> int:
+    """The process that a thread belongs to."""
+    with open(f"/proc/{thread}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("Tgid:"))
+
+
+def _text_at(thread: int, address: int) -> bytes | None:
+    """The C string there in a thread's memory; None if it cannot be read."""
+    try:
+        with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
+            text = b""
+            while b"\0" not in text and len(text) < _PATH_LIMIT:
+                memory.seek(address + len(text))
+                text += memory.read(256 - (address + len(text)) % 256)  # which never leaves a readable page
+            return text.split(b"\0")[0]
+    except OSError:
+        return None

@@ -1,0 +1,240 @@
+"""What firmware and its simulator may do to the machine that runs them: nothing outside the run's own folder.
+
+One board asks for what its command line says, by semihosting, before the runner serves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from harness import flow, launchers, sandbox, toolchain
+from harness.build import Elf, build_runner
+from harness.errors import ForbiddenAccess, HarnessError, LaunchError, VerdictError
+from harness.links import Deadline, LinkClosed
+from harness.resolve import Resolved
+from harness.sandbox import Sandbox, around, landlock_abi
+from harness.session import Session
+from harness.targets import QemuLauncher, Target, load_targets
+
+SECONDS = 60.0
+TARGET = load_targets()["m4-qemu"]
+OPEN, REMOVE, RENAME, SYSTEM = 0x01, 0x0E, 0x0F, 0x12
+READ, UPDATE, WRITE, APPEND = "1", "3", "5", "9"  # "rb", "r+b", "wb", "ab"
+
+BOARD = r"""
+#include <cstring>
+#include "platform/board.h"
+#include "platform/semihosting.h"
+
+namespace {
+
+char line[2048];
+char answer[] = "the call returned 00000000\n";
+
+uint32_t word(const void* pointer) { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pointer)); }
+
+uint32_t number(const char* text) {
+  uint32_t value = 0;
+  while (*text >= '0' && *text <= '9') value = 10 * value + static_cast<uint32_t>(*text++ - '0');
+  return value;
+}
+
+void report(uint32_t value) {
+  for (size_t i = sizeof answer - 3; value != 0; value >>= 4) answer[i--] = "0123456789abcdef"[value & 15];
+  hil::semihosting::write0(answer);
+}
+
+}  // namespace
+
+namespace hil {
+
+// `runner OPERATION FIRST [SECOND]`: SECOND is the mode of an open and the new name of a rename.
+void board_init() {
+  const char* words[4] = {};
+  if (!semihosting::command_line(line, sizeof line - 1)) return;
+  int count = 0;
+  for (char* at = std::strtok(line, " "); at != nullptr && count < 4; at = std::strtok(nullptr, " ")) words[count++] = at;
+  if (count < 3) return;
+  const uint32_t operation = number(words[1]);
+  const char* second = count > 3 ? words[3] : "";
+  uint32_t block[4] = {word(words[2]), std::strlen(words[2]), word(second), std::strlen(second)};
+  if (operation == 1) {
+    block[2] = block[1];
+    block[1] = number(second);
+  }
+  register uint32_t r0 asm("r0") = operation;
+  register uint32_t r1 asm("r1") = word(block);
+  asm volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
+  report(r0);
+}
+
+uint32_t board_clock_hz() { return 25000000; }
+
+}  // namespace hil
+"""
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    """m4-qemu with a board that asks."""
+    folder = tmp_path_factory.mktemp("boards") / "asking"
+    shutil.copytree(TARGET.board.directory, folder)
+    (folder / "board.cpp").write_text(BOARD)
+    return dataclasses.replace(TARGET, board=dataclasses.replace(TARGET.board, name="asking", directory=folder))
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of the user's, outside the run's folder."""
+    path = tmp_path / "secret"
+    path.write_text("kept")
+    return path
+
+
+def boot(target: Target, folder: Path, *words: object) -> str:
+    """The log of a runner that answers; raises what a session raises."""
+    elf = build_runner(target)
+    process = launchers.start(target, elf, folder, ["runner", *map(str, words)])
+    with closing(Session(target, elf, process)) as session:
+        assert session.identity.build_id == elf.build_id
+        return session.log
+
+
+# --- the firmware's calls ------------------------------------------------------------------------------------
+
+
+def test_a_command_is_refused(asking: Target, run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ForbiddenAccess, match="to run a program") as caught:
+        boot(asking, run_folder, SYSTEM, f">{tmp_path}/made")
+    assert caught.value.target == asking.name and "docs/security.md" in caught.value.hint
+    assert isinstance(caught.value, VerdictError)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("mode", [READ, UPDATE, WRITE, APPEND])
+def test_a_file_outside_is_refused_by_name(asking: Target, run_folder: Path, secret: Path, mode: str) -> None:
+    with pytest.raises(ForbiddenAccess, match=f"openat {secret}"):
+        boot(asking, run_folder, OPEN, secret, mode)
+    assert secret.read_text() == "kept"
+
+
+def test_files_of_the_system_are_refused(asking: Target, run_folder: Path) -> None:
+    with pytest.raises(ForbiddenAccess, match="openat /etc/passwd"):
+        boot(asking, run_folder, OPEN, "/etc/passwd", READ)
+
+
+def test_a_new_file_outside_is_refused(asking: Target, run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ForbiddenAccess, match=r"openat \.\./made"):
+        boot(asking, run_folder, OPEN, "../made", WRITE)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_link_out_of_the_folder_is_refused(asking: Target, run_folder: Path, secret: Path) -> None:
+    (run_folder / "link").symlink_to(secret)
+    with pytest.raises(ForbiddenAccess, match="openat link"):
+        boot(asking, run_folder, OPEN, "link", WRITE)
+    assert secret.read_text() == "kept"
+
+
+def test_removing_a_file_is_refused(asking: Target, run_folder: Path, secret: Path) -> None:
+    with pytest.raises(ForbiddenAccess, match=f"unlink.* {secret}"):
+        boot(asking, run_folder, REMOVE, secret)
+    assert secret.exists()
+
+
+@pytest.mark.parametrize("outwards", [True, False])
+def test_renaming_a_file_is_refused(asking: Target, run_folder: Path, secret: Path, outwards: bool) -> None:
+    (run_folder / "own").write_text("own")
+    names = ("own", str(secret)) if outwards else (str(secret), "own")
+    with pytest.raises(ForbiddenAccess, match=f"rename.* {names[0]} {names[1]}"):
+        boot(asking, run_folder, RENAME, *names)
+    assert secret.read_text() == "kept" and (run_folder / "own").read_text() == "own"
+
+
+def test_its_own_folder_is_the_firmwares(asking: Target, run_folder: Path) -> None:
+    assert "the call returned 0000000" in boot(asking, run_folder, OPEN, "made", WRITE)
+    assert (run_folder / "made").exists()
+    assert "the call returned 00000000" in boot(asking, run_folder, RENAME, "made", "moved")
+    assert "the call returned 00000000" in boot(asking, run_folder, REMOVE, run_folder / "moved")
+    assert list(run_folder.iterdir()) == []
+
+
+def test_a_dut_reports_it(asking: Target, monkeypatch: pytest.MonkeyPatch, secret: Path) -> None:
+    """The whole way: no canary, no second try, and no message about a simulator that was killed."""
+    words = ("runner", str(OPEN), str(secret), READ)
+    start = launchers.start
+    monkeypatch.setattr(launchers, "start", lambda target, elf, folder: start(target, elf, folder, words))
+    with flow.open_dut(Resolved(asking, asking, "builtin")) as dut, pytest.raises(ForbiddenAccess, match=str(secret)):
+        flow.selftest(dut)
+
+
+# --- where the kernel offers less ----------------------------------------------------------------------------
+
+
+def test_without_landlock_the_rest_still_refuses(
+    asking: Target, run_folder: Path, secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)
+    with pytest.raises(ForbiddenAccess, match="to run a program"):
+        boot(asking, run_folder, SYSTEM, f">{tmp_path}/made")
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(ForbiddenAccess, match=f"openat {secret}"):
+        boot(asking, run_folder, OPEN, secret, WRITE)
+    assert secret.read_text() == "kept"
+
+
+@pytest.fixture
+def unobserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the kernel, or the container around us, has no user notification."""
+    command = Sandbox.command
+    monkeypatch.setattr(Sandbox, "command", lambda self, words, observer: command(self, words))
+
+
+@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+@pytest.mark.parametrize("mode", [READ, UPDATE, WRITE, APPEND])
+def test_without_notification_landlock_still_refuses(
+    unobserved: None, asking: Target, run_folder: Path, secret: Path, mode: str
+) -> None:
+    """Then no verdict tells of it: the file just does not open."""
+    assert "the call returned ffffffff" in boot(asking, run_folder, OPEN, secret, mode)
+    assert "the call returned ffffffff" in boot(asking, run_folder, REMOVE, secret)
+    assert "the call returned ffffffff" in boot(asking, run_folder, RENAME, secret, "own")
+    assert "the call returned 0000000" in boot(asking, run_folder, OPEN, "own", WRITE)
+    assert secret.read_text() == "kept"
+
+
+def run(box: Sandbox, *command: str) -> subprocess.CompletedProcess[str]:
+    path = str(toolchain.locate(command[0]))
+    return subprocess.run(
+        box.command([path, *command[1:]]), capture_output=True, text=True, cwd=box.folder, timeout=SECONDS, check=False
+    )
+
+
+@pytest.mark.parametrize("abi", range(1, landlock_abi() + 1))
+def test_every_older_landlock(abi: int, run_folder: Path, secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: abi)
+    (run_folder / "own").write_text("own")
+    assert run(around(Path("/bin/cat"), run_folder), "cat", "own").stdout == "own"
+    assert "Permission denied" in run(around(Path("/bin/cat"), run_folder), "cat", str(secret)).stderr
+    assert run(around(Path("/bin/cat"), run_folder, secret), "cat", str(secret)).stdout == "kept"
+    for command in (["cp", "own", str(secret)], ["rm", str(secret)], ["mv", str(secret), "own"]):
+        done = run(around(toolchain.locate(command[0]), run_folder, secret), *command)
+        assert done.returncode != 0 and "ermission denied" in done.stderr, done
+    assert run(around(toolchain.locate("cp"), run_folder), "cp", "own", "new").returncode == 0
+    assert secret.read_text() == "kept" and (run_folder / "new").read_text() == "own"
