@@ -200,12 +200,15 @@ def _become(arguments: Sequence[str]) -> None:
         restrict_files(abi, read, write)
     if observer >= 0:
         observe(observer)
-    os.execv(command[0], command)
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        raise Refused(f"cannot execute {command[0]}: {error.strerror}") from error
 
 
 if __name__ == "__main__":
     try:
         _become(sys.argv[1:])
-    except (Refused, OSError) as error:
+    except Refused as error:
         print(f"{PREFIX}{error}", file=sys.stderr)
         raise SystemExit(EXIT_CANNOT) from None

@@ -48,10 +48,14 @@ def protection() -> str:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """`folder` may be changed; the files and folders of `read` may be read and executed."""
+    """`folder` may be changed; the files and folders of `read` may be read and executed.
+
+    `observed`: what a thread other than the first does is a guest's doing, and watched.
+    """
 
     folder: Path
     read: tuple[Path, ...]
+    observed: bool = False
 
     def command(self, command: Sequence[str], observer: int | None = None) -> list[str]:
         """The same command inside; `observer` is the descriptor of `Observer.theirs`."""
@@ -65,12 +69,12 @@ class Sandbox:
         return [*line, "--", *command]
 
 
-def around(program: Path, folder: Path, *read: Path) -> Sandbox:
+def around(program: Path, folder: Path, *read: Path, observed: bool = False) -> Sandbox:
     """For an installed program: with what it needs to start, and what it reads."""
     real = program.resolve()
     prefix = real.parent.parent
     own = [program, real, *(prefix / name for name in _DATA if prefix != Path("/"))]
-    return Sandbox(folder, (*dict.fromkeys([*own, *map(Path, _LIBRARIES)]), *read))
+    return Sandbox(folder, (*dict.fromkeys([*own, *map(Path, _LIBRARIES)]), *read), observed)
 
 
 class Observer:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import harness.session
-from harness import flow, launchers, toolchain
+from harness import flow, launchers, sandbox, toolchain
 from harness.build import Elf, build_runner
 from harness.canary import canary
 from harness.errors import ConfigError, LaunchError, LinkError, ProtocolError, TargetFault, ToolchainError
@@ -91,9 +91,10 @@ def wait_until_gone(pid: int) -> None:
 
 @pytest.fixture
 def bin_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose programs are found before all others."""
+    """A folder whose programs are found before all others. Scripts that stand in for a simulator need more than one."""
     folder = tmp_path / "bin"
     folder.mkdir()
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return folder
 

@@ -7,6 +7,7 @@ import platform
 import re
 from pathlib import Path
 
+from harness import toolchain
 from harness.sandbox import Sandbox, around
 
 _REPORT = re.compile(r"(?:ERROR: AddressSanitizer|runtime error|ERROR: LeakSanitizer): .*")
@@ -22,8 +23,9 @@ def environment() -> dict[str, str]:
 
 
 def sandbox(elf: Path, folder: Path) -> Sandbox:
-    """It sees itself, and what the sanitizers read about their own process."""
-    return around(elf, folder, Path("/proc/self"))
+    """It sees itself, what sanitizers read of their own process, and the wheel's libraries, which look at the CPU."""
+    cpu = (Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu"))
+    return around(elf, folder, Path("/proc/self"), *cpu, toolchain.executorch_package())
 
 
 def sanitizer_report(log: str) -> str | None:

@@ -80,7 +80,7 @@ class Process:
         self.command = tuple(command)
         self.log = bytearray()
         self._selector = selectors.DefaultSelector()
-        self._observer = Observer(sandbox.folder, self._selector) if sandbox else None
+        self._observer = Observer(sandbox.folder, self._selector) if sandbox and sandbox.observed else None
         try:
             self._child = self._start(sandbox, cwd, env, grace)
         except BaseException:
@@ -96,8 +96,10 @@ class Process:
     def _start(
         self, sandbox: Sandbox | None, cwd: Path | None, env: Mapping[str, str] | None, grace: float
     ) -> children.Child:
-        if sandbox is None or self._observer is None:
-            return children.start(self.command, cwd=cwd, env=env, grace=grace)
+        if self._observer is None:
+            command = sandbox.command(self.command) if sandbox else self.command
+            return children.start(command, cwd=cwd, env=env, grace=grace)
+        assert sandbox is not None
         with self._observer.theirs as theirs:  # the child's from then on
             command = sandbox.command(self.command, theirs.fileno())
             return children.start(command, cwd=cwd, env=env, grace=grace, pass_fds=(theirs.fileno(),))

@@ -29,5 +29,5 @@ def command(launcher: QemuLauncher, elf: Path, arguments: Sequence[str]) -> list
 
 
 def sandbox(elf: Path, folder: Path) -> Sandbox:
-    """It sees its ELF, and may change its own folder."""
-    return around(toolchain.find("qemu-system-arm").path, folder, elf)
+    """It sees its ELF, and may change its own folder. Its processors have threads of their own."""
+    return around(toolchain.find("qemu-system-arm").path, folder, elf, observed=True)
