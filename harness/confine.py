@@ -3,12 +3,12 @@
     python -I -S confine.py [--abi N] [--read PATH]… [--write PATH]… [--observer FD] -- COMMAND…
 
 Landlock refuses all files but those below the named ones, TCP, and signals and abstract sockets to processes outside,
-as far as the ABI `N` of the kernel goes; children inherit that. With `--observer`, a seccomp filter reports system
-calls that name files, and the descriptor to answer them is sent over that Unix socket (harness/sandbox.py is at its other
-end). Sources: Linux's Documentation/userspace-api/landlock.rst and seccomp_filter.rst, include/uapi/linux/landlock.h and
-seccomp.h; the numbers of system calls are those of asm/unistd.h.
+as far as the kernel's ABI `N` goes; children inherit that. With `--observer`, a seccomp filter reports system calls
+that name files, and the descriptor to answer them through is sent over that Unix socket, to `sandbox.Observer`.
 
-It imports as little as possible: its start is part of every start of a simulator.
+Sources: Linux's Documentation/userspace-api/landlock.rst and seccomp_filter.rst, include/uapi/linux/landlock.h and
+seccomp.h; the numbers of system calls are those of asm/unistd.h. It imports as little as possible, because every
+simulator's start waits for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ALL_OF_ABI_1 = (1 << 13) - 1
 _TCP = 0b11  # bind and connect
 _SCOPED = 0b11  # abstract Unix sockets and signals
 
-# (machine) -> AUDIT_ARCH, seccomp's number, and of each call that names files: its number, name, arguments that are paths.
+# Of each machine AUDIT_ARCH, the number of seccomp, and the calls that name files: number, name, which arguments do.
 _OPENAT = "openat"
 Calls = Mapping[int, tuple[str, tuple[int, ...]]]
 MACHINES: Mapping[str, tuple[int, int, Calls]] = {
@@ -178,7 +178,7 @@ def observe(descriptor: int) -> None:
 # --- the program ---------------------------------------------------------------------------------------------
 
 
-def _become(arguments: Sequence[str]) -> None:
+def _become(arguments: list[str]) -> None:
     read: list[str] = []
     write: list[str] = []
     abi = LATEST_ABI

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from harness import build, flow, toolchain
+from harness import build, flow, sandbox, toolchain
 from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError
 from harness.folders import TemporaryFolder
 from harness.launchers import fvp
@@ -74,6 +74,7 @@ def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
             yield Probe(name, lambda name=name: _tool(name), name not in ONLY_FOR_MESSAGES)  # type: ignore[misc]
     yield Probe("flatc and headers", _flatbuffers)
     yield Probe("child processes", _child_processes)
+    yield Probe("Landlock", _landlock, necessary=False)
     yield Probe("MVE compile", _mve)
     yield Probe("cache", _cache)
     yield Probe("executorch", _executorch)
@@ -103,6 +104,25 @@ def _child_processes() -> str:
             said = process.log.decode(errors="replace").strip().splitlines() or ["no reason given"]
             raise LaunchError(f"children cannot be supervised: {said[-1]}", hint="Linux 5.4 or newer")
     return "all that a test starts ends with it"
+
+
+def _landlock() -> str:
+    """Refused to a probe, not only offered by the kernel: a container may forbid the call."""
+    if not sandbox.landlock_abi():
+        hint = "Linux 5.13 with landlock in its LSM list; docs/security.md says what protects without it"
+        raise ToolchainError("the kernel offers none: firmware in a simulator can reach files of this user", hint=hint)
+    with TemporaryFolder() as folder:
+        outside = folder / "outside"
+        outside.touch()
+        box = sandbox.around(toolchain.locate("cat"), folder / "inside")
+        box.folder.mkdir()
+        done = subprocess.run(
+            box.command([str(toolchain.locate("cat")), str(outside)]),
+            capture_output=True, text=True, timeout=PROBE_TIMEOUT, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    if "Permission denied" not in done.stderr:
+        raise ToolchainError(f"it does not hold: {done.stderr.strip() or 'a file outside was read'}")
+    return f"ABI {sandbox.landlock_abi()}: a simulator sees its own folder only"
 
 
 def _mve() -> str:

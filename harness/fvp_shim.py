@@ -30,6 +30,7 @@ FEATURES_FILE = ":semihosting-features"
 MAGIC, EXIT_EXTENDED = b"SHFB", 0x01
 REFUSED = 1  # exit status for a wrong command line; the real one is not documented
 LOCKUP = (b"qemu: fatal: Lockup", b"qemu-system-arm: Trying to execute code outside RAM or ROM")
+SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 NOTE = ".stand-in.json"  # beside an ELF: the machine of QEMU's that it is for
 DATA = Path(__file__).parent / "fvp_models"
 
@@ -217,7 +218,7 @@ def _command(model: Model, options: argparse.Namespace, settings: Mapping[str, s
     # The child dies with the stand-in, even if that is killed by SIGKILL.
     line = [_tool("setpriv"), "--pdeathsig", "KILL", "--", _tool("qemu-system-arm"), "-M", model.machine, *model.extra]
     uart = "file:/dev/stdout" if any(_to_output(name, value) for name, value in settings.items()) else "none"
-    line += ["-display", "none", "-serial", uart, "-monitor", "none"]
+    line += [*SANDBOX, "-display", "none", "-serial", uart, "-monitor", "none"]
     if _truth(settings[f"{model.cpu}.semihosting-enable"]):
         text = settings[f"{model.cpu}.semihosting-cmd_line"][:COMMAND_LINE_LIMIT]
         line += ["-semihosting-config", f"enable=on,target=native,arg={text.replace(',', ',,')}"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from harness import flow, launchers, markers, seeding, supervisor
+from harness import flow, launchers, markers, sandbox, seeding, supervisor
 from harness.errors import ConfigError, HarnessError, InfraError
 from harness.fixtures import (
     LOG,
@@ -212,6 +212,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.why}" if resolved.why else ""))
     if config.getoption("hil_seed"):
         lines.append(f"hil: seed {config.getoption('hil_seed')}")
+    if config.stash[RESOLVED] and (missing := sandbox.warning()):
+        lines.append(f"hil: {missing}")
     if config.getoption("redzones"):
         lines.append(f"hil: red zones: at least {RED_ZONE} bytes around every planned tensor, watched in every run")
     return lines

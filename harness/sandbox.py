@@ -33,6 +33,7 @@ _RESPONSE = struct.Struct("=Qq iI")  # id, value, error, flags
 _DESCRIPTOR = struct.Struct("i")
 _CONTINUE = 1
 _PATH_LIMIT = 4096
+_BLOCK = 256
 
 
 @functools.cache
@@ -41,9 +42,11 @@ def landlock_abi() -> int:
     return min(confine.landlock_abi(), confine.LATEST_ABI)
 
 
-def protection() -> str:
-    """What keeps a simulator from this machine's files; "" where nothing does."""
-    return f"Landlock (ABI {landlock_abi()})" if landlock_abi() else ""
+def warning() -> str:
+    """What to say where simulators run with less protection than they could; "" where all is well."""
+    if landlock_abi():
+        return ""
+    return "this kernel has no Landlock: firmware in a simulator is kept from files by less (docs/security.md)"
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,7 @@ class Sandbox:
         line = [sys.executable, "-I", "-S", confine.__file__, "--abi", str(landlock_abi())]
         for path in self.read:
             line += ["--read", str(path)]
-        for path in (self.folder, "/dev/null"):
-            line += ["--write", str(path)]
+        line += ["--write", str(self.folder), "--write", os.devnull]
         if observer is not None:
             line += ["--observer", str(observer)]
         return [*line, "--", *command]
@@ -101,22 +103,26 @@ class Observer:
             self._selector.register(self._listener, selectors.EVENT_READ, self._answer)
 
     def _answer(self) -> None:
-        """One call: it goes on, or the process ends by SIGSYS, as QEMU's own filter does it."""
         assert self._listener is not None
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
-        if not poll.poll(0)[0][1] & select.POLLIN:  # a hang-up: RECEIVE would wait for a call, on older kernels for ever
-            self._selector.unregister(self._listener)
-            return
+        for _, events in poll.poll(0):
+            if events & select.POLLIN:
+                self._answer_one(self._listener)
+            else:  # everybody who could call is gone; older kernels would wait for them in RECEIVE
+                self._selector.unregister(self._listener)
+
+    def _answer_one(self, listener: int) -> None:
+        """One call: it goes on, or the process ends by SIGSYS, as by QEMU's own filter."""
         buffer = bytearray(_NOTIFICATION.size)
         with contextlib.suppress(OSError):  # whoever asked may be gone by now
-            fcntl.ioctl(self._listener, _RECEIVE, buffer)
+            fcntl.ioctl(listener, _RECEIVE, buffer)
             key, thread, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
             self.refused = self.refused or self._forbidden(thread, number, arguments)
             if self.refused:
                 os.kill(thread, signal.SIGSYS)
             else:
-                fcntl.ioctl(self._listener, _SEND, _RESPONSE.pack(key, 0, 0, _CONTINUE))
+                fcntl.ioctl(listener, _SEND, _RESPONSE.pack(key, 0, 0, _CONTINUE))
 
     def _forbidden(self, thread: int, number: int, arguments: Sequence[int]) -> str:
         """`unlink /etc/passwd` for a guest's call outside the folder, else ""."""
@@ -124,13 +130,14 @@ class Observer:
             return ""
         _, _, calls = confine.MACHINES[os.uname().machine]
         name, positions = calls[number]
-        paths = [_text_at(thread, arguments[position]) for position in positions]
-        if all(path is not None and self._is_inside(path) for path in paths):
-            return ""
-        return " ".join([name, *("(a name that cannot be read)" if path is None else os.fsdecode(path) for path in paths)])
+        try:
+            paths = [_text_at(thread, arguments[position]) for position in positions]
+        except OSError:  # kernel.yama.ptrace_scope is 2 or 3: then Landlock alone decides, where there is one
+            return "" if landlock_abi() else f"{name}, with a name that cannot be read"
+        return "" if all(map(self._is_inside, paths)) else " ".join([name, *paths])
 
-    def _is_inside(self, path: bytes) -> bool:
-        return Path(os.path.realpath(self._folder / os.fsdecode(path))).is_relative_to(self._folder)
+    def _is_inside(self, path: str) -> bool:
+        return Path(os.path.realpath(self._folder / path)).is_relative_to(self._folder)
 
     def close(self) -> None:
         self._ours.close()
@@ -146,14 +153,11 @@ def _group(thread: int) -> int:
         return next(int(line.split()[1]) for line in status if line.startswith("Tgid:"))
 
 
-def _text_at(thread: int, address: int) -> bytes | None:
-    """The C string there in a thread's memory; None if it cannot be read."""
-    try:
-        with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
-            text = b""
-            while b"\0" not in text and len(text) < _PATH_LIMIT:
-                memory.seek(address + len(text))
-                text += memory.read(256 - (address + len(text)) % 256)  # which never leaves a readable page
-            return text.split(b"\0")[0]
-    except OSError:
-        return None
+def _text_at(thread: int, address: int) -> str:
+    """The C string there in a thread's memory."""
+    with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
+        text = b""
+        while b"\0" not in text and len(text) < _PATH_LIMIT:
+            memory.seek(address + len(text))
+            text += memory.read(_BLOCK - (address + len(text)) % _BLOCK)  # never into a page that may not be there
+        return os.fsdecode(text.split(b"\0")[0])

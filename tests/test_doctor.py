@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness import cli, supervisor
+from harness import cli, sandbox, supervisor
 from harness.doctor import MVE_SOURCE, Check, Probe, State, probes
 from harness.errors import ToolchainError
 from harness.targets import load_targets
@@ -109,6 +109,20 @@ def test_children_that_cannot_be_supervised(monkeypatch: pytest.MonkeyPatch, tmp
     row = check("child processes")
     assert (row.state, row.action) == (State.FAILED, "Linux 5.4 or newer")
     assert "Function not implemented" in row.found
+
+
+@pytest.mark.skipif(not sandbox.landlock_abi(), reason="this kernel has no Landlock")
+def test_landlock_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = check("Landlock")
+    assert row.state is State.OK and row.found.startswith(f"ABI {sandbox.landlock_abi()}: ")
+    monkeypatch.setattr(sandbox.Sandbox, "command", lambda self, command: list(command))
+    assert check("Landlock").found == "it does not hold: a file outside was read"
+
+
+def test_a_kernel_without_landlock_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)
+    row = check("Landlock")
+    assert row.state is State.ABSENT and "docs/security.md" in row.action
 
 
 def test_a_flatc_without_headers_of_its_version(only: Path) -> None:

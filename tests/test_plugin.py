@@ -56,6 +56,14 @@ def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> No
     )
 
 
+def test_a_kernel_without_landlock_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SMOKE)
+    assert "Landlock" not in run(pytester, "--target=m4-qemu", "--collect-only").stdout.str()
+    pytester.makeconftest("from harness import sandbox\nsandbox.landlock_abi = lambda: 0\n")
+    result = run(pytester, "--target=m4-qemu", "--collect-only")
+    result.stdout.fnmatch_lines(["hil: this kernel has no Landlock: *docs/security.md*"])
+
+
 def test_workers_give_the_same_table(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SMOKE + "\ndef test_wrong(hil_dut):\n    assert hil_dut.target.name == 'm0-qemu'\n")
     tables = []

@@ -6,10 +6,9 @@ One board asks for what its command line says, by semihosting, before the runner
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
-import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from harness import flow, launchers, sandbox, toolchain
-from harness.build import Elf, build_runner
-from harness.errors import ForbiddenAccess, HarnessError, LaunchError, VerdictError
-from harness.links import Deadline, LinkClosed
+from harness.build import build_runner
+from harness.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
 from harness.resolve import Resolved
 from harness.sandbox import Sandbox, around, landlock_abi
 from harness.session import Session
@@ -62,7 +60,9 @@ void board_init() {
   const char* words[4] = {};
   if (!semihosting::command_line(line, sizeof line - 1)) return;
   int count = 0;
-  for (char* at = std::strtok(line, " "); at != nullptr && count < 4; at = std::strtok(nullptr, " ")) words[count++] = at;
+  for (char* at = std::strtok(line, " "); at != nullptr && count < 4; at = std::strtok(nullptr, " ")) {
+    words[count++] = at;
+  }
   if (count < 3) return;
   const uint32_t operation = number(words[1]);
   const char* second = count > 3 ? words[3] : "";
@@ -219,6 +219,24 @@ def test_without_notification_landlock_still_refuses(
     assert secret.read_text() == "kept"
 
 
+def unreadable(thread: int, address: int) -> str:
+    raise PermissionError
+
+
+def test_names_that_cannot_be_read(
+    asking: Target, run_folder: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where kernel.yama.ptrace_scope is 3: never a hang, and never a file where nothing else protects it."""
+    monkeypatch.setattr(sandbox, "_text_at", unreadable)
+    if landlock_abi():
+        assert "the call returned ffffffff" in boot(asking, run_folder, OPEN, secret, WRITE)
+        assert "the call returned 0000000" in boot(asking, run_folder, OPEN, "own", WRITE)
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)
+    with pytest.raises(ForbiddenAccess, match="openat, with a name that cannot be read"):
+        boot(asking, run_folder, OPEN, secret, WRITE)
+    assert secret.read_text() == "kept"
+
+
 def run(box: Sandbox, *command: str) -> subprocess.CompletedProcess[str]:
     path = str(toolchain.locate(command[0]))
     return subprocess.run(
@@ -238,3 +256,110 @@ def test_every_older_landlock(abi: int, run_folder: Path, secret: Path, monkeypa
         assert done.returncode != 0 and "ermission denied" in done.stderr, done
     assert run(around(toolchain.locate("cp"), run_folder), "cp", "own", "new").returncode == 0
     assert secret.read_text() == "kept" and (run_folder / "new").read_text() == "own"
+
+
+# --- what targets.yaml adds to the command line ---------------------------------------------------------------
+
+
+def with_arguments(target: Target, *arguments: str) -> Target:
+    assert isinstance(target.launcher, QemuLauncher)
+    return dataclasses.replace(target, launcher=dataclasses.replace(target.launcher, args=arguments))
+
+
+def test_arguments_do_not_lift_the_sandbox(asking: Target, run_folder: Path, secret: Path, tmp_path: Path) -> None:
+    off = with_arguments(asking, "-sandbox", "off")
+    with pytest.raises(ForbiddenAccess, match="to run a program"):
+        boot(off, run_folder, SYSTEM, f">{tmp_path}/made")
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(ForbiddenAccess, match=f"openat {secret}"):
+        boot(off, run_folder, OPEN, secret, WRITE)
+    assert secret.read_text() == "kept"
+
+
+@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-chardev", "file,id=out,path={place}/made"),
+        ("-serial", "file:{place}/made"),
+        ("-D", "{place}/made"),
+        ("-drive", "file={place}/secret,format=raw,if=sd"),
+        ("-device", "loader,file={place}/secret,addr=0x60000000"),
+        ("-gdb", "tcp::45711"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_arguments_reach_no_file_and_no_port(run_folder: Path, secret: Path, arguments: Sequence[str]) -> None:
+    """Landlock holds for what QEMU is told to open as well; it says so and ends, and that is no verdict."""
+    place = secret.parent
+    with pytest.raises(LaunchError, match=r"qemu-system-arm ended with status 1: .*(ermission denied|Cannot load)"):
+        boot(with_arguments(TARGET, *(text.format(place=place) for text in arguments)), run_folder)
+    assert secret.read_text() == "kept" and not (place / "made").exists()
+
+
+# --- the other launchers -------------------------------------------------------------------------------------
+
+NATIVE = r"""
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "platform/board.h"
+
+namespace hil {
+
+void board_init() {
+  const int made = open("made", O_CREAT | O_WRONLY, 0600);
+  const int outside = open("../made", O_CREAT | O_WRONLY, 0600);
+  const int read = open("../secret", O_RDONLY);
+  const int removed = unlink("../secret");
+  const int ran = std::system("echo x > ../made");
+  std::fprintf(stderr, "made %d outside %d read %d removed %d ran %d\n", made >= 0, outside, read, removed, ran == 0);
+}
+
+uint32_t board_clock_hz() { return 1000000000; }
+
+}  // namespace hil
+"""
+
+
+@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+def test_the_native_runner_sees_its_own_folder(tmp_path: Path, run_folder: Path, secret: Path) -> None:
+    """It is a process of the host: what it asks for is refused, and no verdict tells of it."""
+    native = load_targets()["native"]
+    folder = tmp_path / "board"
+    shutil.copytree(native.board.directory, folder)
+    (folder / "board.cpp").write_text(NATIVE)
+    target = dataclasses.replace(native, board=dataclasses.replace(native.board, name="board", directory=folder))
+    assert "made 1 outside -1 read -1 removed -1 ran 0" in boot(target, run_folder)
+    assert secret.read_text() == "kept" and not (tmp_path / "made").exists()
+
+
+OUTWARDS = """
+import _socket, os
+def refused(what, *arguments):
+    try:
+        what(*arguments)
+    except PermissionError:
+        return True
+tcp = _socket.socket()
+print(refused(tcp.bind, ("127.0.0.1", 0)), refused(tcp.connect, ("127.0.0.1", 9)), refused(os.kill, os.getppid(), 0))
+"""
+
+
+@pytest.mark.skipif(landlock_abi() < 4, reason="Landlock knows TCP from ABI 4 on, signals and abstract sockets from 6")
+def test_no_network_and_no_signals(run_folder: Path) -> None:
+    """What a program inside may do to processes outside."""
+    python = Path(sys.executable)
+    box = around(python, run_folder, Path(sys.base_prefix))
+    done = run(box, sys.executable, "-I", "-S", "-c", OUTWARDS)
+    signals = str(landlock_abi() >= 6 or None)
+    assert done.stdout.split() == ["True", "True", signals], done.stderr
+
+
+def test_a_call_that_qemu_does_not_know_is_the_firmwares_fault(asking: Target, run_folder: Path) -> None:
+    with pytest.raises(TargetFault, match="a semihosting call that QEMU does not know"):
+        boot(asking, run_folder, 0x0B, "x")

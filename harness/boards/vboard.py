@@ -33,11 +33,12 @@ import psutil
 from harness import children, toolchain
 from harness.errors import ConfigError, FlashError, HarnessError, LaunchError
 from harness.folders import OwnFolder, TemporaryFolder, remove_abandoned
-from harness.launchers import native
+from harness.launchers import native, qemu
 from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
 from harness.links.uart import virtual_directory
 from harness.procedures import parse
+from harness.sandbox import around
 from harness.targets import Port, SerialLauncher
 
 BAUD = 921600
@@ -157,14 +158,17 @@ class F405:
     """QEMU's netduinoplus2."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._flash = _Flash(folder / "flash.bin", 0x08000000, 1 << 20)
         self.flash = self._flash.write
 
     def command(self) -> list[str]:
-        """Its first serial port is USART1."""
+        """Its first serial port is USART1. No semihosting, and a sandbox."""
+        path = toolchain.find("qemu-system-arm").path
         quiet = ["-display", "none", "-monitor", "none", "-serial", "null", "-serial", "stdio"]
         image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
-        return [str(toolchain.find("qemu-system-arm").path), "-M", "netduinoplus2", *quiet, "-device", image]
+        command = [str(path), "-M", "netduinoplus2", *quiet, *qemu.SANDBOX, "-device", image]
+        return around(path, self._folder).command(command)
 
 
 class Pico:

@@ -81,7 +81,7 @@ def explain_end(target: Target, process: Connection, status: int | None, log: st
     if isinstance(process, SerialBoard):
         return process.explain_end(log)
     assert isinstance(process, Process)
-    if process.refused or (status == -signal.SIGSYS and isinstance(target.launcher, QemuLauncher)):
+    if process.refused or (status == -signal.SIGSYS and not isinstance(target.launcher, NativeLauncher)):
         return _forbidden(process.refused or "to run a program", **where)
     if status is None:
         return LaunchError("closed its output but did not end", **where)
