@@ -6,6 +6,7 @@ One board asks for what its command line says, by semihosting, before the runner
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import flow, launchers, sandbox, toolchain
+from harness import flow, fvp_shim, launchers, sandbox, toolchain
 from harness.build import build_runner
 from harness.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
 from harness.resolve import Resolved
@@ -363,3 +364,24 @@ def test_no_network_and_no_signals(run_folder: Path) -> None:
 def test_a_call_that_qemu_does_not_know_is_the_firmwares_fault(asking: Target, run_folder: Path) -> None:
     with pytest.raises(TargetFault, match="a semihosting call that QEMU does not know"):
         boot(asking, run_folder, 0x0B, "x")
+
+
+@pytest.mark.parametrize("arguments", [("-icount", "shift=4,sleep=off"), ("-accel", "tcg,thread=single")])
+def test_however_qemu_runs_its_processors(
+    asking: Target, run_folder: Path, secret: Path, arguments: Sequence[str]
+) -> None:
+    """Counting instructions, all processors share a thread, which still is not the first."""
+    with pytest.raises(ForbiddenAccess, match=f"openat {secret}"):
+        boot(with_arguments(asking, *arguments), run_folder, OPEN, secret, READ)
+
+
+def test_the_stand_in_of_an_fvp_runs_no_commands(
+    asking: Target, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are those of whoever starts it, as with Arm's models."""
+    fvp_shim.install(tmp_path / "models")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
+    model = dataclasses.replace(load_targets()["m4-fvp"], board=asking.board)
+    with pytest.raises(ForbiddenAccess, match="to run a program"):
+        boot(model, run_folder, SYSTEM, f">{tmp_path}/made")
+    assert not (tmp_path / "made").exists()
