@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import _socket  # `socket` itself takes 10 ms to import
 import ctypes
+import errno
 import os
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 LATEST_ABI = 7  # of Landlock; later ones are used as this one
-EXIT_CANNOT = 126  # exit status where the command could not be confined or started
-PREFIX = "sandbox: "  # before what it says on standard error
+_EXIT_CANNOT = 126  # where the command could not be confined or started
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 _PATH_BENEATH = 1
@@ -40,6 +40,7 @@ _SCOPED = 0b11  # abstract Unix sockets and signals
 
 # Of each machine AUDIT_ARCH, the number of seccomp, and the calls that name files: number, name, which arguments do.
 _OPENAT = "openat"
+_OPENAT2 = 437  # everywhere
 Calls = Mapping[int, tuple[str, tuple[int, ...]]]
 MACHINES: Mapping[str, tuple[int, int, Calls]] = {
     "x86_64": (
@@ -47,14 +48,14 @@ MACHINES: Mapping[str, tuple[int, int, Calls]] = {
         {
             2: ("open", (0,)), 82: ("rename", (0, 1)), 84: ("rmdir", (0,)), 87: ("unlink", (0,)),
             257: (_OPENAT, (1,)), 263: ("unlinkat", (1,)), 264: ("renameat", (1, 3)), 316: ("renameat2", (1, 3)),
-            437: ("openat2", (1,)),
+            _OPENAT2: ("openat2", (1,)),
         },
     ),
     "aarch64": (
         0xC00000B7, 277,
         {
             35: ("unlinkat", (1,)), 38: ("renameat", (1, 3)), 56: (_OPENAT, (1,)), 276: ("renameat2", (1, 3)),
-            437: ("openat2", (1,)),
+            _OPENAT2: ("openat2", (1,)),
         },
     ),
 }  # fmt: skip
@@ -130,7 +131,7 @@ _AT_NUMBER, _AT_ARCHITECTURE, _AT_THIRD_ARGUMENT = 0, 4, 32  # in struct seccomp
 _SET_FILTER, _NEW_LISTENER = 1, 1 << 3
 
 
-def _filter(architecture: int, calls: Calls) -> Iterator[tuple[int, int, int, int]]:
+def seccomp_filter(architecture: int, calls: Calls) -> Iterator[tuple[int, int, int, int]]:
     """Code, jump if true, jump if false, operand.
 
     An `openat` with O_CLOEXEC is a library's; QEMU opens the guest's files without it. Reporting those as well would
@@ -152,17 +153,22 @@ def _filter(architecture: int, calls: Calls) -> Iterator[tuple[int, int, int, in
 
 
 def _listen() -> int | None:
-    """A descriptor of the filter that reports calls; None before Linux 5.0, or where a sandbox around us forbids it."""
-    if os.uname().machine not in MACHINES:
+    """A descriptor of the filter that reports calls; None before Linux 5.6, or where a sandbox around us forbids it."""
+    if os.uname().machine not in MACHINES or not _lets_calls_go_on():
         return None
     architecture, seccomp, calls = MACHINES[os.uname().machine]
-    code = b"".join(struct.pack("=HBBI", *step) for step in _filter(architecture, calls))
+    code = b"".join(struct.pack("=HBBI", *step) for step in seccomp_filter(architecture, calls))
     held = ctypes.create_string_buffer(code)
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
     try:
         return _syscall("seccomp", seccomp, _SET_FILTER, _NEW_LISTENER, program)
     except Refused:
         return None
+
+
+def _lets_calls_go_on() -> bool:
+    """A reported call can be let go on from Linux 5.5 on, which cannot be asked; openat2 came with 5.6."""
+    return _libc.syscall(_OPENAT2, -1, None, None, 0) >= 0 or ctypes.get_errno() != errno.ENOSYS
 
 
 def observe(descriptor: int) -> None:
@@ -184,7 +190,7 @@ def _become(arguments: list[str]) -> None:
     abi = LATEST_ABI
     observer = -1
     at = arguments.index("--")
-    for option, value in zip(arguments[:at:2], arguments[1:at:2]):  # noqa: B905
+    for option, value in zip(arguments[:at:2], arguments[1:at:2], strict=True):
         if option == "--read":
             read.append(value)
         elif option == "--write":
@@ -203,12 +209,13 @@ def _become(arguments: list[str]) -> None:
     try:
         os.execv(command[0], command)
     except OSError as error:
-        raise Refused(f"cannot execute {command[0]}: {error.strerror}") from error
+        why = "it is not a program, or needs one: docs/security.md" if error.errno == errno.EACCES else error.strerror
+        raise Refused(f"cannot execute {command[0]}: {why}") from error
 
 
 if __name__ == "__main__":
     try:
         _become(sys.argv[1:])
     except Refused as error:
-        print(f"{PREFIX}{error}", file=sys.stderr)
-        raise SystemExit(EXIT_CANNOT) from None
+        print(f"sandbox: {error}", file=sys.stderr)
+        raise SystemExit(_EXIT_CANNOT) from None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import flow, fvp_shim, launchers, sandbox, toolchain
+from harness import confine, flow, fvp_shim, launchers, sandbox, toolchain
 from harness.build import build_runner
 from harness.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
 from harness.resolve import Resolved
@@ -236,6 +236,44 @@ def test_names_that_cannot_be_read(
     with pytest.raises(ForbiddenAccess, match="openat, with a name that cannot be read"):
         boot(asking, run_folder, OPEN, secret, WRITE)
     assert secret.read_text() == "kept"
+
+
+def decide(steps: Sequence[tuple[int, int, int, int]], number: int, architecture: int, flags: int) -> bool:
+    """What the kernel's interpreter makes of a filter: whether the call is reported."""
+    data = {0: number, 4: architecture, 32: flags}
+    held = at = 0
+    while True:
+        code, taken, passed, operand = steps[at]
+        if code == 0x06:
+            return operand == 0x7FC00000
+        if code == 0x20:
+            held = data[operand]
+            at += 1
+        else:
+            holds = held == operand if code == 0x15 else held & operand
+            at += 1 + (taken if holds else passed)
+
+
+@pytest.mark.parametrize("machine", confine.MACHINES)
+def test_which_calls_are_reported(machine: str) -> None:
+    architecture, _, calls = confine.MACHINES[machine]
+    steps = list(confine.seccomp_filter(architecture, calls))
+    for number in range(600):
+        named = number in calls
+        assert decide(steps, number, architecture, os.O_RDONLY) == named
+        assert decide(steps, number, architecture, os.O_WRONLY | os.O_CREAT) == named
+        assert decide(steps, number, architecture, os.O_CLOEXEC) == (named and calls[number][0] != "openat")
+        assert not decide(steps, number, architecture + 1, os.O_RDONLY)
+
+
+@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+def test_a_script_as_qemu_is_named(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = tmp_path / "qemu-system-arm"
+    wrapper.write_text(f'#!/bin/sh\nexec {toolchain.locate("qemu-system-arm")} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(LaunchError, match=f"sandbox: cannot execute {wrapper}: .*docs/security.md"):
+        boot(TARGET, run_folder)
 
 
 def run(box: Sandbox, *command: str) -> subprocess.CompletedProcess[str]:
