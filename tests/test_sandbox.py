@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from harness import confine, flow, fvp_shim, launchers, sandbox, toolchain
+from harness.boards.vboard import F405
 from harness.build import build_runner
 from harness.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
 from harness.resolve import Resolved
@@ -375,6 +376,16 @@ def test_the_native_runner_sees_its_own_folder(tmp_path: Path, run_folder: Path,
     target = dataclasses.replace(native, board=dataclasses.replace(native.board, name="board", directory=folder))
     assert "made 1 outside -1 read -1 removed -1 ran 0" in boot(target, run_folder)
     assert secret.read_text() == "kept" and not (tmp_path / "made").exists()
+
+
+@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+def test_a_virtual_board_sees_its_own_folder(tmp_path: Path, run_folder: Path) -> None:
+    outwards = ["-chardev", f"file,id=out,path={tmp_path}/made"]
+    done = subprocess.run(
+        [*F405(run_folder).command(), *outwards], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 1 and "Permission denied" in done.stderr
+    assert not (tmp_path / "made").exists()
 
 
 OUTWARDS = """

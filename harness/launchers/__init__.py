@@ -104,7 +104,8 @@ def explain_end(target: Target, process: Connection, status: int | None, log: st
 def _forbidden(what: str, **where: str) -> ForbiddenAccess:
     return ForbiddenAccess(
         f"the firmware asked this machine for what it may not have: {what}",
-        hint="look for semihosting calls in the board's sources; docs/security.md says what a target may use",
+        hint="look for semihosting calls in the board's sources, and at qemu: args in targets.yaml; "
+        "docs/security.md says what a target may use",
         **where,
     )
 
