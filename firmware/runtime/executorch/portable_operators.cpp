@@ -39,7 +39,10 @@ Tensor& full_out(Context&, Ints, const Scalar&, Tensor&);
 Tensor& ge_tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
 std::tuple<Tensor&, Tensor&> max_pool2d_with_indices_out(Context&, const Tensor&, Ints, Ints, Ints,
                                                          Ints, bool, Tensor&, Tensor&);
+Tensor& maximum_out(Context&, const Tensor&, const Tensor&, Tensor&);
+Tensor& minimum_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& mul_out(Context&, const Tensor&, const Tensor&, Tensor&);
+Tensor& permute_copy_out(Context&, const Tensor&, Ints, Tensor&);
 Tensor& select_copy_int_out(Context&, const Tensor&, int64_t, int64_t, Tensor&);
 Tensor& softmax_out(Context&, const Tensor&, int64_t, bool, Tensor&);
 Tensor& sub_out(Context&, const Tensor&, const Tensor&, const Scalar&, Tensor&);
@@ -111,7 +114,10 @@ const Kernel kernels[] = {
     Kernel("aten::full.out", boxed<native::full_out>),
     Kernel("aten::ge.Tensor_out", boxed<native::ge_tensor_out>),
     Kernel("aten::max_pool2d_with_indices.out", boxed<native::max_pool2d_with_indices_out>),
+    Kernel("aten::maximum.out", boxed<native::maximum_out>),
+    Kernel("aten::minimum.out", boxed<native::minimum_out>),
     Kernel("aten::mul.out", boxed<native::mul_out>),
+    Kernel("aten::permute_copy.out", boxed<native::permute_copy_out>),
     Kernel("aten::select_copy.int_out", boxed<native::select_copy_int_out>),
     Kernel("aten::sub.out", boxed<native::sub_out>),
     Kernel("aten::unsqueeze_copy.out", boxed<native::unsqueeze_copy_out>),

@@ -48,6 +48,32 @@ bool differs_by_axis(const Tensor& longer, const Tensor& shorter, int axis) {
   return true;
 }
 
+// Dimension `axis` of out is dimension dims[axis] of self, counted from the end if negative.
+bool permuted_strides(KernelContext& ctx, const Tensor& self, const IntList& dims,
+                      const Tensor& out, Strides& strides) {
+  if (!ctx.require(dims.size() == self.rank && out.rank == self.rank, "dims has ", dims.size(),
+                   " items, self is ", self, ", out is ", out, ": one item a dimension needed")) {
+    return false;
+  }
+  Strides own = {};
+  strides_of(self, own);
+  uint32_t seen = 0;
+  for (int axis = 0; axis < out.rank; ++axis) {
+    const int64_t item = dims[static_cast<uint32_t>(axis)];
+    const int64_t from = item < 0 ? item + self.rank : item;
+    if (!ctx.require(from >= 0 && from < self.rank && (seen >> from & 1) == 0, "dims item ", axis,
+                     " is ", item, ": no permutation of the dimensions of ", self) ||
+        !ctx.require(out.size(axis) == self.size(static_cast<int>(from)), "self is ", self,
+                     ", out is ", out, ": dimension ", axis, " of out is not dimension ", from,
+                     " of self")) {
+      return false;
+    }
+    seen |= 1u << from;
+    strides[axis] = own[from];
+  }
+  return true;
+}
+
 // Concatenation
 
 bool check_part(KernelContext& ctx, const Tensor& part, uint32_t number, int axis,
@@ -115,6 +141,19 @@ void cat(KernelContext& ctx) {
   for (uint32_t i = 0; i < parts.size(); ++i) {
     copy_part(parts[i], out, start);
     start += parts[i].size(axis) * strides[axis];
+  }
+}
+
+// aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out)
+void permute_copy(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor(0, "self");
+  const IntList dims = ctx.int_list(1, "dims");
+  const Tensor& out = ctx.out(2, self.dtype);
+  if (!ctx.ok()) return;
+  Walk<1> walk(out);
+  if (permuted_strides(ctx, self, dims, out, walk.strides(0)) &&
+      ctx.require_disjoint(out, self, "self")) {
+    copy_from(self, 0, walk, out);
   }
 }
 

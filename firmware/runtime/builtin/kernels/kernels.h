@@ -18,6 +18,7 @@ void quantized_depthwise_conv2d_nhwc(KernelContext& ctx);
 // copy.cpp
 void cat(KernelContext& ctx);
 void clone_dim_order(KernelContext& ctx);
+void permute_copy(KernelContext& ctx);
 void select_copy(KernelContext& ctx);
 void unsqueeze_copy(KernelContext& ctx);
 
@@ -44,6 +45,8 @@ void convolution(KernelContext& ctx);
 
 // portable_elementwise.cpp
 void add(KernelContext& ctx);
+void aten_maximum(KernelContext& ctx);
+void aten_minimum(KernelContext& ctx);
 void clamp(KernelContext& ctx);
 void div(KernelContext& ctx);
 void full(KernelContext& ctx);

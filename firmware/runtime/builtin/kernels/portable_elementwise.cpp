@@ -19,6 +19,23 @@ void compute_floats(KernelContext& ctx, int out, const Compute& compute) {
   }
 }
 
+// As ATen: NaN, where there is one. Both operands of one dtype, whose integers are compared as they
+// stand.
+template <typename Choose>
+void choose(KernelContext& ctx, const Choose& choose_one) {
+  const Tensor& self = ctx.tensor(0, "self");
+  const Operands operands = {self, ctx.tensor(1, "other", self.dtype), ctx.out(2, self.dtype)};
+  if (!ctx.ok() || !check_broadcast(ctx, operands)) return;
+  if (self.dtype == DType::kFloat32) {
+    compute_broadcast<float, float>(operands, [&](float one, float two) {
+      return one_nan(one != one ? one : two != two ? two : choose_one(one, two));
+    });
+  } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
+                         ", the operator takes int8 and float32")) {
+    compute_broadcast<int8_t, int8_t>(operands, choose_one);
+  }
+}
+
 template <typename T>
 void compare_all(const Operands& operands) {
   compute_broadcast<T, uint8_t>(operands, [](T self, T other) { return self >= other ? 1 : 0; });
@@ -90,6 +107,16 @@ void mul(KernelContext& ctx) {
 // aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out)
 void div(KernelContext& ctx) {
   compute_floats(ctx, 2, [](float self, float other) { return self / other; });
+}
+
+// aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out)
+void aten_maximum(KernelContext& ctx) {
+  choose(ctx, [](auto self, auto other) { return self < other ? other : self; });
+}
+
+// aten::minimum.out(Tensor self, Tensor other, *, Tensor(a!) out)
+void aten_minimum(KernelContext& ctx) {
+  choose(ctx, [](auto self, auto other) { return other < self ? other : self; });
 }
 
 // aten::ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out)
