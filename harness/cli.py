@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import math
 import os
 import shlex
 import shutil
@@ -39,6 +38,7 @@ from harness.diagnose.runtimes import Difference, compare_runtimes
 from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
 from harness.lint import LintFinding
 from harness.lowering.suite import find as find_suite
+from harness.numbers import in_range
 from harness.program import HostTensor, Program, TensorSpec, ValueKind
 from harness.resolve import RUNTIMES, Resolved, check_runtime, executes, resolve, select
 from harness.results import Identity, RunResult
@@ -140,13 +140,22 @@ RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instea
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on standard error")]
 
 
-def _multiplier(value: float) -> float:
-    if not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter("a number above 0")
-    return value
+def _within(low: float, high: float) -> Callable[[float], float]:
+    """The callback of an option: typer's own `min` and `max` let NaN through."""
+
+    def check(value: float) -> float:
+        try:
+            return in_range(value, low, high)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return check
 
 
-Multiplier = Annotated[float, typer.Option("--timeout-multiplier", callback=_multiplier, help="For slow programs")]
+DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
+Multiplier = Annotated[
+    float, typer.Option("--timeout-multiplier", callback=_within(*flow.MULTIPLIERS), help="For slow programs")
+]
 
 
 def _targets(file: Path | None) -> dict[str, Target]:
@@ -754,9 +763,12 @@ def board_status(as_json: Json = False) -> None:
 @board.command("hold")
 def board_hold(
     name: BoardPort,
-    minutes: Annotated[float, typer.Option("--minutes", "-m", help="Until the tests get it back", min=0.01)] = 60.0,
+    minutes: Annotated[
+        float,
+        typer.Option("--minutes", "-m", callback=_within(0.01, 365 * 24 * 60), help="Until the tests get it back"),
+    ] = 60.0,
     reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
-    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for it", min=0.0)] = 60.0,
+    wait: Annotated[float, typer.Option("--wait", callback=_within(0, DAY), help="Seconds to wait for it")] = 60.0,
     targets_file: Targets = None,
 ) -> None:
     """Keep a board from the tests, for a person, beyond this command."""

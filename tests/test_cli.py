@@ -445,10 +445,18 @@ def test_unknown_targets(hil: Hil, files: Files, name: str) -> None:
         ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "0"),
         ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "nan"),
         ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "soon"),
+        *(("selftest", "-t", "native", "--timeout-multiplier", value) for value in ("inf", "1e308", "-1")),
+        *(("board", "hold", "x", "--minutes", value) for value in ("nan", "inf", "0", "-1")),
+        *(("board", "hold", "x", "--wait", value) for value in ("nan", "inf", "-1")),
     ],
 )
 def test_wrong_usage(hil: Hil, arguments: tuple[str, ...]) -> None:
     expect(hil(*arguments), CANNOT_TELL, "Usage: hil")
+
+
+@pytest.mark.parametrize("baud", ["0", "-1", "fast"])
+def test_a_rate_of_a_virtual_board(hil: Hil, baud: str) -> None:
+    expect(hil("vboard", "--baud", baud, "native", "reset"), CANNOT_TELL, "--baud: a number from 300 to 12000000, not")
 
 
 def test_unknown_runtime(hil: Hil) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -119,7 +121,24 @@ def test_ini_gives_the_default_targets(pytester: pytest.Pytester) -> None:
         (["--target=m4-fvp", "--require-fvp"], "*FVP_MPS2_Cortex-M4 is not on PATH*"),
         (["--target=native", "--runtime=buildin"], "*unknown runtime 'buildin'*"),
         (["--target=native", "--targets-file=absent.yaml"], "*cannot read absent.yaml: No such file*"),
-        (["--target=native", "--timeout-multiplier=0"], "*must be positive*"),
+        *(
+            (
+                ["--target=native", f"--timeout-multiplier={value}"],
+                f"*--timeout-multiplier: a number from 0.01 to 1000, not {shown}",
+            )
+            for value, shown in (
+                ("0", "0.0"),
+                ("-1", "-1.0"),
+                ("nan", "nan"),
+                ("inf", "inf"),
+                ("1e308", "1e+308"),
+                ("abc", "'abc'"),
+            )
+        ),
+        *(
+            (["--target=native", f"--hil-seed={value}"], "*--hil-seed: a number from 0 to 4294967295, not *")
+            for value in ("-1", "1.5", "4294967296", "x")
+        ),
     ],
 )
 def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list[str], expected: str) -> None:
@@ -128,6 +147,145 @@ def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([expected])
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--co", "*<Function test_canary[[]no-target[]]>*"),
+        ("--fixtures", "hil -- *"),
+        ("--fixtures-per-test", "hil_dut -- *"),
+        ("--setup-plan", "*test_canary[[]no-target[]]*"),
+        ("--markers", "@pytest.mark.target_timeout(seconds)*"),
+        ("--help", "*--hil-seed=N*"),
+    ],
+)
+def test_what_only_shows_needs_no_target(pytester: pytest.Pytester, option: str, expected: str) -> None:
+    pytester.makepyfile(SMOKE)
+    (pytester.path / "targets.yaml").write_text("a list, which no run without a target reads\n")
+    result = run(pytester, option)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([expected])
+
+
+def test_a_marker_that_makes_no_sense_costs_its_test_alone(pytester: pytest.Pytester) -> None:
+    wrong = {
+        "requires('helium')": "requires('helium'): did you mean *",
+        "requires(isa=3)": "requires(isa=3): known: *",
+        "requires(ram='much')": "requires(ram='much'): 'much' is not a size*",
+        "requires(rom='1K')": "*unexpected keyword argument 'rom'",
+        "xfail_on('*', reason='no', raises=errors.LaunchError)": "*an infra error such as LaunchError cannot *",
+        "xfail_on('*', reason='no', raises='Mismatch')": "*raises is the class of an error, not 'Mismatch'",
+        "xfail_on(reason='no')": "*missing 1 required positional argument: 'pattern'",
+        "target_timeout(float('nan'))": "target_timeout(nan): a number from 0.01 to 86400, not nan",
+        "target_timeout(float('inf'))": "*not inf",
+        "target_timeout(-1)": "*not -1",
+        "target_timeout('30')": "*not '30'",
+        "target_timeout()": "*missing 1 required positional argument: 'seconds'",
+    }
+    tests = [f"@pytest.mark.{marker}\ndef test_{n}(hil_dut): pass\n" for n, marker in enumerate(wrong)]
+    pytester.makepyfile("import pytest\nfrom harness import errors\n" + "".join(tests) + SMOKE)
+    result = run(pytester, "--target=native")
+    result.assert_outcomes(errors=len(wrong), passed=1)
+    name = "test_a_marker_that_makes_no_sense_costs_its_test_alone.py"
+    result.stdout.fnmatch_lines(
+        [f"{name}:{3 + 3 * n}: test_{n}[[]native[]]: ConfigError: {said}" for n, said in enumerate(wrong.values())]
+    )
+    result.stdout.fnmatch_lines(["*::test_9 *INFRA ConfigError*"])
+    assert "markers.py" not in result.stdout.str()
+
+
+def test_what_cannot_be_parametrised_is_told_so(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        SMOKE
+        + """
+import pytest
+import unittest
+
+class TestOld(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def take(self, hil_dut): pass
+
+    def test_old(self): pass
+
+def test_late(request):
+    request.getfixturevalue("hil_dut")
+"""
+    )
+    result = run(pytester, "--target=native")
+    result.assert_outcomes(passed=1, errors=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*test_what_cannot*.py:*: TestOld.test_old: ConfigError: a target is a parameter of a test, and pytest gives*"]
+    )
+    result.stdout.fnmatch_lines(["E *ConfigError: a target is a parameter*"])
+    assert "no target given" not in result.stdout.str()
+
+
+LOWERED = """
+import pytest
+import torch
+from harness.compare import Tolerance
+
+lowered = []
+
+@pytest.fixture(scope="module")
+def for_module(hil_lower, target_spec):
+    lowered.append(target_spec.name)
+    return hil_lower(torch.nn.Linear(8, 4), (torch.rand(1, 8),))
+
+def test_run(hil, for_module, for_session):
+    assert for_module.isa is for_session.isa is hil.isa
+    hil.run(for_module)
+
+def test_verify(hil, for_module, for_session):
+    assert hil.verify(for_module, Tolerance()).comparison.outputs[0].max_quanta == 0
+    assert lowered.count(hil.dut.resolved.name) == 1
+    print("watched" if for_module.unspaced else "as it is")
+
+def test_itself(hil, hil_lower):
+    hil.run(hil_lower(torch.nn.Linear(8, 4), (torch.rand(1, 8),)))
+"""
+
+
+def test_a_fixture_of_any_scope_lowers_for_the_target(pytester: pytest.Pytester) -> None:
+    """Two ISA classes; each is lowered for once in a module, and what it draws does not depend on workers."""
+    pytester.makeconftest(
+        "import pytest, torch\n@pytest.fixture(scope='session')\ndef for_session(hil_lower):\n"
+        "    return hil_lower(torch.nn.Linear(4, 4), (torch.rand(1, 4),))\n"
+    )
+    pytester.makepyfile(LOWERED)
+    digests = []
+    for arguments in (["-rP"], ["-n2"], ["-k", "test_verify", "--redzones", "-rP"]):
+        result = run(pytester, "--target=native,m55-qemu", "--junit-xml=report.xml", *arguments)
+        result.assert_outcomes(passed=2 if "-k" in arguments else 6, deselected=4 if "-k" in arguments else 0)
+        assert ("watched" in result.stdout.str()) == ("--redzones" in arguments)
+        digests.append(re.findall(r'"hil_outputs" value="(\w+)"', (pytester.path / "report.xml").read_text()))
+    assert sorted(digests[0]) == sorted(digests[1]) and set(digests[2]) <= set(digests[0])
+
+
+def test_targets_follow_each_other_unless_a_wide_fixture_needs_them_grouped(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_narrow="def test_a(target_spec): pass\ndef test_b(hil_lower): pass\n",
+        test_wide="import pytest\n@pytest.fixture(scope='module')\ndef wide(hil_lower): pass\n"
+        "def test_c(wide): pass\ndef test_d(wide): pass\n",
+    )
+    result = run(pytester, "--target=native,m4-qemu", "-v")
+    order = [line.split("::")[1].split()[0] for line in result.stdout.lines if " PASSED" in line]
+    assert order == [
+        "test_a[native]", "test_a[m4-qemu]", "test_b[native]", "test_b[m4-qemu]",
+        "test_c[native]", "test_d[native]", "test_c[m4-qemu]", "test_d[m4-qemu]",
+    ]  # fmt: skip
+
+
+def test_the_rerun_line_has_all_that_may_change_a_verdict(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_wrong(hil_dut):\n    assert hil_dut.seconds == 0\n")
+    options = ["--dut-scope=function", "--timeout-multiplier=2.5", "--hil-seed=9", "--redzones"]
+    result = run(pytester, "--target=native", *options)
+    line = next(line for line in result.stdout.lines if line.startswith("rerun: "))
+    assert set(options) <= set(shlex.split(line))
+    again = run(pytester, *shlex.split(line)[2:])
+    again.stdout.fnmatch_lines(["E *assert 75.0 == 0*"])
+    assert line in again.stdout.lines
 
 
 def test_unselected_hardware_tests_need_no_target(pytester: pytest.Pytester) -> None:

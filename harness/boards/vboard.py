@@ -37,6 +37,7 @@ from harness.launchers import native, qemu
 from harness.launchers.process import Process
 from harness.links import Deadline, LinkClosed
 from harness.links.uart import virtual_directory
+from harness.numbers import argument
 from harness.procedures import parse
 from harness.sandbox import around
 from harness.targets import Port, SerialLauncher
@@ -537,7 +538,9 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("machine", metavar="BOARD", help=" or ".join(MACHINES))
     parser.add_argument("--name", help="where there are several of a kind (default: BOARD)")
-    parser.add_argument("--baud", type=int, default=BAUD, help="of the board's UART (default: %(default)s)")
+    parser.add_argument(
+        "--baud", type=argument(int, 300, 12_000_000), default=BAUD, help="of the board's UART (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of its faults (default: %(default)s)")
     parser.add_argument("action", nargs=argparse.REMAINDER)
     chosen = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""MLPerf Tiny's four networks, whole, as the executorch wheel ships them (weights are random, seeded by name)."""
+"""MLPerf Tiny's four networks, whole, as the executorch wheel ships them (weights are random, seeded)."""
 
 from __future__ import annotations
 
