@@ -320,7 +320,7 @@ def lint_command(
     resolved = _resolve(target, targets_file, runtime)
     program = _read_program(pte)
     operators, unchecked = _operators(resolved, verbose)
-    findings = flow.findings(program, resolved.target, operators)
+    findings = flow.findings(program, resolved.target, operators, resolved.runtime)
     for finding in findings:
         print(_finding(finding))
     if any(not finding.is_note for finding in findings):

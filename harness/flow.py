@@ -219,9 +219,11 @@ def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     return ()
 
 
-def findings(program: Program, target: Target, operators: Sequence[str] | None) -> tuple[LintFinding, ...]:
+def findings(
+    program: Program, target: Target, operators: Sequence[str] | None, runtime: str
+) -> tuple[LintFinding, ...]:
     """Everything that lint has to say; `operators` is the runner's list, None if unknown."""
-    return lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa))
+    return lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa), runtime=runtime)
 
 
 def run(
@@ -247,7 +249,7 @@ def run(
     session = dut.session()
     if linted:
         offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), withheld))]
-        raise_findings(findings(program, dut.target, offered), dut.target.name)
+        raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
     raise_findings(lint_inputs(program, given), dut.target.name)
     try:
         return _execute(dut, session, program, given, guards(program) if guards else None)

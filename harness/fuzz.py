@@ -509,7 +509,7 @@ class Fuzzer:
         began = time.process_time()
         try:
             program = Program.from_bytes(data, "mutant.pte")
-            flow.findings(program, self.dut.target, self.dut.session().identity.operators)
+            flow.findings(program, self.dut.target, self.dut.session().identity.operators, self.dut.resolved.runtime)
             program.file.input_specs()
             for number in range(len(program.file.output_specs())):
                 output_quantization(program.file, number)

@@ -9,6 +9,7 @@ from typing import Final
 
 from harness.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from harness.program import HostTensor, Instruction, InstructionKind, Program, ScratchNeed, TensorSpec, ValueKind
+from harness.signatures import misfits
 from harness.targets import Isa, Target
 
 
@@ -17,6 +18,8 @@ class Rule(str, Enum):
 
     LAYOUT = "layout"
     ISA = "isa"
+    DTYPE = "dtype"
+    DIM_ORDER = "dim-order"
     SCRATCH = "scratch"
     SCRATCH_NOTE = "scratch-note"
     OPERATOR = "operator"
@@ -48,17 +51,23 @@ class LintFinding:
 
 
 def lint(
-    program: Program, target: Target, *, operators: Collection[str] | None, scratch: Sequence[ScratchNeed] = ()
+    program: Program,
+    target: Target,
+    *,
+    operators: Collection[str] | None,
+    scratch: Sequence[ScratchNeed] = (),
+    runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, ISA class, scratch, operators, memory.
+    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, operators, memory.
 
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
-    target's ISA class, empty where ExecuTorch is not installed.
+    target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
     """
     return (
         *_linear_layout(program, target),
         *_isa_class(program, target),
-        *_scratch(program, target, scratch),
+        *_signatures(program, runtime),
+        *_scratch(program, target, scratch, runtime),
         *_operators(program, operators),
         *_memory(program, target),
     )
@@ -94,7 +103,19 @@ def _linear_layout(program: Program, target: Target) -> Iterator[LintFinding]:
         )
 
 
-def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed]) -> Iterator[LintFinding]:
+def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
+    for instruction in program.file.instructions:
+        for misfit in misfits(program.file, instruction, runtime):
+            problem = misfit.problem
+            if misfit.is_dtype and runtime == "executorch" and instruction.operator == "aten::convolution.out":
+                problem += ": on integers ExecuTorch computes without their scales and zero points"
+            if misfit.is_dtype and instruction.operator.startswith("aten::"):
+                problem += ", and ExecuTorch has put no operator of cortex_m in its place"
+            rule = Rule.DTYPE if misfit.is_dtype else Rule.DIM_ORDER
+            yield _finding(rule, f"{problem} (runtime {runtime})", program, instruction, misfit.value)
+
+
+def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], runtime: str) -> Iterator[LintFinding]:
     for need in needs:
         if need.planned == need.required:
             continue
@@ -104,6 +125,9 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed]) -> 
         instruction = program.file.instructions[need.instruction]
         if need.planned < need.required:
             text = f"{sizes}: the kernel would write past its buffer"
+            yield _finding(Rule.SCRATCH, text, program, instruction, need.value)
+        elif runtime == "executorch":
+            text = f"{sizes}: ExecuTorch's operators refuse any other size"
             yield _finding(Rule.SCRATCH, text, program, instruction, need.value)
         else:
             text = f"{sizes}: lowered for another ISA class?" if fits else f"{sizes}: harmless"

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from harness import errors
+from harness import errors, flow
 from harness.canary import canary
+from harness.flow import Dut
+from harness.fuzz import Kind, Site, example_inputs, sites
 from harness.lint import LintFinding, Rule, lint, lint_inputs, raise_findings
-from harness.program import HostTensor, Program, ScratchNeed, TensorSpec
-from harness.targets import Board, Isa, Pools, QemuLauncher, Target
+from harness.program import DTYPES, HostTensor, Program, ScratchNeed, TensorSpec
+from harness.resolve import resolve
+from harness.signatures import signature_of
+from harness.targets import Board, Isa, Pools, QemuLauncher, Target, load_targets
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}
 OPERATORS = (
@@ -83,6 +92,13 @@ def test_scratch_too_large_is_a_note() -> None:
     found = lint(program(Isa.DSP), target(Isa.DSP), operators=None, scratch=[need])
     assert rules(found) == [Rule.SCRATCH_NOTE] and "which is what MVE needs" in found[0].message
     raise_findings(found, "x")
+
+
+def test_executorch_takes_no_scratch_but_its_own() -> None:
+    need = ScratchNeed(1, "cortex_m::quantized_depthwise_conv2d.out", 4, 16, 80)
+    assert rules(lint(program(Isa.MVE), target(Isa.MVE), operators=None, scratch=[need])) == [Rule.SCRATCH_NOTE]
+    found = lint(program(Isa.MVE), target(Isa.MVE), operators=None, scratch=[need], runtime="executorch")
+    assert rules(found) == [Rule.SCRATCH] and "80 bytes of scratch are planned; MVE needs 16" in found[0].message
 
 
 def test_operators_the_runner_lacks_are_all_named() -> None:
@@ -159,3 +175,65 @@ def test_number_of_inputs() -> None:
     found = lint_inputs(program(Isa.DSP), ())
     assert "takes 1 inputs, 0 were given" in found[0].message
     assert lint_inputs(program(Isa.DSP), canary(Isa.DSP).inputs) == ()
+
+
+# --- dtypes and dim orders -------------------------------------------------------------------------------
+
+SEEDS = [Program.from_bytes(path.read_bytes(), str(path)) for path in sorted(Path("tests/fuzz_seeds").glob("*.pte"))]
+TARGETS = load_targets()
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Dut]:
+    with flow.open_dut(resolve("native", TARGETS)) as dut:
+        yield dut
+
+
+def dim_orders(pte: bytes) -> list[list[Site]]:
+    """The bytes of each tensor's dim order."""
+    items = sorted((site for site in sites(pte) if site.kind is Kind.DIM_ORDER), key=lambda site: site.at)
+    runs = groupby(enumerate(items), key=lambda item: item[1].at - item[0])
+    return [run for run in ([site for _, site in group] for _, group in runs) if len(run) > 1]
+
+
+def dtype_sites(pte: bytes) -> list[Site]:
+    return [site for site in sites(pte) if site.kind is Kind.DTYPE]
+
+
+def same_size(number: int) -> list[int]:
+    """The other dtypes whose items take as many bytes, so that the memory plan still fits."""
+    size = np.dtype(DTYPES[number]).itemsize
+    return [other for other, name in DTYPES.items() if other != number and np.dtype(name).itemsize == size]
+
+
+def test_every_operator_of_the_builtin_runtime_has_a_signature(native: Dut) -> None:
+    operators = native.session().identity.operators
+    assert [name for name in operators if signature_of(name, "builtin") is None] == []
+    assert [name for name in operators if name != "aten::full.out" and signature_of(name, "executorch") is None] == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: Dut, data: st.DataObject) -> None:
+    original = data.draw(st.sampled_from(SEEDS)).pte
+    edited = bytearray(original)
+    if data.draw(st.booleans()):
+        site = data.draw(st.sampled_from(dtype_sites(original)))
+        number = data.draw(st.sampled_from(same_size(struct.unpack_from(site.code, original, site.at)[0])))
+        struct.pack_into(site.code, edited, site.at, number)
+    else:
+        run = data.draw(st.sampled_from(dim_orders(original)))
+        for site, dim in zip(run, data.draw(st.permutations(range(len(run)))), strict=True):
+            struct.pack_into(site.code, edited, site.at, dim)
+    try:
+        changed = Program.from_bytes(bytes(edited))
+    except errors.ProgramRejected:
+        return  # two tensors that share their dim order's bytes
+    found = lint(changed, native.target, operators=None)
+    try:
+        flow.run(native, changed, example_inputs(changed), linted=False)
+    except errors.ProgramRejected as refused:
+        assert found, refused
+        assert {finding.operator for finding in found} >= {refused.operator}
+    else:
+        assert found == ()

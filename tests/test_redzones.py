@@ -204,7 +204,7 @@ def test_lint_cannot_see_it(open_dut: Callable[..., Dut]) -> None:
     dut = open_dut("m4-qemu", **AS_CMSIS_NN)
     program = transposed("one row", dut.target.isa, "channels_last")
     assert [need.required for need in flow.scratch_needs(program, dut.target.isa)] == [272, 0]
-    assert flow.findings(program, dut.target, dut.session().identity.operators) == ()
+    assert flow.findings(program, dut.target, dut.session().identity.operators, "builtin") == ()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -70,9 +70,14 @@ def _convolution(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
 
 def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
-    _, height, width, channels = call.shape(1, 4)  # IHWO
+    """With the filter's dimensions as the runtime gives them (`op_quantized_depthwise_conv2d.cpp:187`).
+
+    Upstream's pass gives the output channels as the first one and 1 as the last. On MVE, where CMSIS-NN turns one input
+    channel into a convolution, a 1x1 or 1xn kernel is then none, and the plan has 64 bytes or so too many (find 10).
+    """
+    weight = call.shape(1, 4)  # IHWO
     return [cmsis_nn.depthwise_conv_wrapper_buffer_size(
-        backend, cmsis_nn.DataType.A8W8, filter_nhwc=[channels, height, width, 1], ch_mult=call.number(6),
+        backend, cmsis_nn.DataType.A8W8, filter_nhwc=list(weight), ch_mult=call.number(6),
         **_geometry(call, 3, 4, 5), **_range(call, 7, 11),
     )]  # fmt: skip
 

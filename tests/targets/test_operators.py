@@ -80,17 +80,36 @@ IMAGES = {
     "conv_grouped": image(conv(8, 12, 3, padding=1, groups=4), (1, 8, 6, 6), CONV),
     "conv_wide_padding": image(conv(2, 3, 3, padding=3), (1, 2, 4, 4), CONV),
     "conv_relu": image(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (1, 3, 8, 8), CONV),
+    "conv_strides": image(conv(3, 5, (3, 2), stride=(1, 2), padding=(2, 1)), (1, 3, 7, 9), CONV),
+    "conv_dilated": image(conv(4, 6, (2, 3), dilation=(3, 2), padding=(1, 2)), (1, 4, 9, 8), CONV),
+    "conv_relu6": image(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU6()), (1, 3, 8, 8), CONV),
     "depthwise": image(depthwise(19, 1, kernel_size=3, padding=1), (1, 19, 8, 7), DEPTHWISE),
     "depthwise_strided": image(depthwise(16, 1, kernel_size=(5, 3), stride=2, padding=1), (1, 16, 11, 9), DEPTHWISE),
     "depthwise_multiplier": image(depthwise(5, 3, kernel_size=3, padding=1), (1, 5, 6, 7), DEPTHWISE),
+    "depthwise_strides": image(
+        depthwise(6, 1, kernel_size=(2, 3), stride=(2, 1), padding=(1, 2)), (1, 6, 8, 7), DEPTHWISE
+    ),
+    "depthwise_dilated": image(depthwise(5, 1, kernel_size=3, dilation=(2, 1), padding=2), (1, 5, 8, 7), DEPTHWISE),
+    "depthwise_multiplier_strides": image(
+        depthwise(3, 2, kernel_size=(3, 2), stride=(1, 2), dilation=(1, 2), padding=(0, 1), bias=False),
+        (1, 3, 7, 8),
+        DEPTHWISE,
+    ),
     "transposed": image(transposed(5, 7, 3), (1, 5, 4, 6), TRANSPOSED),
     "transposed_strided": image(transposed(4, 6, (5, 2), stride=(2, 3), padding=(2, 1)), (2, 4, 5, 3), TRANSPOSED),
     "transposed_sparse": image(transposed(3, 2, 1, stride=3, bias=False), (1, 3, 3, 4), TRANSPOSED),
     "avg_pool_3x3": image(lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), (1, 17, 9, 9), AVERAGE),
+    "avg_pool_oblong": image(
+        lambda: nn.AvgPool2d((2, 5), (1, 2), (1, 2), count_include_pad=False), (2, 3, 6, 9), AVERAGE
+    ),
+    "avg_pool_tall": image(lambda: nn.AvgPool2d((3, 1), (2, 1)), (1, 5, 9, 4), AVERAGE),
+    "avg_pool_padding_counts": image(lambda: nn.AvgPool2d((3, 2), 2, (1, 0)), (1, 3, 7, 6), AVERAGE),
     "avg_pool_ceil": Case(
         lambda: nn.AvgPool2d(3, 2, ceil_mode=True), ((1, 4, 8, 8),), (AVERAGE,), images=True, argument="ceil_mode"
     ),
     "max_pool_2x2": image(lambda: nn.MaxPool2d(2), (1, 18, 8, 6), LARGEST),
+    "max_pool_oblong": image(lambda: nn.MaxPool2d((2, 3), (1, 2), (1, 0)), (1, 3, 6, 9), LARGEST),
+    "max_pool_relu": image(lambda: nn.Sequential(nn.MaxPool2d((3, 2)), nn.ReLU()), (1, 3, 6, 8), LARGEST),
     "max_pool_3x3": image(lambda: nn.MaxPool2d(3, 2, 1), (2, 5, 9, 7), LARGEST),
 }
 
@@ -109,8 +128,19 @@ def promoted(function: Callable[[torch.Tensor], torch.Tensor], *tail: nn.Module)
 OTHERS = {
     "add": Case(lambda: Apply(torch.add), ((2, 3, 7), (2, 3, 7)), ("quantized_add",)),
     "add_images": Case(lambda: Apply(torch.add), ((1, 5, 4, 3), (1, 5, 4, 3)), ("quantized_add",)),
+    "add_relu": Case(lambda: Apply(lambda x, y: torch.relu(x + y)), ((3, 7), (3, 7)), ("quantized_add",)),
     "mul": Case(lambda: Apply(torch.mul), ((5, 13), (5, 13)), ("quantized_mul",)),
+    "sigmoid": Case(nn.Sigmoid, ((3, 47),), ("quantized_activation",), deviation=3),
+    "tanh": Case(nn.Tanh, ((2, 3, 5),), ("quantized_activation",), deviation=2),
+    "silu": Case(nn.SiLU, ((1, 4, 5, 3),), ("quantized_activation",), deviation=4),
+    "log": Case(lambda: Apply(lambda x: torch.log(x * x + 1)), ((4, 9),), ("quantized_activation",)),
+    "linear_rows": Case(lambda: nn.Linear(7, 5, bias=False), ((2, 3, 7),), ("quantized_linear",)),
+    "linear_relu6": Case(
+        lambda: nn.Sequential(nn.Linear(19, 6), nn.ReLU6()), ((3, 19),), ("quantized_linear",), deviation=5
+    ),
     "minimum": Case(lambda: Apply(torch.minimum), ((2, 3, 5), (2, 3, 5)), ("minimum",)),
+    "minimum_scalar": Case(lambda: Apply(lambda x: torch.minimum(x, torch.full((), 0.3))), ((4, 5),), ("minimum",)),
+    "maximum_broadcast_4d": Case(lambda: Apply(torch.maximum), ((2, 1, 3, 1), (4, 1, 5)), ("maximum",)),
     "maximum": Case(lambda: Apply(torch.maximum), ((2, 3, 5), (2, 3, 5)), ("maximum",)),
     "maximum_broadcast": Case(lambda: Apply(torch.maximum), ((2, 1, 4), (3, 1)), ("maximum",)),
     "softmax": Case(lambda: nn.Softmax(-1), ((6, 37),), ("softmax",)),
@@ -133,6 +163,19 @@ OTHERS = {
         promoted(lambda x: x.reshape(2, 3, 8).permute(2, 0, -2)), ((4, 9),), ("aten::permute_copy.out",)
     ),
     "relu": Case(lambda: Apply(torch.relu), ((3, 4, 5),), ("aten::clamp.out",)),
+    "batch_matmul_offsets": Case(
+        lambda: Apply(lambda x, y: torch.bmm(x + 1, y - 0.5)), ((2, 3, 8), (2, 8, 5)), ("quantized_batch_matmul",)
+    ),
+    "relu_image": Case(lambda: Apply(torch.relu), ((2, 3, 4, 5),), ("aten::clamp.out",)),
+    "hardtanh": Case(lambda: nn.Hardtanh(-0.5, 0.25), ((3, 5),), ("aten::clamp.out",)),
+    "ge": Case(lambda: Apply(lambda x, y: torch.where(x >= y, x, y)), ((3, 5), (3, 5)), ("aten::ge.Tensor_out",)),
+    "cat_images": Case(
+        lambda: Apply(lambda x, y: torch.cat((x, y, x), 1)), ((2, 3, 4, 5), (2, 2, 4, 5)), ("aten::cat.out",)
+    ),
+    "cat_first": Case(lambda: Apply(lambda x, y: torch.cat((x, y), -2)), ((2, 3), (4, 3)), ("aten::cat.out",)),
+    "amax_keepdim": Case(
+        lambda: Apply(lambda x: torch.amax(x, (-1,), keepdim=True)), ((3, 4, 5),), ("aten::amax.out",)
+    ),
     "cat": Case(lambda: Apply(lambda x, y: torch.cat((x, y), 1)), ((2, 3, 4), (2, 5, 4)), ("aten::cat.out",)),
     "amax": Case(lambda: Apply(lambda x: torch.amax(x, (0, 2))), ((3, 4, 5),), ("aten::amax.out",)),
     "select": Case(lambda: Apply(lambda x: x[:, 1]), ((3, 4, 5),), ("aten::select_copy.int_out",)),
@@ -171,7 +214,27 @@ FLOATS = {
     "transposed": aten(
         transposed(4, 6, 3, stride=2, padding=1, output_padding=1, dilation=2, groups=2), "convolution", (1, 4, 5, 6)
     ),
+    "conv_oblong": aten(
+        conv(3, 4, (3, 2), stride=(1, 3), padding=(2, 1), dilation=(2, 1)), "convolution", (1, 3, 9, 8)
+    ),
+    "transposed_oblong": aten(
+        transposed(3, 4, (2, 3), stride=(3, 2), padding=(0, 2), output_padding=(2, 0), dilation=(1, 3), bias=False),
+        "convolution",
+        (2, 3, 4, 5),
+    ),
     "transposed_1d": aten(lambda: nn.ConvTranspose1d(3, 2, 4, stride=3), "convolution", (2, 3, 5)),
+    "transposed_1d_padded": aten(
+        lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, padding=2, output_padding=1, groups=2), "convolution", (1, 4, 5)
+    ),
+    "conv_1d_dilated": aten(
+        lambda: nn.Conv1d(4, 6, 2, padding=3, dilation=3, groups=2, bias=False), "convolution", (1, 4, 9)
+    ),
+    "max_pool": aten(
+        lambda: nn.MaxPool2d((2, 3), (2, 1), (1, 0), (1, 2), ceil_mode=True), "max_pool2d_with_indices", (2, 3, 5, 8)
+    ),
+    "max_pool_indices": aten(
+        lambda: nn.MaxPool2d((3, 2), (1, 2), (1, 1), return_indices=True), "max_pool2d_with_indices", (1, 2, 5, 6)
+    ),
 }
 
 # ExecuTorch's operators take the sizes of these as they stand, whatever the dim order, so in channels-last order they

@@ -1,0 +1,459 @@
+"""What each operator takes: dtypes and dim orders of its tensors, for each runtime. One table, which lint asks.
+
+Sources: for `builtin`, the kernels in `firmware/runtime/builtin/kernels/`, and `tests/test_lint.py` holds this table
+against them. For `executorch`, its commit cff6f4dd: the checks of `backends/cortex_m/ops/op_*.cpp` and of
+`cortex_m_ops_common.h` there, `kernels/portable/cpu/op_*.cpp` and `runtime/core/exec_aten/util/tensor_util_portable.cpp`.
+Where ExecuTorch checks nothing and computes something else, the table says what it computes rightly (the finds in
+docs/verification.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from harness.program import SCALAR_TYPES, Instruction, InstructionKind, PteFile, TensorSpec, Value, ValueKind
+
+CHANNELS_LAST: Final = (0, 2, 3, 1)
+_FLOATS: Final = "float16|float32|float64"
+_REVERSED_FROM: Final = 16
+"""CMSIS-NN's REVERSE_TCOL_EFFICIENT_THRESHOLD: more input channels, and strides up to 2, make it a convolution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """What an instruction has that its operator does not take; ``value`` is -1 where it is not one value's."""
+
+    is_dtype: bool
+    problem: str
+    value: int = -1
+
+
+# --- dim orders ------------------------------------------------------------------------------------------------------
+
+
+def _strides(spec: TensorSpec) -> tuple[int, ...]:
+    """In items, one for each dimension."""
+    strides = [0] * len(spec.shape)
+    stride = 1
+    for dim in reversed(spec.dim_order):
+        strides[dim] = stride
+        stride *= spec.shape[dim]
+    return tuple(strides)
+
+
+def _lies_in(spec: TensorSpec, order: tuple[int, ...]) -> bool:
+    """Whether its bytes are those of a tensor of that dim order; dimensions of size 1 may stand anywhere."""
+    if len(order) != len(spec.shape):
+        return False
+    wanted = _strides(TensorSpec(spec.dtype, spec.shape, order))
+    return all(size == 1 or one == other for size, one, other in zip(spec.shape, _strides(spec), wanted, strict=True))
+
+
+def _is_rows(spec: TensorSpec) -> bool:
+    return list(spec.memory_order) == sorted(spec.memory_order)
+
+
+def _is_image(spec: TensorSpec) -> bool:
+    return _lies_in(spec, CHANNELS_LAST)
+
+
+def _alike(one: TensorSpec, other: TensorSpec) -> bool:
+    """Of one shape, with the same element at the same place."""
+    return one.shape == other.shape and _lies_in(one, other.dim_order)
+
+
+def _is_default(spec: TensorSpec) -> bool:
+    return list(spec.dim_order) == sorted(spec.dim_order)
+
+
+def _is_channels_last(spec: TensorSpec) -> bool:
+    return spec.dim_order in (CHANNELS_LAST, (0, 2, 3, 4, 1))
+
+
+def _counts_as_channels_last(spec: TensorSpec) -> bool:
+    """ExecuTorch's rule (`is_channels_last_tensor`): where both layouts are the same bytes, it is channels-last."""
+    if len(spec.shape) != 4:
+        return False
+    return spec.shape[1] == 1 or spec.shape[2:] == (1, 1) or spec.dim_order == CHANNELS_LAST
+
+
+_FORMS: Final[Mapping[str, tuple[Callable[[TensorSpec], bool], str]]] = {
+    "rows": (_is_rows, "contiguous"),
+    "image": (_is_image, "4-D in channels-last dim order (0, 2, 3, 1)"),
+    "nhwc": (lambda spec: len(spec.shape) == 4 and _is_rows(spec), "4-D and contiguous"),
+}
+
+
+# --- the table's words -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """An instruction with its tensors by their names in the schema."""
+
+    file: PteFile
+    instruction: Instruction
+    tensors: Mapping[str, TensorSpec]
+
+    def __getitem__(self, name: str) -> TensorSpec:
+        return self.tensors[name]
+
+    def value(self, at: int) -> Value | None:
+        """An argument by its number in the schema, from the end if negative; None where the call is too short."""
+        arguments = self.instruction.args[:-1]  # the last one is what the operator returns
+        return self.file.values[arguments[at]] if -len(arguments) <= at < len(arguments) else None
+
+    def ints(self, at: int) -> tuple[int, ...] | None:
+        """The numbers of a list; None where the argument is none."""
+        value = self.value(at)
+        return self.file.ints(value.index) if value is not None and value.kind is ValueKind.INT_LIST else None
+
+
+Relation = Callable[[Call], str]  # what is wrong between the tensors, "" if nothing
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """``dtype``: names joined by "|", "any", or "=NAME" for that of another operand."""
+
+    at: int
+    name: str
+    dtype: str
+    form: str = ""
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    operands: tuple[_Operand, ...]
+    relations: tuple[Relation, ...] = ()
+
+
+def _takes(operands: str, *relations: Relation) -> Signature:
+    """Of `number name dtype [form]`, separated by commas; a name that ends in "?" may be None."""
+    found = []
+    for words in (text.split() for text in operands.split(",")):
+        at, name, dtype, form = [*words, ""][:4]
+        found.append(_Operand(int(at), name.rstrip("?"), dtype, form, name.endswith("?")))
+    return Signature(tuple(found), relations)
+
+
+# --- between the tensors of a call -----------------------------------------------------------------------------------
+
+
+def _same_layout(*names: str) -> Relation:
+    def relation(call: Call) -> str:
+        if all(_alike(call[name], call["out"]) for name in names):
+            return ""
+        return f"{', '.join(names)} and out must have one shape and dim order"
+
+    return relation
+
+
+def _sum_or_product(call: Call) -> str:
+    """One shape and dim order, or one item a channel for one operand, channels innermost."""
+    one, other, out = call["self"], call["other"], call["out"]
+    if _alike(one, out) and _alike(other, out):
+        return ""
+    whole, part = (other, one) if one.numel < other.numel else (one, other)
+    per_channel = len(part.shape) == len(whole.shape) == 4 and part.numel == part.shape[1] == whole.shape[1]
+    if per_channel and whole.numel and _alike(whole, out) and _is_image(out):
+        return ""
+    return "one shape and dim order needed, or one item a channel in channels-last dim order"
+
+
+def _broadcasts_as_stored(call: Call) -> str:
+    """CMSIS-NN's minimum and maximum get the sizes as they stand, whatever the dim order."""
+    one, other, out = call["self"], call["other"], call["out"]
+    by_scalar = other.numel == 1 and len(other.shape) <= len(out.shape)
+    if _alike(one, out) and (by_scalar or _alike(other, out)):
+        return ""
+    if len(out.shape) <= 4 and all(_is_rows(spec) for spec in (one, other, out)):
+        return ""
+    return "not contiguous, and shapes or dim orders differ: it is computed as if contiguous"
+
+
+def _pads_in_order(call: Call) -> str:
+    order = CHANNELS_LAST if _counts_as_channels_last(call["input"]) else tuple(range(len(call["input"].shape)))
+    return "" if all(_lies_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
+
+
+def _has_its_dim_order(call: Call) -> str:
+    wanted = call.ints(2)
+    if wanted is None or wanted == call["out"].dim_order:
+        return ""
+    return f"its argument dim_order is {list(wanted)}, and out has {list(call['out'].dim_order)}"
+
+
+def _names_its_dtype(name: str) -> Relation:
+    def relation(call: Call) -> str:
+        given = call.value(5)
+        number = given.scalar if given is not None else None
+        dtypes = {SCALAR_TYPES["CHAR"]: "int8", SCALAR_TYPES["SHORT"]: "int16"}
+        if isinstance(number, int) and dtypes.get(number) == call[name].dtype:
+            return ""
+        return f"{name} is {call[name].dtype}, its argument dtype is {number}"
+
+    return relation
+
+
+def _same_order(call: Call) -> str:
+    """ExecuTorch's `tensors_have_same_dim_order`, of the tensors that `call` names."""
+    specs = tuple(call.tensors.values())
+    if all(map(_is_default, specs)) or all(map(_is_channels_last, specs)):
+        return ""
+    return "all must be contiguous, or all in channels-last dim order"
+
+
+def _input_and_out_in_order(call: Call) -> str:
+    """Of a convolution: one dim order, and each of the two that ExecuTorch's portable kernels know."""
+    if not all(_is_default(spec) or _is_channels_last(spec) for spec in call.tensors.values()):
+        return "a tensor is neither contiguous nor in channels-last dim order"
+    return _same_order(Call(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
+
+
+def _known_orders(call: Call) -> str:
+    """`tensor_is_default_or_channels_last_dim_order`: find 6."""
+    if all(_is_default(call[name]) or _is_channels_last(call[name]) for name in ("self", "out")):
+        return ""
+    return "self or out is neither contiguous nor in channels-last dim order, even if its bytes are (find 6)"
+
+
+def _broadcasts_contiguous(call: Call) -> str:
+    """Find 5."""
+    out = call["out"]
+    if _is_rows(out) or all(call[name].shape == out.shape for name in ("self", "other")):
+        return ""
+    return "portable operators that broadcast write a channels-last out in contiguous order (find 5)"
+
+
+def _channels_last_to_executorch(call: Call) -> str:
+    if all(_counts_as_channels_last(call[name]) for name in ("input", "out")):
+        return ""
+    return "input and out must have dim order (0, 2, 3, 1)"
+
+
+def _grouped_with_bias(call: Call) -> str:
+    """Find 9."""
+    depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
+    if "bias" in call.tensors or depth == channels:
+        return ""
+    return "a grouped convolution without a bias: CMSIS-NN advances the null pointer and adds what lies there (find 9)"
+
+
+def _is_nhwc(call: Call) -> bool:
+    return call.instruction.operator.endswith("_nhwc.out")
+
+
+def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
+    """Height, width, channels."""
+    shape = spec.shape
+    return (shape[1], shape[2], shape[3]) if nhwc else (shape[2], shape[3], shape[1])
+
+
+def _rows_all_written(call: Call) -> str:
+    """Finds 1 and 2, of CMSIS-NN's transposed convolution."""
+    stride, paddings = call.ints(3) or (), call.ints(4) or ()
+    if len(stride) != 2 or len(paddings) != 2 or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):
+        return ""
+    (stride_y, stride_x), padding = stride, paddings[0]
+    _, width, channels = _image_sizes(call["input"], _is_nhwc(call))
+    if min(stride_y, stride_x) < 1 or (max(stride_y, stride_x) <= 2 and channels > _REVERSED_FROM):
+        return ""
+    if padding % stride_y:
+        return (
+            f"a vertical padding of {padding} is no multiple of the stride {stride_y}: CMSIS-NN skips the rows of one "
+            "row of the input, and all after them are wrong (find 2)"
+        )
+    _, height, kernel, _ = call["weight"].shape
+    columns = (width - 1) * stride_x + max(kernel, stride_x)
+    used = max(height, stride_y) * columns * _image_sizes(call["out"], _is_nhwc(call))[2] * 4
+    scratch = call.value(13)
+    planned = scratch.spec.nbytes if scratch is not None and scratch.spec is not None else used
+    return f"CMSIS-NN uses {used} bytes of its {planned} bytes of scratch (find 1)" if used > planned else ""
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+_BINARY: Final = "0 self float32, 1 other float32, -1 out float32"
+_CHOICE: Final = "0 self int8|float32, 1 other =self, -1 out =self"
+_COPY: Final = _takes("0 self any, -1 out =self")
+_POOL: Final = "0 self int8|float32, 6 out =self, 7 indices int64"
+
+
+def _indices_like_out(call: Call) -> str:
+    if call["indices"].dim_order == call["out"].dim_order:
+        return ""
+    return "out and indices differ in dim order"
+
+
+BUILTIN: Final[Mapping[str, Signature]] = {
+    "aten::_softmax.out": _takes("0 self float32, -1 out float32"),
+    "aten::add.out": _takes(_BINARY),
+    "aten::amax.out": _takes("0 self int8|float32, -1 out =self"),
+    "aten::cat.out": _takes("0 tensors =out, -1 out any"),
+    "aten::clamp.out": _takes("0 self int8|float32, -1 out =self"),
+    "aten::convolution.out": _takes("0 input float32, 1 weight float32, 2 bias? float32, -1 out float32"),
+    "aten::div.out": _takes(_BINARY),
+    "aten::full.out": _takes("-1 out int8|float32"),
+    "aten::ge.Tensor_out": _takes("0 self int8|float32, 1 other =self, -1 out bool"),
+    "aten::max_pool2d_with_indices.out": _takes(_POOL, _indices_like_out),
+    "aten::maximum.out": _takes(_CHOICE),
+    "aten::minimum.out": _takes(_CHOICE),
+    "aten::mul.out": _takes(_BINARY),
+    "aten::permute_copy.out": _COPY,
+    "aten::select_copy.int_out": _COPY,
+    "aten::sub.out": _takes(_BINARY),
+    "aten::unsqueeze_copy.out": _COPY,
+    "dim_order_ops::_clone_dim_order.out": _takes("0 self any, -1 out =self", _has_its_dim_order),
+}
+
+_ANY_BINARY: Final = _takes("0 self any, 1 other any, -1 out any", _same_order, _broadcasts_contiguous)
+
+EXECUTORCH: Final[Mapping[str, Signature]] = {
+    "aten::_softmax.out": _takes(f"0 self {_FLOATS}, -1 out =self", _same_order),
+    "aten::add.out": _ANY_BINARY,
+    "aten::amax.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::cat.out": _takes("0 tensors any, -1 out any", _same_order),
+    "aten::clamp.out": _takes("0 self any, -1 out =self", _same_order),
+    # On integers it would compute without scales and zero points, and its sums wrap.
+    "aten::convolution.out": _takes(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", _input_and_out_in_order),
+    "aten::div.out": _ANY_BINARY,
+    "aten::ge.Tensor_out": _takes("0 self any, 1 other any, -1 out any", _broadcasts_contiguous),
+    "aten::max_pool2d_with_indices.out": _takes("0 self any, 6 out =self, 7 indices int64", _known_orders),
+    "aten::maximum.out": _ANY_BINARY,
+    "aten::minimum.out": _ANY_BINARY,
+    "aten::mul.out": _ANY_BINARY,
+    "aten::permute_copy.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::select_copy.int_out": _COPY,
+    "aten::sub.out": _ANY_BINARY,
+    "aten::unsqueeze_copy.out": _COPY,
+    "dim_order_ops::_clone_dim_order.out": _takes("0 self any, -1 out =self", _has_its_dim_order),
+}
+
+
+def _convolution(form: str, offsets: int, weight: str = "rows") -> str:
+    return (
+        f"0 input int8 {form}, 1 weight int8 {weight}, 2 bias? int32, {offsets + 2} requantize_multipliers int32, "
+        f"{offsets + 3} requantize_shifts int32, -1 out int8 {form}"
+    )
+
+
+def _cortex_m() -> dict[str, Signature]:
+    """Both runtimes take the same; what `builtin` refuses of the rest, ExecuTorch refuses or computes wrongly."""
+    pair = "0 self int8, {} other int8, -1 out int8"
+    found = {
+        "dequantize_per_tensor": _takes(
+            "0 input int8|int16, -1 out float32", _names_its_dtype("input"), _same_layout("input")
+        ),
+        "maximum": _takes(pair.format(1), _broadcasts_as_stored),
+        "minimum": _takes(pair.format(1), _broadcasts_as_stored),
+        "pad": _takes("0 input int8, -1 out int8", _pads_in_order),
+        "quantize_per_tensor": _takes(
+            "0 input float32, -1 out int8|int16", _names_its_dtype("out"), _same_layout("input")
+        ),
+        "quantized_activation": _takes("0 input int8, 1 lut int8, -1 out int8"),
+        "quantized_add": _takes(pair.format(4), _sum_or_product),
+        "quantized_batch_matmul": _takes("0 lhs int8 rows, 2 rhs_transposed int8 rows, -1 out int8 rows"),
+        "quantized_div": _takes("0 self int8|int16, 2 other =self, -1 out =self", _same_layout("self", "other")),
+        "quantized_linear": _takes(
+            "0 input int8 rows, 1 weights int8 rows, 2 bias? int32, 3 kernel_sum? int32, -1 out int8 rows"
+        ),
+        "quantized_mul": _takes(pair.format(2), _sum_or_product),
+        "softmax": _takes("0 input int8 rows, -1 out int8 rows"),
+        "transpose": _takes("0 input int8 rows, -1 out int8 rows"),
+    }
+    for suffix, form in (("", "image"), ("_nhwc", "nhwc")):
+        found[f"quantized_avg_pool2d{suffix}"] = _takes(f"0 input int8 {form}, -1 out int8 {form}")
+        found[f"quantized_max_pool2d{suffix}"] = _takes(f"0 input int8 {form}, -1 out int8 {form}")
+        found[f"quantized_conv2d{suffix}"] = _takes(_convolution(form, 6))
+        found[f"quantized_depthwise_conv2d{suffix}"] = _takes(_convolution(form, 7))
+        found[f"quantized_transpose_conv2d{suffix}"] = _takes(_convolution(form, 7))
+    return {f"cortex_m::{name}.out": signature for name, signature in found.items()}
+
+
+_CORTEX_M: Final[Mapping[str, Signature]] = _cortex_m()
+
+_DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
+    "cortex_m::quantized_avg_pool2d.out": (_channels_last_to_executorch,),
+    "cortex_m::quantized_conv2d.out": (_channels_last_to_executorch, _grouped_with_bias),
+    "cortex_m::quantized_conv2d_nhwc.out": (_grouped_with_bias,),
+    "cortex_m::quantized_depthwise_conv2d.out": (_channels_last_to_executorch,),
+    "cortex_m::quantized_max_pool2d.out": (_channels_last_to_executorch,),
+    "cortex_m::quantized_transpose_conv2d.out": (_channels_last_to_executorch, _rows_all_written),
+    "cortex_m::quantized_transpose_conv2d_nhwc.out": (_rows_all_written,),
+}
+"""What ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
+
+
+def signature_of(operator: str, runtime: str) -> Signature | None:
+    """None for an operator of which nothing is known."""
+    if runtime == "builtin":
+        return _CORTEX_M.get(operator) or BUILTIN.get(operator)
+    shared = _CORTEX_M.get(operator)
+    if shared is None:
+        return EXECUTORCH.get(operator)
+    return Signature(shared.operands, (*shared.relations, *_DEFECTS.get(operator, ())))
+
+
+# --- asking it -------------------------------------------------------------------------------------------------------
+
+
+def misfits(file: PteFile, instruction: Instruction, runtime: str) -> Iterator[Misfit]:
+    """Dtypes; and dim orders, where dtypes are right."""
+    signature = signature_of(instruction.operator, runtime)
+    if instruction.kind is not InstructionKind.KERNEL or signature is None:
+        return
+    arguments = Call(file, instruction, {})
+    found = [named for operand in signature.operands for named in _named(arguments, operand)]
+    call = Call(file, instruction, {name: value.spec for name, _, value in found if value.spec is not None})
+    wrong = [misfit for name, operand, value in found for misfit in _wrong_dtype(name, operand, value, call)]
+    yield from wrong
+    missing = [
+        operand for operand in signature.operands if not operand.optional and arguments.value(operand.at) is None
+    ]
+    if not wrong and not missing:
+        yield from _wrong_orders(signature, found, call)
+
+
+_Named = tuple[str, _Operand, Value]
+
+
+def _named(call: Call, operand: _Operand) -> Iterator[_Named]:
+    """The argument's value, or those of a list, numbered; none where it is None or the call too short."""
+    value = call.value(operand.at)
+    if value is None or (operand.optional and value.kind is ValueKind.NULL):
+        return
+    if value.kind is ValueKind.TENSOR_LIST:
+        for number, item in enumerate(value.items):
+            yield f"{operand.name}[{number}]", operand, call.file.values[int(item)]
+    else:
+        yield operand.name, operand, value
+
+
+def _wrong_dtype(name: str, operand: _Operand, value: Value, call: Call) -> Iterator[Misfit]:
+    if value.kind is not ValueKind.TENSOR or value.spec is None:
+        yield Misfit(True, f"{name} is a {value.kind.value}, the operator takes a Tensor", value.index)
+        return
+    wanted = operand.dtype
+    if wanted.startswith("="):
+        other = call.tensors.get(wanted[1:])
+        wanted = other.dtype if other is not None else "any"
+    if wanted != "any" and value.spec.dtype not in wanted.split("|"):
+        takes = wanted.replace("|", " or ")
+        yield Misfit(True, f"{name} is {value.spec}, the operator takes {takes}", value.index)
+
+
+def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iterator[Misfit]:
+    for name, operand, value in found:
+        if operand.form and value.spec is not None:
+            fits, words = _FORMS[operand.form]
+            if not fits(value.spec):
+                yield Misfit(False, f"{name} is {value.spec}, the operator takes it {words}", value.index)
+    for relation in signature.relations:
+        problem = relation(call)
+        if problem:
+            tensors = ", ".join(f"{name} is {spec}" for name, spec in call.tensors.items())
+            yield Misfit(False, f"{tensors}: {problem}")
