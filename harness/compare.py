@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Integral, Real
 from typing import Final
 
 import numpy as np
 
-from harness.errors import Mismatch
+from harness.errors import ConfigError, Mismatch
 from harness.program import (
     Array,
     HostTensor,
@@ -30,16 +31,46 @@ VACUOUS_QUANTA: Final = 4
 SATURATION_OUTPUT: Final = 0.01  # of the elements, wrongly at a bound
 SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one or two there by construction
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
+ROUNDING_MARGIN: Final = 1.5  # times what the disturbed runs of fake-quant show, which are few
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """``qtol`` in quanta, ``atol`` and ``rtol`` as in numpy.allclose, ``eager_sqnr`` in dB."""
+    """How far outputs may be from each of three references. ConfigError for what is no tolerance.
+
+    ``qtol``: quanta from the dialect. ``fake_quant_qtol``: quanta from the fake-quantised module; None: as far as
+    rounding explains, and ``qtol`` more. ``atol`` and ``rtol``, as in numpy.allclose, of outputs that are not
+    quantised: from the fake-quantised module, else the float module. ``eager_sqnr``: dB, at least, against the float
+    module.
+    """
 
     qtol: int = 0
+    fake_quant_qtol: int | None = None
     atol: float = 1e-3
     rtol: float = 1e-3
     eager_sqnr: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name in ("qtol", "fake_quant_qtol"):
+            value = getattr(self, name)
+            if not (name == "fake_quant_qtol" and value is None):
+                _demand(
+                    _is(value, Integral) and value >= 0, name, value, "a number of quanta: a whole number, 0 or more"
+                )
+        for name in ("atol", "rtol"):
+            value = getattr(self, name)
+            _demand(_is(value, Real) and 0 <= value < math.inf, name, value, "a finite number, 0 or more")
+        value = self.eager_sqnr
+        _demand(_is(value, Real) and math.isfinite(value), "eager_sqnr", value, "a finite number of dB")
+
+
+def _is(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _demand(right: bool, name: str, value: object, wanted: str) -> None:
+    if not right:
+        raise ConfigError(f"{name}={value!r}: it takes {wanted}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +140,107 @@ class Finding:
     output: int
     message: str
     index: tuple[int, ...] | None = None
+    elements: tuple[tuple[str, str], ...] = ()
+    """The first and the worst element, each with its label."""
+
+    def __str__(self) -> str:
+        where = "".join(f"; {label} {text}" for label, text in self.elements)
+        return f"output {self.output}: {self.kind.value}: {self.message}{where}"
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Worst figures of one output; None where there was nothing to compare with.
 
-    ``max_quanta`` against the dialect, ``max_abs_error`` against fake-quant (else eager), ``sqnr_db`` against eager.
+    ``max_quanta`` against the dialect, ``fake_quant_quanta`` and ``max_abs_error`` against fake-quant (the latter
+    against eager where nothing is quantised), ``sqnr_db`` against eager.
     """
 
     max_quanta: int | None = None
+    fake_quant_quanta: int | None = None
     max_abs_error: float | None = None
     sqnr_db: float | None = None
+
+    def __str__(self) -> str:
+        """All distances side by side, those that are known."""
+        quanta = [
+            f"{distance} {_quanta_word(distance)} from {name}"
+            for name, distance in (("the dialect", self.max_quanta), ("fake-quant", self.fake_quant_quanta))
+            if distance is not None
+        ]
+        if self.max_abs_error is not None and self.fake_quant_quanta is None:
+            quanta.append(f"{self.max_abs_error:.3g} from the reference")
+        return ", ".join(quanta + ([f"{self.sqnr_db:.1f} dB from eager"] if self.sqnr_db is not None else []))
+
+
+def _quanta_word(number: int) -> str:
+    return "quantum" if number == 1 else "quanta"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How integers deviate from a reference: the largest deviation, the number of elements that deviate, the amount of
+    the deviations' sum, and the sum of their squares.
+
+    A zero point that is one off moves every element, all one way; rounding moves a few, both ways. By its worst element
+    alone the one looks like the other.
+    """
+
+    worst: float = 0
+    elements: float = 0
+    drift: float = 0
+    energy: float = 0
+
+    @classmethod
+    def of(cls, deviation: Array) -> Spread:
+        return cls(
+            float(np.abs(deviation).max(initial=0)),
+            float((deviation != 0).sum()),
+            float(abs(deviation.sum())),
+            float((deviation**2).sum()),
+        )
+
+    @classmethod
+    def explained(cls, runs: Sequence[Array]) -> Spread:
+        """What rounding explains, by the deviations of several disturbed runs."""
+        seen = [cls.of(run) for run in runs]
+        return cls(
+            max((one.worst for one in seen), default=0),
+            ROUNDING_MARGIN * max((one.elements for one in seen), default=0),
+            ROUNDING_MARGIN * max((one.drift for one in seen), default=0),
+            ROUNDING_MARGIN * max((one.energy for one in seen), default=0),
+        )
+
+    def within(self, bound: Spread) -> bool:
+        return (
+            self.worst <= bound.worst
+            and self.elements <= bound.elements
+            and self.drift <= bound.drift
+            and self.energy <= bound.energy
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the findings about one output say of where to look, and the next step; "" where nothing can be said."""
+
+    cause: str = ""
+    hint: str = ""
+
+
+_READING: Final = "docs/writing-tests.md, “Reading a failure”"
+_QUANTISATION: Final = Advice(
+    "the quantisation: the target computes what the quantised module does, and that is far from the float module",
+    "calibrate with inputs like these, or lower eager_sqnr if so coarse a result will do",
+)
+_LOWERING: Final = Advice(
+    "the lowering: the target computes what the lowered program says, and that is not what the module does",
+    "lower parts of the module until they agree; fake_quant_qtol=N (atol, rtol for floats) allows more",
+)
+_TARGET: Final = Advice(
+    "the target: ExecuTorch's Python operators give other values for the same program",
+    "--redzones tells whether something writes outside its tensor; qtol=N (atol, rtol for floats) allows more",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +249,9 @@ class Comparison:
 
     findings: tuple[Finding, ...]
     outputs: tuple[Figures, ...]
-    likely: tuple[str, ...] = ()
-    """Per output: the operator that computed it, and what a collapse of it usually means ("" unknown)."""
     operators: tuple[str, ...] = ()
+    """Per output: the operator that computed it ("" unknown)."""
+    advice: tuple[Advice, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -149,23 +269,23 @@ class Comparison:
         return tuple(sorted(wrong, key=lambda finding: (order.index(finding.kind), finding.output)))
 
     def raise_for_verdict(self, target: str) -> None:
-        """Mismatch if anything is wrong. Its first line alone is enough to act on; the log has all findings."""
+        """Mismatch if anything is wrong: the gravest finding, its distances, elements, cause and next step."""
         errors = self.errors
         if not errors:
             return
         first = errors[0]
-        # The first differing element is told by the value rules; a collapse or a saturation borrows it.
-        value = next((e for e in errors if e.output == first.output and e.index is not None), None)
-        detail = f"; {value.message}" if value is not None and value is not first else ""
-        cause = self.likely[first.output] if first.kind is Kind.COLLAPSE and self.likely else ""
-        message = f"output {first.output}: {first.kind.value}: {first.message}{detail}"
-        log = "\n".join(f"output {f.output}: {f.kind.value}: {f.message}" for f in (*errors, *self.warnings))
+        mine = [error for error in errors if error.output == first.output]
+        advice = self.advice[first.output] if self.advice else Advice()
+        distance = str(self.outputs[first.output]) if self.outputs else ""
+        elements = next((error.elements for error in mine if error.elements), ())
+        details = [("distance", distance), *elements, ("cause", advice.cause)]
         raise Mismatch(
-            message + (f"; likely cause: {cause}" if cause else ""),
+            f"output {first.output}: {first.kind.value}: {first.message}",
             target=target,
             operator=self.operators[first.output] if self.operators else "",
-            hint="another target of the same ISA class tells the program from the target",
-            log=log,
+            details=[(label, text) for label, text in details if text],
+            hint=advice.hint,
+            log="\n".join(map(str, (*errors, *self.warnings))),
         )
 
 
@@ -192,18 +312,20 @@ def compare(
             quantization=output_quantization(program_file, number),
             tolerance=tolerance,
             allowance=_allowance(program_file),
+            likely=_likely_cause(program_file, number),
             dialect=_pick(references.dialect, number),
             quantized=_pick(references.quantized, number),
             eager=_pick(references.eager, number),
+            disturbed=tuple(run[number] for run in references.disturbed if number < len(run)),
             unwritten=None if unwritten is None else unwritten[number],
         ).compare()
         for number in range(wanted)
     ]
     made_by = [computing_operator(program_file, number) for number in range(wanted)]
     return Comparison(
-        findings=tuple(finding for found, _ in results for finding in found),
-        outputs=tuple(figures for _, figures in results),
-        likely=tuple(_likely_cause(program_file, number) for number in range(wanted)),
+        findings=tuple(finding for found, _, _ in results for finding in found),
+        outputs=tuple(figures for _, figures, _ in results),
+        advice=tuple(advice for _, _, advice in results),
         operators=tuple(instruction.operator if instruction is not None else "" for instruction in made_by),
     )
 
@@ -240,52 +362,71 @@ class _Output:
     quantization: OutputQuantization | None
     tolerance: Tolerance
     allowance: int
+    likely: str
     dialect: Array | None
     quantized: Array | None
     eager: Array | None
+    disturbed: tuple[Array, ...]
     unwritten: Array | None
 
-    def compare(self) -> tuple[list[Finding], Figures]:
+    def compare(self) -> tuple[list[Finding], Figures, Advice]:
         # Wrong outputs may be of any size; a float that overflows on the way is wrong all the same.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._compare()
+            findings, figures = self._compare()
+            return findings, figures, self._advice({finding.kind for finding in findings} - WARNINGS)
+
+    def _advice(self, kinds: set[Kind]) -> Advice:
+        if self.dialect is None or kinds & {Kind.SHAPE, Kind.UNWRITTEN}:
+            return Advice(hint=_READING)
+        if Kind.COLLAPSE in kinds and self.likely:
+            return Advice(self.likely, "hil lint tells whether a program's layout is its target's; " + _READING)
+        if kinds == {Kind.EAGER}:
+            return _QUANTISATION
+        return _LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and self._agrees_with_dialect() else _TARGET
+
+    def _agrees_with_dialect(self) -> bool:
+        """Where there is a quantisation, differences from the dialect have findings of their own."""
+        if self.quantization is not None or self.dialect is None:
+            return self.dialect is not None
+        near = np.isclose(self.actual.array(), self.dialect, self.tolerance.rtol, self.tolerance.atol, equal_nan=True)
+        return bool(near.all())
 
     def _compare(self) -> tuple[list[Finding], Figures]:
         array = self.actual.array()
-        references = [r for r in (self.dialect, self.quantized, self.eager) if r is not None]
+        references = self._references()
         shape = self._shape(array, references)
         if shape is not None:
             return [shape], Figures()
-        findings = [*self._unwritten(), *self._not_finite(array, references)]
+        findings = [*self._unwritten(), *self._not_finite(array, references), *self._vacuous()]
         if array.dtype.kind != "f":
             return findings + list(self._exact(array, references)), self._integer_figures(array)
         # Non-finite elements have their own finding; the other rules look at the rest through a finite stand-in.
-        clean = _finite(array)
-        return self._float(array, clean, findings)
+        return self._float(array, _finite(array), findings)
+
+    def _references(self) -> list[Array]:
+        return [reference for reference in (self.dialect, self.quantized, self.eager) if reference is not None]
 
     def _float(self, array: Array, clean: Array, findings: list[Finding]) -> tuple[list[Finding], Figures]:
-        vacuous = self._vacuous()
-        findings += vacuous
-        error, figures_error = self._against_float(clean)
-        sqnr, sqnr_finding = self._against_eager(clean)
-        quanta: int | None = None
-        integers = expected = None
-        if self.quantization is not None:
+        sqnr, worse_than_eager = self._against_eager(clean)
+        quanta = fake_quanta = integers = expected = None
+        if self.quantization is None:
+            error, apart = self._against_float(clean)
+        else:
             integers = _to_quanta(clean, self.quantization)
             if self.dialect is not None:
                 expected = _to_quanta(_finite(self.dialect), self.quantization)
-            findings += self._off_grid(array, integers, expected)
-            if expected is not None:
                 quanta = int(np.abs(integers - expected).max(initial=0))
                 findings += self._quanta(integers, expected)
                 findings += self._saturation(integers, expected)
-        if not vacuous:
+            findings += self._off_grid(array, integers, expected)
+            apart, fake_quanta, error = self._against_fake_quant(clean, integers)
+        if not any(finding.kind is Kind.VACUOUS for finding in findings):
             findings += self._collapse(clean, integers, expected)
-        findings += [*error, *sqnr_finding]
-        return findings, Figures(quanta, figures_error, sqnr)
+        return findings + apart + worse_than_eager, Figures(quanta, fake_quanta, error, sqnr)
 
-    def _find(self, kind: Kind, message: str, index: tuple[int, ...] | None = None) -> Finding:
-        return Finding(kind, self.number, message, index)
+    def _find(self, kind: Kind, message: str, wrong: Array | None = None, *elements: tuple[str, str]) -> Finding:
+        """``wrong`` masks the elements that the message speaks of."""
+        return Finding(kind, self.number, message, None if wrong is None else _first(wrong), elements)
 
     def _shape(self, array: Array, references: list[Array]) -> Finding | None:
         for reference in references:
@@ -303,7 +444,9 @@ class _Output:
         index = _first(self.unwritten)
         count = int(self.unwritten.sum())
         yield self._find(
-            Kind.UNWRITTEN, f"{count} of {self.unwritten.size} elements never written, first at {list(index)}", index
+            Kind.UNWRITTEN,
+            f"{count} of {self.unwritten.size} elements never written, first at {list(index)}",
+            self.unwritten,
         )
 
     def _not_finite(self, array: Array, references: list[Array]) -> Iterator[Finding]:
@@ -318,7 +461,7 @@ class _Output:
                 Kind.NAN,
                 f"{int(wrong.sum())} of {array.size} elements not finite, or not where the reference is not; "
                 f"first {array[index]} at {list(index)}",
-                index,
+                wrong,
             )
 
     def _exact(self, array: Array, references: list[Array]) -> Iterator[Finding]:
@@ -331,9 +474,9 @@ class _Output:
             index = _first(wrong)
             yield self._find(
                 Kind.EXACT,
-                f"{int(wrong.sum())} of {array.size} elements differ, first at {list(index)}: "
-                f"expected {references[0][index]}, got {array[index]}",
-                index,
+                f"{int(wrong.sum())} of {array.size} elements differ",
+                wrong,
+                ("first", f"{list(index)}: expected {references[0][index]}, got {array[index]}"),
             )
 
     def _integer_figures(self, array: Array) -> Figures:
@@ -345,17 +488,22 @@ class _Output:
         limit = max(self.tolerance.qtol, self.allowance)
         difference = np.abs(integers - expected)
         wrong = difference > limit
-        if not wrong.any() or self.quantization is None:
-            return
-        first = _first(wrong)
-        worst = tuple(int(i) for i in np.unravel_index(int(difference.argmax()), difference.shape))
-        yield self._find(
-            Kind.QUANTA,
-            f"{int(wrong.sum())} of {wrong.size} elements more than {limit} quanta off, first at {list(first)}: "
-            f"{self._pair(expected[first], integers[first])}; "
-            f"worst {int(difference.max())} quanta at {list(worst)}: {self._pair(expected[worst], integers[worst])}",
-            first,
-        )
+        if wrong.any():
+            most = int(difference.max())
+            allowed = f" ({limit} allowed)" if limit else ""
+            yield self._find(
+                Kind.QUANTA,
+                f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {_quanta_word(most)}{allowed}",
+                wrong,
+                *self._elements(wrong, difference, expected, integers),
+            )
+
+    def _elements(self, wrong: Array, error: Array, expected: Array, got: Array) -> Iterator[tuple[str, str]]:
+        """The first wrong element, and the worst unless it is that."""
+        first, worst = _first(wrong), _first(error == error.max())
+        yield "first", f"{list(first)}: {self._pair(expected[first], got[first])}"
+        if worst != first:
+            yield "worst", f"{list(worst)}: {self._pair(expected[worst], got[worst])}"
 
     def _pair(self, expected: float, got: float) -> str:
         if self.quantization is None:
@@ -385,7 +533,7 @@ class _Output:
                 Kind.OFF_GRID,
                 f"{int(wrong.sum())} of {wrong.size} elements are off the quantised range (scale {q.scale:.6g}, "
                 f"zero point {q.zero_point}, {q.qmin} to {q.qmax}), first {array[index]:.9g} at {list(index)}",
-                index,
+                wrong,
             )
 
     def _saturation(self, integers: Array, expected: Array) -> Iterator[Finding]:
@@ -409,27 +557,32 @@ class _Output:
                     "the quantisation range is too small, or the lowering pins them",
                 )
 
-    def _vacuous(self) -> list[Finding]:
-        """A reference so flat that a constant output would pass."""
-        reference = next((r for r in (self.dialect, self.quantized, self.eager) if r is not None), None)
-        if reference is None:
-            return [self._find(Kind.VACUOUS, "no reference: proves nothing about the values")]
-        scale = self.quantization.scale if self.quantization is not None else 0.0
-        spread = _spread(reference)
-        limit = max(2 * self._absolute(), VACUOUS_QUANTA * scale)
-        if spread > limit or reference.size == 0:
-            return []
-        return [
-            self._find(
-                Kind.VACUOUS,
-                f"the reference's range {spread:.3g} is within {limit:.3g} (2 x tolerance or {VACUOUS_QUANTA} quanta): "
-                "proves nothing",
-            )
-        ]
+    def _vacuous(self) -> Iterator[Finding]:
+        """A reference so flat that a constant output would pass, or none at all."""
+        references = self._references()
+        if not references:
+            yield self._find(Kind.VACUOUS, "no reference: proves nothing about the values")
+        elif references[0].size == 0:
+            yield self._find(Kind.VACUOUS, "no elements: proves nothing")
+        elif self._is_flat(references[0]):
+            spread, flat = _spread(references[0]), self._flatness(references[0])
+            text = f"the reference's range {spread:.3g} is within {flat:.3g} (2 x tolerance or {VACUOUS_QUANTA} quanta)"
+            yield self._find(Kind.VACUOUS, f"{text}: proves nothing")
 
-    def _absolute(self) -> float:
-        scale = self.quantization.scale if self.quantization is not None else 0.0
-        return self.tolerance.atol + self.tolerance.qtol * scale
+    def _is_flat(self, reference: Array) -> bool:
+        """Of integers that are no quanta (indices, truth values), several that are all alike are flat, one is not."""
+        if reference.dtype.kind != "f" and reference.size == 1:
+            return False
+        return _spread(reference) <= self._flatness(reference)
+
+    def _flatness(self, reference: Array) -> float:
+        """The range that proves nothing: what the tolerance lets pass, in the reference's unit."""
+        quanta = max(VACUOUS_QUANTA, 2 * self.tolerance.qtol, 2 * (self.tolerance.fake_quant_qtol or 0))
+        if self.quantization is not None:
+            return quanta * self.quantization.scale
+        if reference.dtype.kind == "f":
+            return 2 * self.tolerance.atol
+        return quanta if reference.dtype in _QUANTISED else 0.0
 
     def _collapse(self, clean: Array, integers: Array | None, expected: Array | None) -> Iterator[Finding]:
         """Far fewer distinct values, or a far smaller range, than the reference."""
@@ -445,26 +598,53 @@ class _Output:
         if got <= COLLAPSE_RANGE * wide:
             yield self._find(Kind.COLLAPSE, f"nearly constant: a range of {got:.3g}; the reference's is {wide:.3g}")
 
-    def _against_float(self, clean: Array) -> tuple[list[Finding], float | None]:
-        """atol + qtol·scale and rtol against fake-quant, or against eager where nothing is quantised."""
+    def _against_fake_quant(self, clean: Array, integers: Array) -> tuple[list[Finding], int | None, float | None]:
+        """By `fake_quant_qtol`, or as far as rounding explains. Also the worst distance, in quanta and as it stands."""
+        if self.quantized is None or self.quantization is None:
+            return [], None, None
+        expected = _to_quanta(_finite(self.quantized), self.quantization)
+        deviation = integers - expected
+        most = int(np.abs(deviation).max(initial=0))
+        worst = float(np.abs(clean - _finite(self.quantized)).max(initial=0.0))
+        limit = self.tolerance.fake_quant_qtol
+        if limit is None:
+            runs = [_to_quanta(_finite(run), self.quantization) - expected for run in self.disturbed]
+            bound = Spread.explained(runs)
+            # What may be so far from the dialect may be so much further from fake-quant.
+            found = Spread.of(np.sign(deviation) * np.maximum(np.abs(deviation) - self.tolerance.qtol, 0))
+            right, wrong = found.within(bound), deviation != 0
+            drift = bound.drift / max(1, wrong.size)
+            why = f"rounding explains {int(bound.elements)}, {int(bound.worst)} and {drift:.2g}"
+        else:
+            wrong = np.abs(deviation) > limit
+            right, why = not wrong.any(), f"{limit} allowed"
+        if right:
+            return [], most, worst
+        text = (
+            f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {_quanta_word(most)} and "
+            f"{deviation.mean():.2g} on average ({why})"
+        )
+        elements = self._elements(wrong, np.abs(deviation), expected, integers)
+        return [self._find(Kind.QUANTIZED, text, wrong, *elements)], most, worst
+
+    def _against_float(self, clean: Array) -> tuple[float | None, list[Finding]]:
+        """atol and rtol against fake-quant, or against eager where nothing is quantised."""
         name, reference = ("fake-quant", self.quantized) if self.quantized is not None else ("eager", self.eager)
-        if reference is None or (self.quantization is not None and self.quantized is None):
-            return [], None
+        if reference is None:
+            return None, []
         # Infinities of the reference were checked already; they would poison the difference.
         finite = np.isfinite(reference)
         expected = np.where(finite, reference.astype(np.float64), clean)
         error = np.abs(clean - expected)
-        wrong = error > self._absolute() + self.tolerance.rtol * np.abs(expected)
+        wrong = error > self.tolerance.atol + self.tolerance.rtol * np.abs(expected)
         worst = float(error.max(initial=0.0))
         if not wrong.any():
-            return [], worst
-        index = _first(wrong)
+            return worst, []
         text = (
             f"{int(wrong.sum())} of {wrong.size} elements differ from {name} by more than "
-            f"{self._absolute():.3g} + {self.tolerance.rtol:.3g}·|expected|, first at {list(index)}: "
-            f"expected {expected[index]:.6g}, got {clean[index]:.6g}; worst {worst:.3g}"
+            f"{self.tolerance.atol:.3g} + {self.tolerance.rtol:.3g}·|expected|, by up to {worst:.3g}"
         )
-        return [self._find(Kind.QUANTIZED, text, index)], worst
+        return worst, [self._find(Kind.QUANTIZED, text, wrong, *self._elements(wrong, error, expected, clean))]
 
     def _against_eager(self, clean: Array) -> tuple[float | None, list[Finding]]:
         if self.eager is None or not np.isfinite(self.eager).all():
@@ -474,10 +654,8 @@ class _Output:
         if noise == 0.0:
             return math.inf, []
         sqnr = 10 * math.log10(signal / noise) if signal else -math.inf
-        scale = self.quantization.scale if self.quantization is not None else 0.0
-        flat = _spread(self.eager) <= max(2 * self._absolute(), VACUOUS_QUANTA * scale)
         # A signal of a few quanta cannot have a better ratio; the vacuous warning speaks for it.
-        if sqnr >= self.tolerance.eager_sqnr or flat:
+        if sqnr >= self.tolerance.eager_sqnr or self._is_flat(self.eager):
             return sqnr, []
         bound = self.tolerance.eager_sqnr
         return sqnr, [

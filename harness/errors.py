@@ -23,8 +23,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 class HarnessError(Exception):
     """What happened, where, and what to do next; names and output of others in it are made printable.
 
-    ``target`` and ``operator`` are empty where they do not apply; ``log`` is the tail of what the
-    target or the tool printed.
+    ``message`` is one line. ``details`` are more of them, each with its label, in the order in which they are shown;
+    ``hint`` is the next step. ``target`` and ``operator`` are empty where they do not apply; ``log`` is the tail of
+    what the target or the tool printed.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class HarnessError(Exception):
         operator: str = "",
         hint: str = "",
         log: str = "",
+        details: Iterable[tuple[str, str]] = (),
     ) -> None:
         super().__init__(printable_lines(message))
         self.message = printable_lines(message)
@@ -42,15 +44,19 @@ class HarnessError(Exception):
         self.operator = printable(operator)
         self.hint = printable_lines(hint)
         self.log = printable_lines(log)
+        self.details = tuple((label, printable_lines(text)) for label, text in details)
 
     def __str__(self) -> str:
-        """The message with its place and what to do next."""
+        """The headline: message and place. Below it a line for each detail, and what to do next."""
         places = [
             f"target {self.target}" if self.target else "",
             f"operator {self.operator}" if self.operator else "",
         ]
         where = ", ".join(place for place in places if place)
-        return self.message + (f" [{where}]" if where else "") + (f"\n  → {self.hint}" if self.hint else "")
+        width = max((len(label) for label, _ in self.details), default=0) + 1
+        below = [f"  {f'{label}:':<{width}} {text}" for label, text in self.details]
+        below += [f"  → {self.hint}"] if self.hint else []
+        return "\n".join([self.message + (f" [{where}]" if where else ""), *below])
 
     def describe(self) -> str:
         """The same with the class's name in front, for where no traceback says it."""

@@ -78,17 +78,19 @@ class Fault:
             return self.mmfar
         return None
 
-    def describe(self, elf: Path | None) -> str:
-        """One line: exception, cause, address, program counter with function and file:line."""
+    def describe(self) -> str:
+        """Exception, cause and address."""
         name = _EXCEPTIONS.get(self.exception, f"exception {self.exception}")
         why = "; ".join(self.causes) or (
             "no status registers on this core" if self.cfsr is None else "no cause recorded"
         )
-        at = f" at address 0x{self.address:08x}" if self.address is not None else ""
+        return f"{name} ({why})" + (f" at address 0x{self.address:08x}" if self.address is not None else "")
+
+    def places(self, elf: Path | None) -> list[tuple[str, str]]:
+        """Program counter and link register, each with function and file:line where these are known."""
         if not any(self.registers[name] for name in _REGISTERS):
-            return f"{name} ({why}){at}, no registers: the exception frame could not be stacked"
-        pc, lr = (f"{name} 0x{self.registers[name]:08x}{symbol(elf, self.registers[name])}" for name in ("pc", "lr"))
-        return f"{name} ({why}){at}, {pc}, {lr}"
+            return [("pc", "unknown: the exception frame could not be stacked")]
+        return [(name, f"0x{self.registers[name]:08x}{symbol(elf, self.registers[name])}") for name in ("pc", "lr")]
 
     def dump(self) -> str:
         """All registers, for the log."""

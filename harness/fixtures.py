@@ -151,6 +151,7 @@ class Hil:
         inputs: tuple[Any, ...],
         *,
         qtol: int = 0,
+        fake_quant_qtol: int | None = None,
         atol: float = 1e-3,
         rtol: float = 1e-3,
         eager_sqnr: float = 15.0,
@@ -162,14 +163,16 @@ class Hil:
     ) -> Comparison:
         """Lowers, lints, runs and compares. Raises on a bad verdict.
 
-        `qtol` in quanta against the dialect; `atol + qtol·scale` and `rtol` against fake-quant;
-        `eager_sqnr` in dB against the float module.
+        `qtol` in quanta against the dialect; `fake_quant_qtol` in quanta against fake-quant, by default as far as
+        rounding explains; `atol` and `rtol` for outputs that are not quantised; `eager_sqnr` in dB against the float
+        module.
         """
         __tracebackhide__ = True
         with _Reporting(self.dut.resolved):
             checked = flow.check(
                 self.dut, module, inputs,
-                tolerance=Tolerance(qtol, atol, rtol, eager_sqnr), isa=isa, linted=lint, observe=self._observe,
+                tolerance=Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr), isa=isa, linted=lint,
+                observe=self._observe,
                 calibration=calibration, quantize=quantize, layout=layout,
                 redzones=self._redzones, guards=_guards(self._redzones),
             )  # fmt: skip
@@ -190,6 +193,12 @@ class Hil:
         quanta = [figure.max_quanta for figure in figures if figure.max_quanta is not None]
         if quanta:
             self._property("hil_max_quanta", max(quanta))
+        fake_quanta = [figure.fake_quant_quanta for figure in figures if figure.fake_quant_quanta is not None]
+        if fake_quanta:
+            self._property("hil_fake_quant_quanta", max(fake_quanta))
+        ratios = [figure.sqnr_db for figure in figures if figure.sqnr_db is not None]
+        if ratios:
+            self._property("hil_sqnr_db", round(min(ratios), 1))
         for finding in checked.comparison.warnings:
             warnings.warn(
                 HilWarning(

@@ -44,6 +44,7 @@ class LintFinding:
     operator: str = ""
     instruction: int = -1
     value: int = -1
+    why: str = ""
 
     @property
     def is_note(self) -> bool:
@@ -92,15 +93,12 @@ def _linear_layout(program: Program, target: Target) -> Iterator[LintFinding]:
         if has_kernel_sum == (target.isa is Isa.MVE):
             continue
         if has_kernel_sum:
-            problem = (
-                f"MVE layout on a {target.isa.value} target: the bias is folded into kernel_sum, which a "
-                f"{target.isa.value} runtime ignores: outputs collapse to the zero point"
-            )
+            problem = f"MVE layout on a {target.isa.value} target"
+            why = f"a {target.isa.value} runtime ignores kernel_sum, so the bias: outputs collapse to the zero point"
         else:
-            problem = f"no kernel_sum, which an MVE runtime needs: this is the DSP/SCALAR layout; {target.name} is MVE"
-        yield _finding(
-            Rule.LAYOUT, f"{problem}; lower it with isa={target.isa.value}", program, instruction, value.index
-        )
+            problem, why = f"DSP/SCALAR layout on {target.name}, which is MVE", "an MVE runtime needs a kernel_sum"
+        text = f"{problem}; lower it with isa={target.isa.value}"
+        yield _finding(Rule.LAYOUT, text, program, instruction, value.index, why)
 
 
 def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
@@ -205,11 +203,13 @@ def _layout_fix(spec: TensorSpec) -> str:
     return f".permute({order}).contiguous().permute({back})"
 
 
-def _finding(rule: Rule, text: str, program: Program, instruction: Instruction, value: int = -1) -> LintFinding:
+def _finding(
+    rule: Rule, text: str, program: Program, instruction: Instruction, value: int = -1, why: str = ""
+) -> LintFinding:
     """A finding about an instruction, whose message begins with where it is."""
     node = program.nodes[instruction.index] if instruction.index < len(program.nodes) else ""
     where = f"instruction {instruction.index}" + (f", {node}" if node else "")
-    return LintFinding(rule, f"{where}: {text}", instruction.operator, instruction.index, value)
+    return LintFinding(rule, f"{where}: {text}", instruction.operator, instruction.index, value, why)
 
 
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
@@ -236,4 +236,11 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
             message = mine[0].message
             if error is UnsupportedOperator:
                 message = "; ".join(finding.message for finding in mine)
-            raise error(message + more, target=target_name, operator=mine[0].operator, hint=hint, log=log)
+            raise error(
+                message + more,
+                target=target_name,
+                operator=mine[0].operator,
+                details=[("cause", mine[0].why)] if mine[0].why else [],
+                hint=hint,
+                log=log,
+            )

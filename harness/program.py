@@ -362,12 +362,14 @@ class PteFile:
 class References:
     """Host outputs, logical arrays in output order; None where there is no such reference.
 
-    ``dialect``: the Python Cortex-M operators; ``quantized``: fake-quant; ``eager``: the float module.
+    ``dialect``: the Python Cortex-M operators; ``quantized``: fake-quant; ``eager``: the float module; ``disturbed``:
+    fake-quant some more times, each disturbed as rounding may (`lowering.rounding`).
     """
 
     dialect: tuple[Array, ...] | None = None
     quantized: tuple[Array, ...] | None = None
     eager: tuple[Array, ...] | None = None
+    disturbed: tuple[tuple[Array, ...], ...] = ()
 
 
 Reference = Callable[[tuple[HostTensor, ...]], References]

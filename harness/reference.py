@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from harness.errors import ConfigError
+from harness.lowering.rounding import disturbed
 from harness.program import Array, HostTensor, References, TensorSpec, ValueKind
 
 
@@ -105,6 +106,7 @@ class HostModels:
             dialect=dialect,
             quantized=self._run(self.quantized, leaves),
             eager=self._run(self.eager, leaves),
+            disturbed=tuple(self._run(model, leaves) or () for model in disturbed(self.quantized)),
         )
 
     def _run(self, model: Any | None, leaves: list[Any]) -> tuple[Array, ...] | None:

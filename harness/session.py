@@ -455,7 +455,8 @@ class Session:
         elf: Path | None = self._elf.path if self.target.cpu != "host" else None
         self._remember(self._fault.dump())
         return TargetFault(
-            self._fault.describe(elf),
+            self._fault.describe(),
+            details=self._fault.places(elf),
             target=self.target.name,
             operator=self._fault.operator or self._operators(self._fault.instruction),
             log=self.log,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,11 +51,14 @@ def check(
     tolerance: c.Tolerance = DEFAULT,
     *,
     file: PteFile = FILE,
+    quantized: Array | None = None,
+    disturbed: tuple[Array, ...] = (),
     eager: Array | None = None,
     unwritten: Array | None = None,
 ) -> c.Comparison:
-    both = None if reference is None else (reference,)
-    references = References(both, both, both if eager is None else (eager,))
+    """`quantized` and `eager` default to `reference`, which is the dialect's."""
+    dialect, fake, float_ = (None if one is None else (one,) for one in (reference, quantized, eager))
+    references = References(dialect, fake or dialect, float_ or dialect, tuple((run,) for run in disturbed))
     masks = None if unwritten is None else (unwritten,)
     return c.compare(file, (HostTensor.from_array(output),), references, tolerance, masks)
 
@@ -65,7 +70,7 @@ def kinds(comparison: c.Comparison) -> set[str]:
 def test_the_right_answer_passes() -> None:
     found = check(EXPECTED)
     assert found.ok and not found.findings
-    assert found.outputs == (c.Figures(0, 0.0, math.inf),)
+    assert found.outputs == (c.Figures(0, 0, 0.0, math.inf),)
     found.raise_for_verdict("x")
 
 
@@ -80,9 +85,13 @@ def test_quanta(step: int, qtol: int, ok: bool) -> None:
         assert {"quanta", "quantized"} <= kinds(found)
         with pytest.raises(errors.Mismatch) as caught:
             found.raise_for_verdict("m4-qemu")
-        first = str(caught.value).splitlines()[0]
-        for part in ("m4-qemu", "output 0", "quanta", "[0, 5]", "expected 1.2451", "quantized_linear"):
-            assert part in first
+        lines = str(caught.value).splitlines()
+        for part in ("m4-qemu", "output 0", f"1 of 8 elements off, by up to {abs(step)} quant", "quantized_linear"):
+            assert part in lines[0]
+        assert f"{abs(step)} quant" in lines[1] and lines[1].count("from") == 3
+        assert re.match(r"  first: +\[0, 5\]: expected 1.2451.* \(q \d+\), got ", lines[2])
+        assert "the target: " in lines[3]
+        assert max(map(len, lines)) <= 140 and len(lines) == 5
 
 
 def test_quanta_follow_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +99,7 @@ def test_quanta_follow_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c, "DIALECT_DIFFERENCES", (entry,))
     output = EXPECTED.copy()
     output[0, 0] += SCALE
-    assert "quanta" not in kinds(check(output))
+    assert "quanta" not in kinds(check(output, quantized=output))
 
 
 def test_a_dropped_bias_collapses() -> None:
@@ -100,14 +109,17 @@ def test_a_dropped_bias_collapses() -> None:
     assert {"collapse", "quanta", "quantized", "eager"} <= kinds(found)
     with pytest.raises(errors.Mismatch) as caught:
         found.raise_for_verdict("m4-fvp")
-    first = str(caught.value).splitlines()[0]
-    for part in ("collapse", "2 distinct values of 8; the reference has 8", "[0, 0]", "kernel_sum", "m4-fvp"):
-        assert part in first
+    text = str(caught.value)
+    for part in ("collapse", "2 distinct values of 8; the reference has 8", "m4-fvp"):
+        assert part in text.splitlines()[0]
+    assert re.search(r"^  first: +\[0, 0\]: expected ", text, re.MULTILINE)
+    assert re.search(r"^  worst: +\[0, \d\]: expected ", text, re.MULTILINE)
+    assert re.search("^  cause: .*kernel_sum", text, re.MULTILINE)
 
 
 def test_collapse_is_told_even_within_the_tolerance() -> None:
     """A tolerance wide enough to make a check vacuous must not hide a constant output."""
-    loose = c.Tolerance(atol=1e-6, rtol=1.0, eager_sqnr=-math.inf)
+    loose = c.Tolerance(atol=1e-6, rtol=1.0, eager_sqnr=-300.0)
     found = check(np.zeros_like(EXPECTED), tolerance=loose, file=unquantised(FILE))
     assert kinds(found) == {"collapse"} and not found.ok
     assert "nearly constant" in found.errors[0].message
@@ -115,8 +127,22 @@ def test_collapse_is_told_even_within_the_tolerance() -> None:
 
 def test_likely_cause_knows_both_layouts() -> None:
     flat = dequantised(np.full((1, 8), ZERO))
-    assert "drops the bias" in check(flat, file=DSP_FILE).likely[0]
-    assert "folds the bias into kernel_sum" in check(flat).likely[0]
+    assert "drops the bias" in check(flat, file=DSP_FILE).advice[0].cause
+    assert "folds the bias into kernel_sum" in check(flat).advice[0].cause
+
+
+@pytest.mark.parametrize("file", [FILE, unquantised(FILE)], ids=["quantised", "float"])
+def test_the_cause_is_told_by_who_agrees_with_whom(file: PteFile) -> None:
+    other = dequantised(np.linspace(-100, 100, 8).round()[None])
+    loose = c.Tolerance(eager_sqnr=-300.0)
+    causes = {
+        "the target": check(other, EXPECTED, loose, file=file),
+        "the lowering": check(EXPECTED, EXPECTED, file=file, quantized=other, eager=other),
+        "the quantisation": check(EXPECTED, EXPECTED, file=file, eager=other),
+    }
+    assert all(found.advice[0].cause.startswith(cause) for cause, found in causes.items())
+    unknown = c.compare(file, (HostTensor.from_array(other),), References(None, (EXPECTED,), None), loose)
+    assert not unknown.ok and not unknown.advice[0].cause  # nobody asked the Python operators
 
 
 def test_off_grid() -> None:
@@ -201,8 +227,122 @@ def test_vacuous_reference_is_a_warning() -> None:
     flat = dequantised(ZERO + np.array([[0, 1, 2, 3, 0, 1, 2, 3]]))
     found = check(flat, flat)
     assert found.ok and kinds(found) == {"vacuous"} and "proves nothing" in found.warnings[0].message
-    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(atol=5.0))) == {"vacuous"}
+    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(atol=5.0), file=unquantised(FILE))) == {"vacuous"}
+    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(qtol=200))) == {"vacuous"}
+    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(fake_quant_qtol=200))) == {"vacuous"}
     assert kinds(check(EXPECTED, None)) == {"vacuous"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int64", "bool"])
+def test_an_empty_batch_is_a_warning(dtype: str) -> None:
+    empty = np.zeros((0, 8), dtype)
+    for file in (FILE, unquantised(FILE)):
+        found = check(empty, empty, file=reshaped(file, (0, 8), dtype))
+        assert found.ok and kinds(found) == {"vacuous"} and "no elements" in found.warnings[0].message
+
+
+@pytest.mark.parametrize(
+    ("values", "warns"),
+    [
+        (np.full((1, 8), 7, np.int64), True),  # the same index everywhere
+        (np.arange(8)[None] % 2, False),
+        (np.ones((1, 8), bool), True),
+        (np.array([[3]]), False),  # one index: no other would do
+        (np.arange(8, dtype=np.int8)[None] // 2, True),  # 4 quanta
+        (np.arange(8, dtype=np.int8)[None], False),
+    ],
+)
+def test_constant_integers_are_a_warning(values: Array, warns: bool) -> None:
+    file = reshaped(unquantised(FILE), values.shape, str(values.dtype))
+    assert kinds(check(values, values, file=file)) == ({"vacuous"} if warns else set())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {name: value}
+        for name in ("qtol", "fake_quant_qtol", "atol", "rtol", "eager_sqnr")
+        for value in (math.nan, math.inf, "5", True, -1 if name != "eager_sqnr" else -math.inf, [1])
+    ]
+    + [{"qtol": None}, {"qtol": 1.5}, {"fake_quant_qtol": 1.5}],
+    ids=str,
+)
+def test_what_is_no_tolerance_is_a_config_error(arguments: dict[str, Any]) -> None:
+    ((name, value),) = arguments.items()
+    with pytest.raises(errors.ConfigError) as caught:
+        c.Tolerance(**arguments)
+    assert caught.value.message.startswith(f"{name}={value!r}: it takes ")
+
+
+def test_numbers_of_numpy_are_tolerances() -> None:
+    assert c.Tolerance(np.int64(2), np.int8(1), np.float32(0.5)).qtol == 2  # type: ignore[arg-type]
+
+
+# --- fake-quant: what rounding explains ----------------------------------------------------------------------
+
+GRID = np.linspace(-120, 120, 800).round().reshape(1, 800)
+WIDE = reshaped(FILE, (1, 800))
+
+
+def moved(*elements: int, by: int = 1) -> Array:
+    """The grid with some elements moved, dequantised."""
+    quanta = GRID.copy()
+    quanta[0, list(elements)] += by
+    return dequantised(quanta)
+
+
+def against_fake_quant(output: Array, disturbed: tuple[Array, ...], **tolerance: int) -> c.Comparison:
+    """The dialect agrees with the output: only fake-quant can tell."""
+    return check(output, output, c.Tolerance(**tolerance), file=WIDE, quantized=dequantised(GRID), disturbed=disturbed)
+
+
+ROUNDING = (moved(3, 90), moved(200, by=-1), moved(300, 400, 401))
+
+
+def test_what_rounding_explains_passes() -> None:
+    found = against_fake_quant(moved(5, 77), ROUNDING)
+    assert found.ok and not found.findings
+    assert (found.outputs[0].max_quanta, found.outputs[0].fake_quant_quanta) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        moved(5, by=2),  # too far
+        moved(*range(5, 11)),  # too many
+        moved(*range(800)),  # a zero point
+        dequantised((GRID * 1.03).round()),  # a scale
+    ],
+)
+def test_what_rounding_does_not_explain_fails(wrong: Array) -> None:
+    found = against_fake_quant(wrong, ROUNDING)
+    assert [finding.kind.value for finding in found.errors] == ["quantized"]
+    with pytest.raises(errors.Mismatch) as caught:
+        found.raise_for_verdict("m4-qemu")
+    lines = str(caught.value).splitlines()
+    assert "off fake-quant" in lines[0] and "rounding explains 4, 1 and" in lines[0]
+    assert "0 quanta from the dialect" in lines[1]
+    assert any(line.startswith("  cause:    the lowering") for line in lines)
+    assert "fake_quant_qtol" in lines[-1]
+
+
+def test_without_disturbed_runs_nothing_is_rounding() -> None:
+    assert not against_fake_quant(moved(5), ()).ok
+
+
+def test_each_reference_has_a_tolerance_of_its_own() -> None:
+    assert against_fake_quant(moved(*range(800)), (), fake_quant_qtol=1).ok
+    assert not against_fake_quant(moved(5), ROUNDING, fake_quant_qtol=0).ok
+    assert not against_fake_quant(moved(5, by=2), ROUNDING, fake_quant_qtol=1).ok
+    off = check(moved(5), dequantised(GRID), c.Tolerance(fake_quant_qtol=9), file=WIDE)
+    assert kinds(off) == {"quanta"}  # however far from fake-quant it may be, the dialect allows nothing
+    near = check(moved(5), dequantised(GRID), c.Tolerance(qtol=1), file=WIDE)
+    assert near.ok  # what may be a quantum from the dialect may be that from fake-quant
+
+
+def test_an_output_far_from_the_float_module_blames_the_quantisation() -> None:
+    with pytest.raises(errors.Mismatch, match=r"cause: +the quantisation"):
+        check(EXPECTED, eager=EXPECTED[:, ::-1].copy()).raise_for_verdict("x")
 
 
 def test_eager() -> None:

@@ -93,7 +93,7 @@ def test_a_fault_names_exception_cause_function_and_line(
     error = fault(duts[name], kind)
     assert cause in error.message
     function = {UNMAPPED: "read_unmapped", UNDEFINED: "undefined_instruction", UNALIGNED: "unaligned_access"}[kind]
-    place = re.search(r"pc 0x[0-9a-f]{8} in (\S+|.*?) at (\S+):(\d+)", error.message)
+    place = re.search(r"^  pc: +0x[0-9a-f]{8} in (\S+|.*?) at (\S+):(\d+)$", str(error), re.MULTILINE)
     assert place is not None
     assert function in place[1]
     assert place[2].endswith("kernels/testing.cpp")
@@ -109,7 +109,7 @@ def test_the_address_of_a_bad_access_is_told(duts: dict[str, Dut]) -> None:
 def test_a_stack_overflow_is_a_fault(duts: dict[str, Dut], name: str) -> None:
     error = fault(duts[name], STACK)
     if name != "m0-qemu":
-        assert "stack" in error.message
+        assert "stack" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""How far rounding alone can move the outputs of a fake-quantised network.
+
+Fake-quant computes in float32 and rounds once; the Cortex-M operators compute in integers with a 31-bit multiplier and
+round twice. The two agree but for values near the middle between two integers, where either may go either way; and what
+goes the other way is carried on by the layers behind it. So the fake-quantised graph is run a few more times with a
+small disturbance before each rounding of an activation. The outputs of these runs are what the comparison judges by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+RUNS: Final = ("up", "down", "outward", "inward", "random", "random", "random", "random")
+"""Direction of the disturbances of each run: one way everywhere, as one rounding mode against another, or by chance."""
+
+DISTURBANCE: Final = 1 / 64
+"""In quanta. The kernels' first rounding is to 2^shift of a quantum, and the layers of ordinary networks have shifts of
+-6 and less (CMSIS-NN, arm_nn_requantize)."""
+
+_SEED: Final = 0x5EED
+
+
+def disturbed(model: Any | None) -> list[Callable[..., Any]]:
+    """For each of RUNS what to call in place of the fake-quantised graph; nothing where there is none.
+
+    The same arguments give the same outputs, always.
+    """
+    if model is None:
+        return []
+    return [_Disturbed(model, direction, _SEED + number).run for number, direction in enumerate(RUNS)]
+
+
+class _Disturbed(fx.Interpreter):
+    """Runs a graph with something added before each quantize_per_tensor. Has a generator of its own."""
+
+    def __init__(self, model: Any, direction: str, seed: int) -> None:
+        super().__init__(model, garbage_collect_values=False)
+        self._direction = direction
+        self._random = torch.Generator().manual_seed(seed)
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.target is not torch.ops.quantized_decomposed.quantize_per_tensor.default:
+            return super().run_node(n)
+        (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)
+        amplitude = DISTURBANCE * scale + self._own_constants(n.args[0], scale)
+        return n.target(value + amplitude * self._shift(value), scale, *rest, **options)
+
+    def _shift(self, value: Any) -> Any:
+        """From -1 to 1, for each element."""
+        if self._direction == "random":
+            return torch.rand(value.shape, generator=self._random) * 2 - 1
+        outward = torch.sign(value)
+        return {"up": 1.0, "down": -1.0, "outward": outward, "inward": -outward}[self._direction]
+
+    def _own_constants(self, node: Any, scale: float) -> Any:
+        """What an operator's output is moved by, at most, because the lowering rounds its constants to whole quanta.
+
+        A hard sigmoid's half becomes an offset of the output; both threes of a hard swish, x·(min(x, 3) + 3)/6, are
+        rounded as its input is (ExecuTorch, activation_fusion_pass.py and decompose_hardswish_pass.py).
+        """
+        if node.target is torch.ops.aten.hardsigmoid.default:
+            return _rounded_away(0.5, scale)
+        if node.target is torch.ops.aten.hardswish.default:
+            before = node.args[0]
+            return self.env[before].abs() * _rounded_away(3.0, before.args[1]) / 3
+        return 0.0
+
+
+def _rounded_away(value: float, scale: float) -> float:
+    """How far a value is from the nearest whole number of quanta."""
+    return abs(round(value / scale) * scale - value)

@@ -1,0 +1,104 @@
+"""What rounding explains: correct networks pass by default, and errors of a lowering do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from harness import flow
+from harness.compare import Comparison, Tolerance, compare
+from harness.flow import Dut
+from harness.lowering import lower, seed
+from harness.program import HostTensor, Program, References
+from harness.reference import to_torch
+from harness.resolve import resolve
+from harness.targets import Isa, load_targets
+from planted_errors import plants
+from random_networks import network
+
+
+@pytest.fixture(scope="module")
+def dut() -> Iterator[Dut]:
+    with flow.open_dut(resolve("native", load_targets())) as opened:
+        yield opened
+
+
+def first_layer() -> tuple[nn.Module, tuple[Any, ...]]:
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU()), (torch.rand(1, 1, 16, 16),)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_convolution_passes_whatever_the_seed(dut: Dut, number: int) -> None:
+    """Of 1,024 elements one or two are a quantum from fake-quant, for most seeds, and none from the dialect."""
+    seed(number)
+    assert flow.check(dut, *first_layer(), tolerance=Tolerance()).comparison.outputs[0].max_quanta == 0
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_random_networks_pass(dut: Dut, number: int) -> None:
+    """tests/nightly/test_random_networks.py has 300 of them, on all three ISA classes."""
+    flow.check(dut, *network(number), tolerance=Tolerance())
+
+
+def test_a_network_follows_from_its_number() -> None:
+    before = torch.random.get_rng_state()
+    (one, given), (same, again) = network(5), network(5)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert str(one) == str(same) and torch.equal(given[0], again[0])
+    assert torch.equal(one(*given), same(*again))
+
+
+@pytest.fixture(scope="module")
+def convolution() -> Program:
+    seed(1)
+    return lower(*first_layer(), isa=Isa.DSP)
+
+
+def references(program: Program) -> References:
+    assert program.reference is not None
+    return program.reference(program.inputs)
+
+
+def test_disturbed_runs_are_the_same_each_time_and_leave_the_generators_alone(convolution: Program) -> None:
+    states = torch.random.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
+    one, other = references(convolution), references(convolution)
+    assert torch.equal(torch.random.get_rng_state(), states[0])
+    assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
+    assert len(one.disturbed) == 8 and one.quantized is not None
+    for (run,), (again,) in zip(one.disturbed, other.disturbed, strict=True):
+        np.testing.assert_array_equal(run, again)
+        assert run.shape == one.quantized[0].shape
+    assert any((run != one.quantized[0]).any() for (run,) in one.disturbed)
+
+
+def test_there_is_nothing_to_disturb_without_quantisation() -> None:
+    seed(1)
+    program = lower(nn.Conv2d(2, 3, 3), (torch.rand(1, 2, 6, 6),), isa=Isa.DSP, quantize=False)
+    assert references(program).disturbed == ()
+
+
+def judged(program: Program, found: References, outputs: Any) -> Comparison:
+    """By what the host knows, were these the outputs of the target and of the dialect."""
+    arrays = tuple(np.array(output.numpy()) for output in outputs)
+    wrong = References(arrays, found.quantized, found.eager, found.disturbed)
+    return compare(program.file, tuple(HostTensor.from_array(array) for array in arrays), wrong, Tolerance())
+
+
+def test_errors_of_a_lowering_are_not_rounding(convolution: Program) -> None:
+    """All that a single layer can have, and of one quantum too: the dialect, which has them as well, sees none."""
+    found = references(convolution)
+    arguments = tuple(to_torch(value) for value in convolution.inputs)
+    assert convolution.reference is not None
+    caught = {
+        name: judged(convolution, found, outputs).ok
+        for name, outputs in plants(convolution.reference.dialect, arguments, seed=1)  # type: ignore[attr-defined]
+    }
+    assert {"output zero point + 1", "input zero point - 1", "bias dropped", "kernel flipped", "image a pixel off"} <= {
+        *caught
+    }
+    assert [name for name, passed in caught.items() if passed] == []
