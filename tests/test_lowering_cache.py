@@ -612,7 +612,11 @@ def test_layout_sharing_and_branches_are_in_the_key() -> None:
     views, copies = [whole[:4], whole[4:]], [whole[:4].clone(), whole[4:].clone()]
     assert key_of(views) != key_of(copies)
     branches = [lambda x: x + 1, lambda x: x - 1, lambda x: x + 1]
-    keys = [key_after(lambda x, b=b: torch.cond(x.sum() > 0, b, lambda x: x * 2, (x,))) for b in branches]
+
+    def key_with(branch: Any) -> Any:
+        return key_after(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x * 2, (x,)))
+
+    keys = [key_with(branch) for branch in branches]
     assert keys[0] == keys[2] != keys[1] and None not in keys
 
 

@@ -13,7 +13,8 @@ from torch import nn
 from harness import flow
 from harness.compare import Comparison, Tolerance, compare
 from harness.flow import Dut
-from harness.lowering import lower, seed
+from harness.generators import seed
+from harness.lowering import lower
 from harness.program import HostTensor, Program, References
 from harness.reference import to_torch
 from harness.resolve import resolve

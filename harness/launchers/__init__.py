@@ -7,6 +7,7 @@ import dataclasses
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from harness.build import Elf
 from harness.errors import ConfigError, ForbiddenAccess, HarnessError, LaunchError, TargetFault
@@ -22,6 +23,11 @@ EXIT_ASSERT = 71  # after a failed assertion in the runner
 ERROR = "[error] "  # what a session puts before the runner's errors in its log
 # What a process brings upon itself. A simulator that does has a bug of its own, the native runner has one of ours.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
+
+
+class _Where(TypedDict):
+    target: str
+    log: str
 
 
 def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
@@ -77,12 +83,12 @@ def name_stand_in(resolved: Resolved) -> Resolved:
 
 def explain_end(target: Target, process: Connection, status: int | None, log: str) -> HarnessError:
     """Why a runner that should still be there is gone. `status` as `Process.wait` gives it, `log` all it printed."""
-    where = {"target": target.name, "log": log}
+    where: _Where = {"target": target.name, "log": log}
     if isinstance(process, SerialBoard):
         return process.explain_end(log)
     assert isinstance(process, Process)
     if process.refused or (status == -signal.SIGSYS and not isinstance(target.launcher, NativeLauncher)):
-        return _forbidden(process.refused or "to run a program", **where)
+        return _forbidden(process.refused or "to run a program", where)
     if status is None:
         return LaunchError("closed its output but did not end", **where)
     if "Lockup" in log:
@@ -101,7 +107,7 @@ def explain_end(target: Target, process: Connection, status: int | None, log: st
     return LaunchError(f"{process.name} ended with status {status}: {_complaint(process.name, log)}", **where)
 
 
-def _forbidden(what: str, **where: str) -> ForbiddenAccess:
+def _forbidden(what: str, where: _Where) -> ForbiddenAccess:
     return ForbiddenAccess(
         f"the firmware asked this machine for what it may not have: {what}",
         hint="look for semihosting calls in the board's sources, and at qemu: args in targets.yaml; "
