@@ -29,7 +29,7 @@ _EXPORT: Final = (
 )
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
-_STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
+STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,14 +170,34 @@ def _require_values(title: str, exported: Any) -> None:
 
 
 def _require_stateless(title: str, exported: Any) -> None:
-    """LoweringError if a run changes a buffer, which no run of a program would remember."""
-    changed = exported.graph_signature.buffers_to_mutate
-    if not changed:
-        return
-    nodes = {node.name: node for node in exported.graph.nodes}
-    places = {buffer: _last_line(nodes[name].meta.get("stack_trace") or "") for name, buffer in changed.items()}
-    named = ", ".join(f"{buffer} at {place}" if place else buffer for buffer, place in places.items())
-    raise LoweringError(f"{title}: forward changes a buffer: {named}", hint=_STATE)
+    """LoweringError if forward writes to a buffer, a parameter or a constant, which no run of a program remembers."""
+    targets = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target}
+    memory: dict[int, str] = {}
+    for node in exported.graph.nodes:
+        if node.op == "placeholder" and node.name in targets:
+            memory[_storage(node)] = targets[node.name]
+        for value in _written(node):
+            if _storage(value) in memory:
+                place = _last_line(node.meta.get("stack_trace") or "")
+                where = f" at {place}" if place else ""
+                raise LoweringError(f"{title}: forward changes {memory[_storage(value)]}{where}", hint=STATE)
+
+
+def _storage(node: Any) -> int:
+    """Which memory a node's value lies in, the same for all views of it; 0 for what is no tensor."""
+    value = node.meta.get("val")
+    return int(value.untyped_storage()._cdata) if isinstance(value, tools().torch.Tensor) else 0
+
+
+def _written(node: Any) -> list[Any]:
+    """The arguments that a node's operator writes to, by its schema."""
+    torch = tools().torch
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    arguments = node.target._schema.arguments
+    given = {**dict(zip([one.name for one in arguments], node.args, strict=False)), **node.kwargs}
+    written = [given.get(one.name) for one in arguments if one.alias_info is not None and one.alias_info.is_write]
+    return [value for value in written if isinstance(value, torch.fx.Node)]
 
 
 def _last_line(text: str) -> str:
