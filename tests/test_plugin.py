@@ -121,24 +121,8 @@ def test_ini_gives_the_default_targets(pytester: pytest.Pytester) -> None:
         (["--target=m4-fvp", "--require-fvp"], "*FVP_MPS2_Cortex-M4 is not on PATH*"),
         (["--target=native", "--runtime=buildin"], "*unknown runtime 'buildin'*"),
         (["--target=native", "--targets-file=absent.yaml"], "*cannot read absent.yaml: No such file*"),
-        *(
-            (
-                ["--target=native", f"--timeout-multiplier={value}"],
-                f"*--timeout-multiplier: a number from 0.01 to 1000, not {shown}",
-            )
-            for value, shown in (
-                ("0", "0.0"),
-                ("-1", "-1.0"),
-                ("nan", "nan"),
-                ("inf", "inf"),
-                ("1e308", "1e+308"),
-                ("abc", "'abc'"),
-            )
-        ),
-        *(
-            (["--target=native", f"--hil-seed={value}"], "*--hil-seed: a number from 0 to 4294967295, not *")
-            for value in ("-1", "1.5", "4294967296", "x")
-        ),
+        (["--target=native", "--timeout-multiplier=nan"], "*--timeout-multiplier: a number from 0.01 to 1000, not nan"),
+        (["--target=native", "--hil-seed=-1"], "*--hil-seed: a number from 0 to 4294967295, not -1"),
     ],
 )
 def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list[str], expected: str) -> None:
@@ -170,7 +154,7 @@ def test_what_only_shows_needs_no_target(pytester: pytest.Pytester, option: str,
 
 def test_a_marker_that_makes_no_sense_costs_its_test_alone(pytester: pytest.Pytester) -> None:
     wrong = {
-        "requires('helium')": "requires('helium'): did you mean *",
+        "requires('helium')": "requires('helium'): known: dsp, mve, scalar",
         "requires(isa=3)": "requires(isa=3): known: *",
         "requires(ram='much')": "requires(ram='much'): 'much' is not a size*",
         "requires(rom='1K')": "*unexpected keyword argument 'rom'",

@@ -18,7 +18,8 @@ def require(operators: Iterable[str], *, layout: str = "channels_last", argument
     If it has them and lowers to something else, that is for the test to find.
     """
     installed = f"executorch {version('executorch')}"
-    if layout == "explicit" and not tools().explicit_layout:
+    explicit = tools().explicit_layout  # this imports the passes too, without which the operators do not import
+    if layout == "explicit" and not explicit:
         pytest.skip(f"{installed} has no explicit layout")
     import_module("executorch.backends.cortex_m.ops.operators")
     for name in operators:
