@@ -1,4 +1,4 @@
-"""The runner's ELF: built once per content of everything that goes into it.
+"""The runner's RUNNER: built once per content of everything that goes into it.
 
 The key covers the firmware's sources, the board's folder, the schema, the compiler and the
 configuration; it is also the build id that the runner says in its handshake.
@@ -17,12 +17,15 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from harness import children, prefix, toolchain
-from harness.errors import BuildError
+from harness import children, files, prefix, toolchain
+from harness.errors import BuildError, ConfigError
 from harness.folders import TemporaryFolder, remove_abandoned
 from harness.resolve import check_runtime
 from harness.targets import SerialLauncher, Target, package_data
 
+RUNNER, DIGEST = "runner.elf", "runner.elf.sha256"
+ELF_LIMIT = 256 << 20  # bytes
+DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
 LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
 _CAUSE = re.compile(r"error:|undefined reference|overflowed by|CMake Error")
@@ -40,7 +43,7 @@ class Elf:
 def cache_directory() -> Path:
     """Where builds are kept: the user's cache directory, or `$HIL_CACHE_DIR`."""
     override = os.environ.get("HIL_CACHE_DIR")
-    return Path(override) if override else platformdirs.user_cache_path("hil")
+    return Path(override).absolute() if override else platformdirs.user_cache_path("hil")
 
 
 def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None) -> Elf:
@@ -58,20 +61,29 @@ def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str,
     build_id = _key(target, definitions, installed.digest if installed is not None else "")
     places = {"HIL_EXECUTORCH_PREFIX": str(installed.directory)} if installed is not None else {}
     folder = cache_directory() / "runners" / build_id
-    elf = Elf(folder / "runner.elf", build_id, target.config)
-    if elf.path.exists():
+    elf = Elf(folder / RUNNER, build_id, target.config)
+    if _is_whole(folder):
         return elf
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder.parent, "*-*")
         with filelock.FileLock(folder.with_suffix(".lock"), timeout=LOCK_TIMEOUT):
-            if not elf.path.exists():
+            if not _is_whole(folder):
                 _build(folder, target, definitions | places | {"HIL_BUILD_ID": build_id})
     except filelock.Timeout as error:
         raise BuildError(f"another process has been building {folder.name} for {LOCK_TIMEOUT:.0f} s") from error
     except OSError as error:
         raise BuildError(f"cannot write the runner to {folder}: {error.strerror}", target=target.name) from error
     return elf
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the runner in the cache is the one that was built: by a digest beside it, which costs milliseconds."""
+    try:
+        elf, digest = files.read(folder / RUNNER, ELF_LIMIT), files.read(folder / DIGEST, ELF_LIMIT)
+    except ConfigError:
+        return False
+    return hashlib.sha256(elf).hexdigest().encode() == digest
 
 
 def _compiler(target: Target) -> toolchain.Tool:
@@ -128,9 +140,13 @@ def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None
             _run(command, log, target)
         finished = work / "finished"
         finished.mkdir()
-        shutil.copy2(work / "build" / "runner.elf", finished / "runner.elf")
+        shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
+        (finished / DIGEST).write_text(hashlib.sha256((finished / RUNNER).read_bytes()).hexdigest())
         shutil.copy2(log, finished / "build.log")
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            with (finished / "build.log").open("a") as text:
+                text.write(f"{DAMAGED}\n")
+            shutil.rmtree(folder)
         finished.rename(folder)
 
 

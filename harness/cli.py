@@ -13,7 +13,6 @@ import os
 import shlex
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -29,7 +28,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import harness
-from harness import children, files, flow, fuzz, fvp_shim, launchers, verify_fvp
+from harness import children, files, flow, fuzz, fvp_shim, launchers, toolchain, verify_fvp
 from harness import doctor as doctor_probes
 from harness.boards import leases, vboard
 from harness.build import Elf, build_runner, cache_directory
@@ -47,6 +46,7 @@ from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher,
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")
 SHOWN_VALUES = 8
+LOG_LIMIT = 16 << 20  # bytes of a build's log
 SIZE_TIMEOUT = 20.0  # seconds
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
 
@@ -85,6 +85,23 @@ def _drop_output() -> None:
     """Lets the interpreter's last flush succeed."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_standard_streams() -> None:
+    """On /dev/null where our caller closed them: nobody wants to read, so the exit status alone is to tell.
+
+    Else the next file or pipe that is opened would be standard output, or that of a tool.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.dup2(opened, number)
+            if opened != number:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 class _Commands(TyperGroup):
@@ -292,7 +309,11 @@ def build(
     with _log_of_errors(verbose):
         elf = build_runner(resolved.target, resolved.runtime)
     if verbose:
-        _tell_log((elf.path.parent / "build.log").read_text(errors="replace"), verbose)
+        try:
+            log = files.read(elf.path.parent / "build.log", LOG_LIMIT).decode(errors="replace")
+        except ConfigError as error:
+            log = f"no log of its build: {error.message}"
+        _tell_log(log, verbose)
     print(f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {_label(resolved)}, {elf.config}")
     print(f"size      {_sizes(elf)}")
 
@@ -303,12 +324,12 @@ def _sizes(elf: Elf) -> str:
     if tool is None:
         return "unknown (no arm-none-eabi-size on PATH)"
     try:
-        done = subprocess.run([tool, str(elf.path)], capture_output=True, text=True, timeout=SIZE_TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        return f"unknown (no end of {tool} after {SIZE_TIMEOUT:.0f} s)"
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or len(lines) < 2:
-        return f"unknown ({done.stderr.strip()})"
+        said = toolchain.ask([tool, str(elf.path)], SIZE_TIMEOUT)
+    except ToolchainError as error:
+        return f"unknown ({error.message})"
+    lines = said.out.splitlines()
+    if said.status != 0 or len(lines) < 2:
+        return f"unknown ({said.err.strip()})"
     return ", ".join(f"{name} {size}" for name, size in zip(("text", "data", "bss"), lines[1].split(), strict=False))
 
 
@@ -830,9 +851,11 @@ _STYLES = {"ok": "green", "absent": "yellow", "FAIL": "bold red"}
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The console script. `arguments` default to the process's own."""
+    _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an arrow on a Latin-1 terminal is no reason to fail
-    app(None if arguments is None else list(arguments), prog_name="hil")
+    with _exit_statuses():  # also of what is left to typer to print
+        app(None if arguments is None else list(arguments), prog_name="hil")
     raise SystemExit(0)  # not reached: typer ends the process itself
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,10 +104,9 @@ def symbol(elf: Path | None, address: int) -> str:
     try:
         tool = toolchain.find("arm-none-eabi-addr2line").path
         command = [str(tool), "-f", "-C", "-e", str(elf), hex(address & ~1)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SYMBOL_TIMEOUT, check=False)
-    except (ToolchainError, OSError, subprocess.TimeoutExpired):
+        lines = toolchain.ask(command, SYMBOL_TIMEOUT).out.splitlines()
+    except ToolchainError:
         return ""
-    lines = done.stdout.splitlines()
     if len(lines) < 2 or lines[0] == "??":
         return ""
     function = lines[0].replace("(anonymous namespace)::", "").split("(")[0]

@@ -5,11 +5,11 @@ Nothing here fetches or builds ExecuTorch or CMSIS-NN; a `build:` command of the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import filelock
 
 from harness import children, toolchain
-from harness.errors import BuildError, ConfigError
+from harness.errors import BuildError, ConfigError, ToolchainError
 from harness.targets import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
@@ -128,10 +128,8 @@ def architecture(archive: Path) -> str:
     From the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
     """
     tool = toolchain.find("arm-none-eabi-readelf").path
-    done = subprocess.run(
-        [str(tool), "-A", str(archive)], capture_output=True, text=True, timeout=60, check=False, errors="replace"
-    )
-    first = done.stdout.split("\nFile: ")[0 if not done.stdout.startswith("\n") else 1]
+    said = toolchain.ask([str(tool), "-A", str(archive)], 60).out
+    first = said.split("\nFile: ")[0 if not said.startswith("\n") else 1]
     tags = dict(re.findall(r"^\s*(Tag_\w+): (.*)$", first, re.MULTILINE))
     base = {
         "v6-M": "armv6-m",
@@ -170,11 +168,10 @@ def _source_version(source: Path | None) -> str:
         return ""
     version = source / "version.txt"
     words = [version.read_text().strip()] if version.is_file() else []
-    done = subprocess.run(
-        ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    words += [done.stdout.strip()] if done.returncode == 0 else []
+    command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    with contextlib.suppress(ToolchainError):  # no git
+        said = toolchain.ask(command, 60)
+        words += [said.out.strip()] if said.status == 0 else []
     return " ".join(words) + ", " if words else ""
 
 

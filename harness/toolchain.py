@@ -8,9 +8,13 @@ import importlib.util
 import json
 import os
 import re
+import selectors
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +43,9 @@ _FOR_BOARDS = {
     "labgrid-client": "pip install labgrid, best into an environment of its own",
     "node": "apt-get install nodejs npm",
 }
+VERSION_TIMEOUT = 20.0  # seconds
+SAID_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters
+_SHOWN = 200  # characters of a line, in messages and names
 RP2040JS = "1.4.1"  # harness/boards/pico.cjs replaces parts of it, so no other version
 
 
@@ -63,15 +70,80 @@ def install_hint(name: str) -> str:
     return f"apt-get install {package}" if package else _FOR_BOARDS.get(name, f"put {name} on PATH")
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a tool said, and its exit status: negative, the signal that ended it."""
+
+    status: int
+    out: str
+    err: str
+
+
+def ask(command: Sequence[str], seconds: float, limit: int = SAID_LIMIT) -> Said:
+    """Runs a tool that is to say something and end. Whatever it started ends with it.
+
+    ToolchainError where it does not start, does not end within `seconds`, or says more than `limit` bytes.
+    """
+    what = " ".join(command[:2])
+    try:
+        child = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise ToolchainError(f"{what}: {error}") from error
+    deadline = time.monotonic() + seconds
+    try:
+        out, err = _read_both(child, deadline, limit, what)
+        status = child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(f"{what}: no end after {seconds:g} s", hint="run it by hand") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        for stream in (child.stdout, child.stderr):
+            assert stream is not None
+            stream.close()
+    return Said(status, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what: str) -> tuple[bytes, bytes]:
+    """All of standard output and standard error. TimeoutExpired at the deadline."""
+    said = {child.stdout: bytearray(), child.stderr: bytearray()}
+    with selectors.DefaultSelector() as selector:
+        for stream in said:
+            assert stream is not None
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(what, 0)
+            for key, _ in selector.select(left):
+                data = os.read(key.fd, 1 << 16)
+                said[key.fileobj] += data  # type: ignore[index]
+                if not data:
+                    selector.unregister(key.fileobj)
+            if sum(map(len, said.values())) > limit:
+                raise ToolchainError(f"{what}: says more than {limit} bytes", hint="run it by hand")
+    return bytes(said[child.stdout]), bytes(said[child.stderr])
+
+
+def version_text(path: str, said: Said) -> str:
+    """What a tool said to --version. ToolchainError where it failed, or said nothing."""
+    text = said.out.strip()
+    if said.status != 0 or not text:
+        why = f"exit status {said.status}" if said.status else "it says nothing"
+        last = (said.err.strip() or text).splitlines()[-1:]
+        complaint = f": {last[0][:_SHOWN]}" if last else ""
+        raise ToolchainError(f"{path} --version: {why}{complaint}", hint=install_hint(Path(path).name))
+    return text
+
+
 @functools.cache
 def _banner(path: str) -> str:
-    try:
-        done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"{path} does not answer --version: {error}") from error
-    return done.stdout.strip().split("\n")[0]
+    said = ask([path, "--version"], VERSION_TIMEOUT)
+    return version_text(path, said).splitlines()[0][:_SHOWN]
 
 
 def locate(name: str) -> Path:
@@ -79,7 +151,7 @@ def locate(name: str) -> Path:
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
-    return Path(path)
+    return Path(path).absolute()  # PATH may name folders from where we are; an empty entry is one
 
 
 def find(name: str) -> Tool:
@@ -102,8 +174,8 @@ def flatbuffers() -> FlatBuffers:
     More than one flatc is common: the executorch wheel puts one into the virtual environment, whose
     version differs from the headers that Debian has.
     """
-    found = [Path(folder) / "flatc" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
-    tools = [Tool("flatc", path, _banner(str(path))) for path in found if os.access(path, os.X_OK)]
+    found = [Path(folder).absolute() / "flatc" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    tools = [Tool("flatc", path, _banner(str(path))) for path in found if path.is_file() and os.access(path, os.X_OK)]
     for tool in tools:
         for prefix in (tool.path.parent.parent, Path("/usr"), Path("/usr/local")):
             if _header_version(prefix / "include") == tool.version:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import flow, toolchain
-from harness.build import Elf, build_runner
+from harness.build import Elf, build_runner, cache_directory
 from harness.errors import BuildError, ConfigError, ToolchainError
 from harness.resolve import Resolved
 from harness.targets import Board, Target, load_targets
@@ -119,6 +119,57 @@ def test_what_goes_into_the_build_is_in_the_key(
     assert leftovers(cache) == sorted(keys)
     (user_board.board.directory / "README.md").write_text("no part of the build")
     assert build_runner(user_board).build_id == keys[-1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["one byte", "empty", "cut", "gone", "a folder", "a pipe", "a link to nowhere", "no digest", "another digest"],
+)
+def test_a_damaged_runner_is_built_again(
+    cache: Path, user_board: Target, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    fake = program(cache.parent / "bin", "cmake", fake_cmake("echo a runner"))
+    put_first(monkeypatch, fake.parent)
+    elf = build_runner(user_board)
+    whole = elf.path.read_bytes()
+    digest = elf.path.with_name("runner.elf.sha256")
+    hurt = digest if "digest" in damage else elf.path
+    match damage:
+        case "one byte":
+            hurt.write_bytes(b"A" + whole[1:])
+        case "empty" | "cut":
+            hurt.write_bytes(whole[: len(whole) // 2 if damage == "cut" else 0])
+        case "another digest":
+            hurt.write_text("0" * 64)
+        case _:
+            hurt.unlink()
+    if damage == "a folder":
+        hurt.mkdir()
+    elif damage == "a pipe":
+        os.mkfifo(hurt)
+    elif damage == "a link to nowhere":
+        hurt.symlink_to("nowhere")
+    assert build_runner(user_board) == elf
+    assert elf.path.read_bytes() == whole
+    assert "built again" in (elf.path.parent / "build.log").read_text()
+    before = elf.path.stat().st_mtime_ns
+    assert build_runner(user_board) == elf
+    assert elf.path.stat().st_mtime_ns == before
+    assert leftovers(cache) == [elf.build_id]
+
+
+def test_a_cache_that_cannot_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for place in ("file", "file/below", "/proc/nowhere"):
+        monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path / place))
+        with pytest.raises(BuildError, match="cannot write the runner to"):
+            build_runner(TARGETS["m4-qemu"])
+
+
+def test_a_cache_may_be_named_from_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HIL_CACHE_DIR", "here")
+    assert cache_directory() == tmp_path / "here"
 
 
 def test_an_unchanged_copy_of_a_board_is_a_configuration_of_its_own(user_board: Target) -> None:

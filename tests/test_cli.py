@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -410,6 +411,43 @@ def test_files_that_are_none_are_refused_at_once(hil: Hil, files: Files, tmp_pat
 def test_a_targets_yaml_that_is_no_file_is_not_passed_over(hil: Hil, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "targets.yaml")
     expect(hil("targets"), CANNOT_TELL, "ConfigError: cannot read targets.yaml: it is a named pipe")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed"),
+    [
+        ("targets", ">&-"), ("board status", "<&-"), ("--help", ">&- 2>&-"), ("fvp-shim install shims", ">&- 2>&- <&-"),
+        ("lint nowhere", "2>&-"),
+    ],
+)  # fmt: skip
+def test_closed_standard_streams_change_no_exit_status(tmp_path: Path, closed: str, arguments: str) -> None:
+    line = f"{shlex.join(command())} {arguments}"
+    if arguments.startswith("lint"):
+        line += " -t native"
+    done = subprocess.run(
+        ["sh", "-c", f"{line} {closed}"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL, timeout=FIRST_BUILD,
+    )  # fmt: skip
+    assert done.returncode == (CANNOT_TELL if arguments.startswith("lint") else OK)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("nothing",), ("run", "nowhere", "-t", "native")])
+def test_a_full_standard_error_is_no_verdict(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(*arguments), cwd=tmp_path, env=environment(), stderr=full, check=False, timeout=FIRST_BUILD
+        )
+    assert done.returncode == CANNOT_TELL
+
+
+def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "targets.yaml").write_text(
+        "targets:\n  mine: {cpu: cortex-m4, board: mps2, launcher: {qemu: 'mps2-an386\N{RIGHTWARDS ARROW}'}}\n", "utf-8"
+    )
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert "mine" in spawn("targets", cwd=tmp_path, **plain).out
+    assert spawn("lint", "\N{RIGHTWARDS ARROW}.pte", "-t", "m4-qemu", cwd=tmp_path, **plain).status == CANNOT_TELL
 
 
 def test_a_number_that_does_not_fit(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import toolchain
 from harness.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
 from harness.targets import FvpLauncher
 
@@ -119,37 +119,26 @@ def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str]
     return chosen + list(launcher.parameters)
 
 
-def _ask(path: str, option: str) -> str:
-    try:
-        done = subprocess.run(
-            [path, option],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIST_TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LaunchError(f"{path} {option}: {error}") from error
-    text = done.stdout + done.stderr
-    if "license" in text.lower() and done.returncode != 0:
+def _ask(path: str, option: str) -> toolchain.Said:
+    said = toolchain.ask([path, option], LIST_TIMEOUT)
+    text = said.out + said.err
+    if "license" in text.lower() and said.status != 0:
         raise LaunchError(
             f"{Path(path).name} has no licence for this user: {text.strip().splitlines()[-1]}",
             hint="set ARMLM_CACHED_LICENSES_LOCATION or ARMLMD_LICENSE_FILE",
         )
-    return text
+    return said
 
 
 @functools.cache
 def _version(path: str) -> str:
-    return _ask(path, "--version").strip()
+    return toolchain.version_text(path, _ask(path, "--version"))
 
 
 @functools.cache
 def _listed(path: str) -> frozenset[str]:
     """Parameter names that the model lists with `-l`: one `name=value` a line, comments after `#`."""
-    lines = (line.split("#")[0].strip() for line in _ask(path, "-l").splitlines())
+    lines = (line.split("#")[0].strip() for line in _ask(path, "-l").out.splitlines())
     return frozenset(line.split("=")[0].strip() for line in lines if "=" in line)
 
 
