@@ -20,9 +20,11 @@ test: lint ## lint, the project's own tests, then tests/targets on four targets,
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones tests/targets
 
-nightly: install ## what takes too long for make test: ExecuTorch's suite on six targets, goodput, a soak, 10,000 hostile programs
+nightly: install ## what takes too long for make test: ExecuTorch's suite on six targets, goodput, a soak, 60 kills, 10,000 hostile programs
 	$(BIN)/pytest tests/nightly
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
+	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8
+	$(BIN)/python ci/kills.py --rounds 2
 	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/canary/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
 	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/canary/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
 

@@ -9,6 +9,7 @@ is left of processes is found by an environment variable that all of them inheri
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -103,15 +104,25 @@ def victim(name: str, process: subprocess.Popen[bytes], run: Run) -> psutil.Proc
                 return main
             case "worker":
                 return next(iter(main.children()), None)
+            case "qemu-system-arm":
+                return next((one for one in marked(run.marker) if one.name().startswith("qemu")), None)
             case _:
-                started = (one for one in marked(run.marker) if one.name().startswith(name))
-                return next(started, None)
+                return building(name, run)
 
     until(lambda: found() is not None or process.poll() is not None, START)
     one = found()
     if one is None:
         raise RuntimeError(f"no {name} was started: {(run.folder / 'output').read_text()}")
     return one
+
+
+def building(name: str, run: Run) -> psutil.Process | None:
+    """A compiler that is at one of the runner's sources, or the ninja above it; not those that cmake tries."""
+    for one in marked(run.marker):
+        with contextlib.suppress(psutil.Error):
+            if one.name() == "cc1plus" and any("/runtime/" in word for word in one.cmdline()):
+                return one if name == "cc1plus" else next(up for up in one.parents() if up.name() == name)
+    return None
 
 
 @dataclass(frozen=True)
@@ -159,9 +170,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--victim", action="append", choices=VICTIMS, help="one of them; repeatable")
     options = parser.parse_args()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background job ignores it, and so would the runs
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores both,
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # and so would the runs
     bad = 0
     with tempfile.TemporaryDirectory() as parent:
         for number in range(1, options.rounds + 1):

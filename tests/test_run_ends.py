@@ -1,0 +1,93 @@
+"""However a pytest run ends, nothing of it is left. ci/kills.py has all the signals and victims."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import endings
+
+SECONDS = 120.0  # nothing here comes near
+Looping = tuple["subprocess.Popen[bytes]", list[psutil.Process]]
+
+TESTS = """
+import os, pathlib
+from harness import flow
+
+def test_first(hil_dut):
+    flow.selftest(hil_dut)
+
+def test_second(hil_dut):
+    flow.selftest(hil_dut)
+    pathlib.Path("started").touch()
+    while "LOOP" in os.environ:
+        flow.selftest(hil_dut)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of the runs that the test makes."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setenv(endings.MARKER, uuid.uuid4().hex)
+    return folder
+
+
+def command(workers: int) -> list[str]:
+    return [sys.executable, "-m", "pytest", "--target=m4-qemu", f"-n{workers}"]
+
+
+@pytest.fixture
+def looping(request: pytest.FixtureRequest, tmp_path: Path, temporary: Path) -> Iterator[Looping]:
+    """A run in the middle of a test, with all that it has started; the parameter is the number of workers."""
+    with subprocess.Popen(
+        command(request.param), cwd=tmp_path, stdout=subprocess.PIPE, env={**os.environ, "LOOP": "1"}
+    ) as process:
+        watched = psutil.Process(process.pid)
+        while not (tmp_path / "started").exists():
+            assert process.poll() is None, process.communicate()
+            psutil.wait_procs([watched], timeout=0.05)
+        started = watched.children(recursive=True)
+        assert any(child.name().startswith("qemu") for child in started)
+        yield process, started
+        process.kill()
+
+
+def test_an_undisturbed_run_leaves_no_folder(tmp_path: Path, temporary: Path) -> None:
+    done = subprocess.run(command(2), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed" in done.stdout
+    assert list(temporary.glob("hil-*")) == []
+
+
+@pytest.mark.parametrize("looping", [0, 1], ids=["single", "xdist"], indirect=True)
+def test_a_run_that_is_told_to_end_puts_everything_away(looping: Looping, temporary: Path) -> None:
+    process, started = looping
+    process.terminate()
+    output, _ = process.communicate(timeout=SECONDS)
+    assert b"ended by SIGTERM" in output and process.returncode == 128 + signal.SIGTERM
+    assert psutil.wait_procs(started, timeout=SECONDS)[1] == []
+    assert list(temporary.glob("hil-*")) == []
+
+
+@pytest.mark.parametrize("looping", [1], ids=["xdist"], indirect=True)
+def test_a_run_that_is_killed_leaves_no_process_and_the_next_no_folder(
+    tmp_path: Path, looping: Looping, temporary: Path
+) -> None:
+    process, started = looping
+    process.kill()
+    process.communicate()
+    assert psutil.wait_procs(started, timeout=SECONDS)[1] == []
+    done = subprocess.run(command(0), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed" in done.stdout
+    assert list(temporary.glob("hil-*")) == []
