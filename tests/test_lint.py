@@ -18,7 +18,17 @@ from harness.canary import canary
 from harness.flow import Dut
 from harness.fuzz import Kind, Site, example_inputs, sites
 from harness.lint import LintFinding, Rule, lint, lint_inputs, raise_findings
-from harness.program import DTYPES, HostTensor, Program, ScratchNeed, TensorSpec
+from harness.program import (
+    DTYPES,
+    HostTensor,
+    Instruction,
+    InstructionKind,
+    Program,
+    ScratchNeed,
+    TensorSpec,
+    Value,
+    ValueKind,
+)
 from harness.resolve import resolve
 from harness.signatures import signature_of
 from harness.targets import Board, Isa, Pools, QemuLauncher, Target, load_targets
@@ -210,6 +220,119 @@ def test_every_operator_of_the_builtin_runtime_has_a_signature(native: Dut) -> N
     operators = native.session().identity.operators
     assert [name for name in operators if signature_of(name, "builtin") is None] == []
     assert [name for name in operators if name != "aten::full.out" and signature_of(name, "executorch") is None] == []
+
+
+def of_one(operator: str, *arguments: TensorSpec | tuple[int, ...] | None) -> Program:
+    """One instruction with these arguments, the out tensor last, as it stands in a file; nothing else is true of it."""
+    values: list[Value] = []
+
+    def add(value: Value) -> int:
+        values.append(replace(value, index=len(values)))
+        return len(values) - 1
+
+    args = []
+    for argument in arguments:
+        if isinstance(argument, TensorSpec):
+            args.append(add(Value(0, ValueKind.TENSOR, argument)))
+        elif argument is None:
+            args.append(add(Value(0, ValueKind.NULL)))
+        else:
+            items = tuple(add(Value(0, ValueKind.INT, TensorSpec.scalar(ValueKind.INT), item)) for item in argument)
+            args.append(add(Value(0, ValueKind.INT_LIST, items=items)))
+    made = program(Isa.DSP)
+    call = Instruction(0, InstructionKind.KERNEL, operator, (*args, args[-1]))
+    return replace(made, file=replace(made.file, values=tuple(values), instructions=(call,), operators=(operator,)))
+
+
+def image(dtype: str, *shape: int) -> TensorSpec:
+    return TensorSpec(dtype, shape, NHWC)
+
+
+def rows(dtype: str, *shape: int) -> TensorSpec:
+    return TensorSpec.contiguous(dtype, shape)
+
+
+def transposed(stride: tuple[int, int], padding: tuple[int, int], kernel: tuple[int, int], scratch: int) -> Program:
+    """A quantized_transpose_conv2d of (1, 3, 4, 5) to 2 channels."""
+    height, width = ((n - 1) * s - 2 * p + k for n, s, p, k in zip((4, 5), stride, padding, kernel, strict=True))
+    per_channel = rows("int32", 2)
+    return of_one(
+        "cortex_m::quantized_transpose_conv2d.out", image("int8", 1, 3, 4, 5), rows("int8", 2, *kernel, 3), None,
+        stride, padding, (0, 0), (1, 1), None, None, per_channel, per_channel, None, None,
+        rows("uint8", scratch), rows("uint8", 0), image("int8", 1, 2, height, width),
+    )  # fmt: skip
+
+
+CONVOLUTION = ((1, 1), (0, 0), (1, 1), None, (0, 0), None)
+PER_CHANNEL = rows("int32", 4)
+
+
+def convolution(weight: TensorSpec, bias: TensorSpec | None) -> Program:
+    return of_one(
+        "cortex_m::quantized_conv2d.out", image("int8", 1, 6, 4, 4), weight, bias, (1, 1), (0, 0), (1, 1), None, None,
+        PER_CHANNEL, PER_CHANNEL, None, None, rows("uint8", 0), image("int8", 1, 4, 4, 4),
+    )  # fmt: skip
+
+
+BROADCAST = image("float32", 2, 8, 5, 5), image("float32", 1, 8, 1, 1), image("float32", 2, 8, 5, 5)
+ODD = TensorSpec("int8", (1, 1, 4, 4), (0, 2, 1, 3))
+
+# What each runtime does with it: the rule it breaks, None where it is right; and a program close by that is right.
+EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
+    "convolution that ExecuTorch could not fuse": (
+        of_one("aten::convolution.out", image("int8", 1, 3, 6, 6), image("int8", 4, 3, 3, 3), rows("int32", 4),
+               *CONVOLUTION, image("int8", 1, 4, 4, 4)),
+        Rule.DTYPE, Rule.DTYPE,
+        of_one("aten::convolution.out", image("float32", 1, 3, 6, 6), image("float32", 4, 3, 3, 3), None,
+               *CONVOLUTION, image("float32", 1, 4, 4, 4)),
+    ),
+    "find 5": (
+        of_one("aten::mul.out", *BROADCAST), None, Rule.DIM_ORDER,
+        of_one("aten::mul.out", BROADCAST[0], BROADCAST[0], BROADCAST[2]),
+    ),
+    "find 6": (
+        of_one("aten::max_pool2d_with_indices.out", ODD, (3, 3), (2, 2), (1, 1), (1, 1), None,
+               rows("int8", 1, 1, 3, 3), rows("int64", 1, 1, 3, 3)),
+        None, Rule.DIM_ORDER,
+        of_one("aten::max_pool2d_with_indices.out", image("int8", 1, 2, 4, 4), (3, 3), (2, 2), (1, 1), (1, 1), None,
+               image("int8", 1, 2, 3, 3), image("int64", 1, 2, 3, 3)),
+    ),
+    "find 7, minimum": (
+        of_one("cortex_m::minimum.out", image("int8", 1, 2, 3, 4), image("int8", 5, 2, 3, 4),
+               image("int8", 5, 2, 3, 4)),
+        Rule.DIM_ORDER, Rule.DIM_ORDER,
+        of_one("cortex_m::minimum.out", image("int8", 5, 2, 3, 4), rows("int8"), image("int8", 5, 2, 3, 4)),
+    ),
+    "find 7, transpose": (
+        of_one("cortex_m::transpose.out", image("int8", 2, 3, 4, 5), (0, 3, 1, 2), rows("int8", 2, 5, 3, 4)),
+        Rule.DIM_ORDER, Rule.DIM_ORDER,
+        of_one("cortex_m::transpose.out", rows("int8", 2, 3, 4, 5), (0, 3, 1, 2), rows("int8", 2, 5, 3, 4)),
+    ),
+    "find 1": (
+        transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 14 * 2), None, Rule.DIM_ORDER,
+        transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 15 * 2),
+    ),
+    "find 2": (
+        transposed((3, 2), (1, 1), (3, 3), 4096), None, Rule.DIM_ORDER, transposed((3, 2), (3, 1), (3, 3), 4096),
+    ),
+    "find 9": (
+        convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.DIM_ORDER,
+        convolution(rows("int8", 4, 1, 1, 3), rows("int32", 4)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("runtime", ["builtin", "executorch"])
+def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
+    wrong, by_builtin, by_executorch, right = EXAMPLES[name]
+    expected = by_builtin if runtime == "builtin" else by_executorch
+    found = lint(wrong, target(Isa.DSP), operators=None, runtime=runtime)
+    assert set(rules(found)) == ({expected} if expected else set())
+    assert lint(right, target(Isa.DSP), operators=None, runtime=runtime) == ()
+    if expected is not None:
+        with pytest.raises(errors.LintError, match=rf"runtime {runtime}"):
+            raise_findings(found, "x")
 
 
 @settings(max_examples=200, deadline=None)

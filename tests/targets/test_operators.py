@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import Mismatch, ProgramRejected
+from harness.errors import LintError, Mismatch, ProgramRejected
 from harness.fixtures import Hil
 from wheel import require
 
@@ -259,13 +259,13 @@ CHANNELS_LAST = {
 }
 
 
-def check(hil: Hil, case: Case, layout: str) -> None:
+def check(hil: Hil, case: Case, layout: str, *, lint: bool = True) -> None:
     require(case.wanted(layout), layout=layout, argument=case.argument)
     inputs = tuple(torch.randn(shape) * case.deviation for shape in case.shapes)
     module = case.module()
     program = hil.lower(module, inputs, layout=layout)
     assert case.wanted(layout) <= {instruction.operator for instruction in program.file.instructions}
-    comparison = hil.check(module, inputs, layout=layout, qtol=0, atol=ATOL)
+    comparison = hil.check(module, inputs, layout=layout, qtol=0, atol=ATOL, lint=lint)
     assert comparison.outputs[0].max_quanta is not None
 
 
@@ -308,12 +308,18 @@ def test_contiguous(hil: Hil, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTIGUOUS)
-def test_not_contiguous(hil: Hil, name: str) -> None:
+def test_not_contiguous_is_refused_by_lint(hil: Hil, name: str) -> None:
+    with pytest.raises(LintError, match="contiguous"):
+        check(hil, CONTIGUOUS[name], "channels_last")
+
+
+@pytest.mark.parametrize("name", CONTIGUOUS)
+def test_not_contiguous_is_caught_without_lint(hil: Hil, name: str) -> None:
     """ExecuTorch computes something else and says nothing; the comparison does."""
     builtin = hil.dut.resolved.runtime == "builtin"
     verdict, said = (ProgramRejected, "not contiguous") if builtin else (Mismatch, "quanta off")
     with pytest.raises(verdict, match=said):
-        check(hil, CONTIGUOUS[name], "channels_last")
+        check(hil, CONTIGUOUS[name], "channels_last", lint=False)
 
 
 class Mixed(nn.Module):
