@@ -15,10 +15,12 @@ help: ## list the targets
 demo: install ## install what is missing, then run the sample tests on three targets, and compare their bits
 	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets tests/test_isa_agreement.py
 
-test: lint ## lint, the project's own tests, then tests/targets on four targets, on one with red zones
+test: lint ## lint, the own tests, tests/targets on four targets, on one with red zones; do they use every operator?
 	$(BIN)/pytest -n $(JOBS) tests --ignore=tests/targets --ignore=tests/nightly
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
-	$(BIN)/pytest -n $(JOBS) --target=native --redzones tests/targets
+	rm -rf build/programs
+	$(BIN)/pytest -n $(JOBS) --target=native --redzones --keep-programs build/programs tests/targets
+	$(BIN)/python ci/kernel_coverage.py build/programs
 
 nightly: install ## what takes too long for make test: ExecuTorch's suite on six targets, goodput, a soak, 60 kills, 10,000 hostile programs
 	$(BIN)/pytest tests/nightly

@@ -1,0 +1,185 @@
+"""Do programs use every operator of the builtin runtime, each with values that tell its attributes apart?
+
+    pytest --target=native --keep-programs FOLDER tests/targets
+    python ci/kernel_coverage.py FOLDER
+
+Prints what is missing; the exit status is 1 if anything is. A kernel that swaps height and width, or takes no notice of
+an attribute, can be found only by a program for which that makes a difference.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from harness.program import Instruction, InstructionKind, PteFile, ValueKind, parse_pte
+
+REGISTRY: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "builtin" / "registry.cpp"
+
+Read = Callable[[PteFile, Instruction], Any]  # one value of an attribute
+DIFFER: Final = "unequal"
+"""An attribute's value that alone tells enough: numbers of one instruction that a kernel could mix up."""
+
+
+def operators() -> list[str]:
+    """Those in the registry, but for what only the harness's own tests call."""
+    names = re.findall(r'^    \{"([^"]+)"', REGISTRY.read_text(), re.M)
+    return [name for name in names if not name.startswith("hil_test::")]
+
+
+def pair(at: int, item: int) -> Read:
+    return lambda file, call: (file.ints(call.args[at]) * 2)[item]
+
+
+def is_oblong(at: int) -> Read:
+    return lambda file, call: DIFFER if len(set(file.ints(call.args[at]))) > 1 else "equal"
+
+
+def scalar(at: int) -> Read:
+    return lambda file, call: file.values[call.args[at]].scalar
+
+
+def is_none(at: int) -> Read:
+    return lambda file, call: "None" if file.values[call.args[at]].kind is ValueKind.NULL else "given"
+
+
+def shape(at: int, dim: int) -> Read:
+    def read(file: PteFile, call: Instruction) -> Any:
+        spec = file.values[call.args[at]].spec
+        return spec.shape[dim] if spec is not None and spec.shape else None
+
+    return read
+
+
+def rank(at: int) -> Read:
+    def read(file: PteFile, call: Instruction) -> Any:
+        spec = file.values[call.args[at]].spec
+        return len(spec.shape) if spec is not None else None
+
+    return read
+
+
+def dtype(at: int) -> Read:
+    def read(file: PteFile, call: Instruction) -> Any:
+        spec = file.values[call.args[at]].spec
+        return spec.dtype if spec is not None else None
+
+    return read
+
+
+def varies(at: int) -> Read:
+    """Whether a constant tensor's elements differ: multipliers, shifts and biases of several channels."""
+
+    def read(file: PteFile, call: Instruction) -> Any:
+        constant = file.constant(call.args[at])
+        unequal = constant is not None and len(set(constant.array().reshape(-1).tolist())) > 1
+        return DIFFER if unequal else "equal"
+
+    return read
+
+
+def is_broadcast(at: int, out: int = -1) -> Read:
+    def read(file: PteFile, call: Instruction) -> Any:
+        one, other = file.values[call.args[at]].spec, file.values[call.args[out]].spec
+        return one is not None and other is not None and one.shape != other.shape
+
+    return read
+
+
+def pairs(**places: int) -> dict[str, Read]:
+    found: dict[str, Read] = {}
+    for name, at in places.items():
+        found |= {f"{name} height": pair(at, 0), f"{name} width": pair(at, 1), f"{name} oblong": is_oblong(at)}
+    return found
+
+
+def weights(offsets: int) -> dict[str, Read]:
+    return {
+        "kernel height": shape(1, 1),
+        "kernel width": shape(1, 2),
+        "bias": is_none(2),
+        "input offset": scalar(offsets),
+        "output offset": scalar(offsets + 1),
+        "multipliers a channel": varies(offsets + 2),
+        "shifts a channel": varies(offsets + 3),
+    }
+
+
+CONV: Final = pairs(stride=3, padding=4, dilation=5) | weights(6) | {"groups": shape(1, 3), "batches": shape(0, 0)}
+DEPTHWISE: Final = pairs(stride=3, padding=4, dilation=5) | weights(7) | {"depth multiplier": scalar(6)}
+TRANSPOSED: Final = pairs(stride=3, padding=4) | weights(7) | {"batches": shape(0, 0)}
+POOL: Final = pairs(kernel=1, stride=2, padding=3) | {"batches": shape(0, 0)}
+BROADCAST: Final = {"self broadcast": is_broadcast(0), "other broadcast": is_broadcast(1)}
+BOTH: Final = {"dtype": dtype(0)}
+
+ATTRIBUTES: Final[Mapping[str, Mapping[str, Read]]] = {
+    "aten::_softmax.out": {"dim": scalar(1), "rank": rank(0)},
+    "aten::add.out": {"alpha": scalar(2), **BROADCAST},
+    "aten::amax.out": {"keepdim": scalar(2), **BOTH},
+    "aten::cat.out": {"dim": scalar(1), **{"dtype": dtype(2)}, "rank": rank(2)},
+    "aten::clamp.out": {"min": is_none(1), "max": is_none(2), **BOTH},
+    "aten::convolution.out": {
+        **pairs(stride=3, padding=4, dilation=5), "transposed": scalar(6), "output padding": pair(7, 0),
+        "output padding oblong": is_oblong(7), "groups": scalar(8), "bias": is_none(2), "rank": rank(0),
+    },
+    "aten::div.out": BROADCAST,
+    "aten::ge.Tensor_out": {"other broadcast": is_broadcast(1), **BOTH},
+    "aten::max_pool2d_with_indices.out": {
+        **pairs(kernel=1, stride=2, padding=3, dilation=4), "ceil_mode": scalar(5), **BOTH,
+    },
+    "aten::maximum.out": {"other broadcast": is_broadcast(1), **BOTH},
+    "aten::minimum.out": {**BROADCAST, **BOTH},
+    "aten::mul.out": {"other broadcast": is_broadcast(1)},
+    "aten::select_copy.int_out": {"dim": scalar(1), "index": scalar(2)},
+    "aten::sub.out": {"alpha": scalar(2), "self broadcast": is_broadcast(0)},
+    "aten::unsqueeze_copy.out": {"dim": scalar(1)},
+    "cortex_m::maximum.out": BROADCAST,
+    "cortex_m::minimum.out": BROADCAST,
+    "cortex_m::quantized_add.out": {"self zero point": scalar(1), "activation_min": scalar(11), "rank": rank(0)},
+    "cortex_m::quantized_avg_pool2d.out": POOL | {"ceil_mode": scalar(4)},
+    "cortex_m::quantized_batch_matmul.out": {"lhs zero point": scalar(1), "rhs zero point": scalar(3)},
+    "cortex_m::quantized_conv2d.out": CONV | {"activation_max": scalar(11)},
+    "cortex_m::quantized_conv2d_nhwc.out": CONV,
+    "cortex_m::quantized_depthwise_conv2d.out": DEPTHWISE,
+    "cortex_m::quantized_depthwise_conv2d_nhwc.out": DEPTHWISE,
+    "cortex_m::quantized_linear.out": {"bias": is_none(2), "rank": rank(0), "activation_max": scalar(9)},
+    "cortex_m::quantized_max_pool2d.out": POOL | {"activation_min": scalar(8)},
+    "cortex_m::quantized_max_pool2d_nhwc.out": POOL,
+    "cortex_m::quantized_mul.out": {"self zero point": scalar(1), "other zero point": scalar(3), "rank": rank(0)},
+    "cortex_m::quantized_transpose_conv2d.out": TRANSPOSED,
+    "cortex_m::quantized_transpose_conv2d_nhwc.out": TRANSPOSED,
+    "cortex_m::softmax.out": {"input_shift": scalar(5), "size": shape(0, -1)},
+    "cortex_m::transpose.out": {"rank": rank(0)},
+}  # fmt: skip
+"""What must take at least two values among the programs, by operator."""
+
+
+def gaps(files: Iterable[PteFile]) -> Iterator[str]:
+    """Operators that no program uses, and attributes that are the same in all."""
+    calls: dict[str, list[tuple[PteFile, Instruction]]] = {}
+    for file in files:
+        for instruction in file.instructions:
+            if instruction.kind is InstructionKind.KERNEL:
+                calls.setdefault(instruction.operator, []).append((file, instruction))
+    for operator in operators():
+        if operator not in calls:
+            yield f"{operator}: no program uses it"
+            continue
+        for name, read in ATTRIBUTES.get(operator, {}).items():
+            values = {read(*call) for call in calls[operator]}
+            if len(values) < 2 and values != {DIFFER}:
+                yield f"{operator}: {name} is {values.pop()} in all programs"
+
+
+def main(folder: str) -> int:
+    files = [parse_pte(path.read_bytes(), path.name) for path in sorted(Path(folder).glob("*.pte"))]
+    found = list(gaps(files))
+    print("\n".join(found) or f"every operator and attribute in {len(files)} programs")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
