@@ -7,11 +7,12 @@ Differences in quanta are taken on the integer tensor before the final dequantiz
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from numbers import Integral, Real
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,6 +32,7 @@ VACUOUS_QUANTA: Final = 4
 SATURATION_OUTPUT: Final = 0.01  # of the elements, wrongly at a bound
 SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one or two there by construction
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
+OTHER_SCALE: Final = 0.01  # of a quantum; float32 is off by 1e-5 of one
 ROUNDING_MARGIN: Final = 1.5  # times what the disturbed runs of fake-quant show, which are few
 
 
@@ -51,25 +53,17 @@ class Tolerance:
     eager_sqnr: float = 15.0
 
     def __post_init__(self) -> None:
-        for name in ("qtol", "fake_quant_qtol"):
-            value = getattr(self, name)
-            if not (name == "fake_quant_qtol" and value is None):
-                _demand(
-                    _is(value, Integral) and value >= 0, name, value, "a number of quanta: a whole number, 0 or more"
-                )
-        for name in ("atol", "rtol"):
-            value = getattr(self, name)
-            _demand(_is(value, Real) and 0 <= value < math.inf, name, value, "a finite number, 0 or more")
-        value = self.eager_sqnr
-        _demand(_is(value, Real) and math.isfinite(value), "eager_sqnr", value, "a finite number of dB")
+        quanta, amount = "a whole number of quanta, 0 or more", "a finite number, 0 or more"
+        _demand("qtol", self.qtol, Integral, 0, quanta)
+        if self.fake_quant_qtol is not None:
+            _demand("fake_quant_qtol", self.fake_quant_qtol, Integral, 0, quanta)
+        _demand("atol", self.atol, Real, 0, amount)
+        _demand("rtol", self.rtol, Real, 0, amount)
+        _demand("eager_sqnr", self.eager_sqnr, Real, -sys.float_info.max, "a finite number of dB")
 
 
-def _is(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _demand(right: bool, name: str, value: object, wanted: str) -> None:
-    if not right:
+def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value < math.inf:  # type: ignore[operator]
         raise ConfigError(f"{name}={value!r}: it takes {wanted}")
 
 
@@ -203,21 +197,13 @@ class Spread:
     @classmethod
     def explained(cls, runs: Sequence[Array]) -> Spread:
         """What rounding explains, by the deviations of several disturbed runs."""
-        seen = [cls.of(run) for run in runs]
-        return cls(
-            max((one.worst for one in seen), default=0),
-            ROUNDING_MARGIN * max((one.elements for one in seen), default=0),
-            ROUNDING_MARGIN * max((one.drift for one in seen), default=0),
-            ROUNDING_MARGIN * max((one.energy for one in seen), default=0),
-        )
+        if not runs:
+            return cls()
+        worst, *others = (max(measure) for measure in zip(*(astuple(cls.of(run)) for run in runs), strict=True))
+        return cls(worst, *(ROUNDING_MARGIN * other for other in others))
 
     def within(self, bound: Spread) -> bool:
-        return (
-            self.worst <= bound.worst
-            and self.elements <= bound.elements
-            and self.drift <= bound.drift
-            and self.energy <= bound.energy
-        )
+        return all(mine <= most for mine, most in zip(astuple(self), astuple(bound), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,30 +588,43 @@ class _Output:
         """By `fake_quant_qtol`, or as far as rounding explains. Also the worst distance, in quanta and as it stands."""
         if self.quantized is None or self.quantization is None:
             return [], None, None
-        expected = _to_quanta(_finite(self.quantized), self.quantization)
+        reference = _finite(self.quantized)
+        expected = _to_quanta(reference, self.quantization)
         deviation = integers - expected
         most = int(np.abs(deviation).max(initial=0))
-        worst = float(np.abs(clean - _finite(self.quantized)).max(initial=0.0))
+        worst = float(np.abs(clean - reference).max(initial=0.0))
+        right, wrong, why = self._explained(deviation, expected)
+        findings = list(self._other_scale(reference, expected))
+        if not right:
+            text = (
+                f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {_quanta_word(most)} and "
+                f"{deviation.mean():.2g} on average ({why})"
+            )
+            elements = self._elements(wrong, np.abs(deviation), expected, integers)
+            findings.append(self._find(Kind.QUANTIZED, text, wrong, *elements))
+        return findings, most, worst
+
+    def _explained(self, deviation: Array, expected: Array) -> tuple[bool, Array, str]:
+        """Whether the deviation from fake-quant is right, the elements that are wrong if not, and what is allowed."""
         limit = self.tolerance.fake_quant_qtol
-        if limit is None:
-            runs = [_to_quanta(_finite(run), self.quantization) - expected for run in self.disturbed]
-            bound = Spread.explained(runs)
-            # What may be so far from the dialect may be so much further from fake-quant.
-            found = Spread.of(np.sign(deviation) * np.maximum(np.abs(deviation) - self.tolerance.qtol, 0))
-            right, wrong = found.within(bound), deviation != 0
-            drift = bound.drift / max(1, wrong.size)
-            why = f"rounding explains {int(bound.elements)}, {int(bound.worst)} and {drift:.2g}"
-        else:
+        if limit is not None:
             wrong = np.abs(deviation) > limit
-            right, why = not wrong.any(), f"{limit} allowed"
-        if right:
-            return [], most, worst
-        text = (
-            f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {_quanta_word(most)} and "
-            f"{deviation.mean():.2g} on average ({why})"
-        )
-        elements = self._elements(wrong, np.abs(deviation), expected, integers)
-        return [self._find(Kind.QUANTIZED, text, wrong, *elements)], most, worst
+            return not wrong.any(), wrong, f"{limit} allowed"
+        assert self.quantization is not None
+        bound = Spread.explained([_to_quanta(_finite(run), self.quantization) - expected for run in self.disturbed])
+        # What may be so far from the dialect may be so much further from fake-quant.
+        found = Spread.of(np.sign(deviation) * np.maximum(np.abs(deviation) - self.tolerance.qtol, 0))
+        drift = bound.drift / max(1, deviation.size)
+        why = f"rounding explains {int(bound.elements)}, {int(bound.worst)} and {drift:.2g}"
+        return found.within(bound), deviation != 0, why
+
+    def _other_scale(self, reference: Array, expected: Array) -> Iterator[Finding]:
+        """Counted in the program's quanta, another scale of the last dequantize would look like rounding."""
+        assert self.quantization is not None
+        grid = (expected - self.quantization.zero_point) * np.float64(np.float32(self.quantization.scale))
+        if (np.abs(reference - grid) > OTHER_SCALE * self.quantization.scale).any():
+            text = f"fake-quant's values are not multiples of the program's output scale {self.quantization.scale:.6g}"
+            yield self._find(Kind.QUANTIZED, text)
 
     def _against_float(self, clean: Array) -> tuple[float | None, list[Finding]]:
         """atol and rtol against fake-quant, or against eager where nothing is quantised."""

@@ -9,10 +9,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
+
+from harness.compare import Comparison, Tolerance, compare
+from harness.program import HostTensor, Program, References
+from harness.reference import HostModels, to_torch
 
 Arguments = dict[str, Any]  # of one call, by their names in the schema
 Error = Callable[[Arguments], Arguments]
@@ -190,31 +196,50 @@ ERRORS: dict[str, Error] = {
 }
 
 
-def plants(model: Any, arguments: tuple[Any, ...], seed: int) -> Iterator[tuple[str, Any]]:
-    """For each error that some operator of ``model`` can have, its name and the outputs with it in one of these.
+def planted(program: Program, seed: int) -> Iterator[tuple[str, References]]:
+    """For each error that some operator of a program's graph can have: its name, and the references with it in one.
 
-    Errors that change no output are passed over: nobody can see these.
+    What the target would give is then the dialect. Errors that change no output are passed over: nobody can see these.
     """
-    chance = random.Random(seed)
-    recorded = fx.Interpreter(model, garbage_collect_values=False)
-    right = recorded.run(*arguments)
+    models = program.reference
+    assert isinstance(models, HostModels)
+    references = models(program.inputs)
+    arguments = tuple(to_torch(value) for value in program.inputs)
+    recorded = fx.Interpreter(models.dialect, garbage_collect_values=False)
+    with torch.no_grad():
+        right = recorded.run(*arguments)
+        for name, error in ERRORS.items():
+            for wrong in _wrong_outputs(models.dialect, arguments, recorded.env, error, random.Random(seed)):
+                if any(not torch.equal(one, other) for one, other in zip(wrong, right, strict=True)):
+                    dialect = tuple(np.array(output.numpy()) for output in wrong)
+                    yield name, replace(references, dialect=dialect)
+                    break
+
+
+def _wrong_outputs(
+    model: Any, arguments: tuple[Any, ...], values: dict[fx.Node, Any], error: Error, chance: random.Random
+) -> Iterator[Any]:
+    """The outputs with an error in one operator, for each that can have it, in an order left to chance."""
     calls = [node for node in model.graph.nodes if node.op == "call_function" and hasattr(node.target, "_schema")]
-    for name, error in ERRORS.items():
-        for node in chance.sample(calls, len(calls)):
-            try:
-                result = _planted(node, error, recorded.env)
-            except (KeyError, ValueError, RuntimeError, AssertionError):
-                continue  # no such argument, or the operator itself refuses it
-            before = dict(itertools.takewhile(lambda item: item[0] is not node, recorded.env.items()))  # noqa: B023
-            wrong = fx.Interpreter(model).run(*arguments, initial_env=before | {node: result})
-            if any(not torch.equal(one, other) for one, other in zip(wrong, right, strict=True)):
-                yield name, wrong
-                break
+    for node in chance.sample(calls, len(calls)):
+        try:
+            result = _call(node, error, values)
+        except (KeyError, ValueError, RuntimeError, AssertionError):
+            continue  # no such argument, or the operator itself refuses it
+        before = dict(itertools.takewhile(lambda item, here=node: item[0] is not here, values.items()))  # type: ignore[misc]
+        yield fx.Interpreter(model).run(*arguments, initial_env=before | {node: result})
 
 
-def _planted(node: fx.Node, error: Error, values: dict[fx.Node, Any]) -> Any:
+def _call(node: fx.Node, error: Error, values: dict[fx.Node, Any]) -> Any:
     """What a call gives with other arguments than those it had."""
     call: Any = node.target
     names = [argument.name for argument in call._schema.arguments]
     arguments = fx.map_arg(node.args, values.__getitem__)
     return call(*error(dict(zip(names, arguments, strict=False))).values(), **node.kwargs)
+
+
+def judged(program: Program, references: References) -> Comparison:
+    """The verdict by the default tolerance on a target that gives what the dialect gives."""
+    assert references.dialect is not None
+    outputs = tuple(HostTensor.from_array(array) for array in references.dialect)
+    return compare(program.file, outputs, references, Tolerance())

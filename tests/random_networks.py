@@ -116,7 +116,9 @@ class _Builder:
         return self.choice((nn.MaxPool2d, nn.AvgPool2d))(2), channels, size // 2
 
     def activation(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
-        return self.choice(ACTIVATIONS)(), channels, size
+        """Of anything. Only behind a layer executorch 1.5.1 lowers a hard swish, so there is none here."""
+        active = self.choice(ACTIVATIONS)
+        return (nn.SiLU if active is nn.Hardswish else active)(), channels, size
 
     def same(self, channels: int) -> nn.Module:
         return nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), self.choice(FUSED)())

@@ -326,6 +326,12 @@ def test_what_rounding_does_not_explain_fails(wrong: Array) -> None:
     assert "fake_quant_qtol" in lines[-1]
 
 
+def test_another_scale_of_the_last_dequantize_is_not_rounding() -> None:
+    """A thousandth: too little to move an element by half a quantum."""
+    found = check(moved(), quantized=moved() * np.float32(1.001), reference=moved(), file=WIDE)
+    assert kinds(found) == {"quantized"} and "output scale" in found.errors[0].message
+
+
 def test_without_disturbed_runs_nothing_is_rounding() -> None:
     assert not against_fake_quant(moved(5), ()).ok
 

@@ -1,0 +1,90 @@
+"""300 random correct networks on all ISA classes, none of which may fail; and errors planted into them, which should.
+
+Half an hour of CPU time. `pytest -s` shows a line for each network and the table of errors while they are made.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from harness import flow
+from harness.compare import Comparison, Tolerance
+from harness.errors import VerdictError
+from harness.flow import Dut
+from harness.lowering import lower
+from harness.program import Program, References
+from harness.resolve import resolve
+from harness.targets import Isa, load_targets
+from planted_errors import judged, planted
+from random_networks import network
+
+TARGETS = ("m4-qemu", "m55-qemu", "m0-qemu")
+NETWORKS = 300
+WITH_ERRORS = 100  # of these networks
+
+
+@pytest.fixture(scope="module")
+def duts() -> Iterator[list[Dut]]:
+    opened = [flow.open_dut(resolve(name, load_targets())) for name in TARGETS]
+    yield opened
+    for dut in opened:
+        dut.close()
+
+
+def test_no_correct_network_fails(duts: list[Dut]) -> None:
+    failures: list[str] = []
+    for number in range(NETWORKS):
+        module, inputs = network(number)
+        for dut in duts:
+            what = f"network {number} on {dut.target.name}"
+            try:
+                program = lower(module, inputs, isa=dut.target.isa)
+                comparison = flow.verify(dut, program, tolerance=Tolerance()).comparison
+                print(f"{what}, {len(program.file.instructions)} instructions: {comparison.outputs[0]}", flush=True)
+            except VerdictError as error:
+                failures.append(f"{what}: {error.describe()}")
+                print(failures[-1], flush=True)
+    assert failures == []
+
+
+def differs_by_a_fixed_bound(found: Comparison, outputs: References) -> bool:
+    """For comparison, what upstream's tests ask: 1e-3 + 1e-3·|expected|, which half the correct networks fail."""
+    assert outputs.dialect is not None and outputs.quantized is not None
+    near = np.isclose(outputs.dialect[0], outputs.quantized[0], rtol=1e-3, atol=1e-3)
+    return not near.all() or any(finding.kind.value == "eager" for finding in found.errors)
+
+
+@dataclass
+class Caught:
+    """How often an error was planted, caught by the default tolerance, and caught by a fixed bound."""
+
+    planted: int = 0
+    by_default: int = 0
+    by_a_bound: int = 0
+    missed: list[str] = field(default_factory=list)
+
+    def count(self, network: int, found: Comparison, outputs: References) -> None:
+        self.planted += 1
+        self.by_default += not found.ok
+        self.by_a_bound += differs_by_a_fixed_bound(found, outputs)
+        if found.ok:
+            self.missed.append(f"{network} ({found.outputs[0]})")
+
+
+def test_errors_of_a_lowering_are_caught() -> None:
+    kinds: defaultdict[str, Caught] = defaultdict(Caught)
+    for number in range(WITH_ERRORS):
+        program: Program = lower(*network(number), isa=Isa.DSP)
+        for name, outputs in planted(program, number):
+            kinds[name].count(number, judged(program, outputs), outputs)
+    print(f"\n{'error':42} planted  caught  by 1e-3  missed in network")
+    for name, caught in kinds.items():
+        missed = ", ".join(caught.missed[:4])
+        print(f"{name:42} {caught.planted:7} {caught.by_default:7} {caught.by_a_bound:8}  {missed}")
+    assert sum(one.by_default for one in kinds.values()) >= 0.85 * sum(one.planted for one in kinds.values())
+    assert [name for name, one in kinds.items() if one.by_default < 0.4 * one.planted] == []
