@@ -782,7 +782,7 @@ def line_of(text: str) -> int:
 
 def test_state_is_refused_with_its_place() -> None:
     place = f"count at {__file__}:{line_of('# the line')}"
-    for module, text in ((Counts(), place), (Replaces(), "count"), (Averages(), "mean, count")):
+    for module, text in ((Counts(), place), (Replaces(), "count"), (Averages(), "count, mean")):
         with pytest.raises(LoweringError, match=f"forward changes {text}") as caught:
             lower(module, (X,), isa=Isa.DSP)
         assert "state" in caught.value.hint and not module.get_buffer("count").any()

@@ -29,7 +29,7 @@ _EXPORT: Final = (
 )
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
-STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
+_STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +63,18 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
         if layout == "channels_last":
             module.to(memory_format=torch.channels_last)
         arranged = Snapshot(module)
+        buffers = {name: (buffer, buffer.clone()) for name, buffer in module.named_buffers()}
         outputs = _run(title, module, inputs)
+        changed = [
+            name for name, value in module.named_buffers() if not _is_still(value, *buffers.get(name, (None, None)))
+        ]
         arranged.restore()
         exported = stage(title, "export", _EXPORT, lambda: export(module, inputs))
+        _require_values(title, exported)
+        _require_stateless(title, exported, changed)
+        return outputs, _own(exported)  # before the parameters get the layout back that they had
     finally:
         before.restore()
-    _require_values(title, exported)
-    _require_stateless(title, exported)
-    return outputs, _own(exported)
 
 
 def export(module: Any, inputs: Inputs) -> Any:
@@ -169,8 +173,17 @@ def _require_values(title: str, exported: Any) -> None:
             raise LoweringError(f"{title}: torch.export lost the values of a constant, used at {place}", hint=_NUMPY)
 
 
-def _require_stateless(title: str, exported: Any) -> None:
-    """LoweringError if forward writes to a buffer, a parameter or a constant, which no run of a program remembers."""
+def _is_still(value: Any, before: Any, content: Any) -> bool:
+    """A buffer is the tensor that it was, with the values that it had."""
+    return value is before and bool(tools().torch.equal(value, content))
+
+
+def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
+    """LoweringError if forward writes to a buffer, a parameter or a constant, which no run of a program remembers.
+
+    ``changed`` are the buffers that the module's own run changed: of one that is replaced the export knows nothing, and
+    batch norm's schema does not tell that it writes.
+    """
     targets = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target}
     memory: dict[int, str] = {}
     for node in exported.graph.nodes:
@@ -180,7 +193,9 @@ def _require_stateless(title: str, exported: Any) -> None:
             if _storage(value) in memory:
                 place = _last_line(node.meta.get("stack_trace") or "")
                 where = f" at {place}" if place else ""
-                raise LoweringError(f"{title}: forward changes {memory[_storage(value)]}{where}", hint=STATE)
+                raise LoweringError(f"{title}: forward changes {memory[_storage(value)]}{where}", hint=_STATE)
+    if changed:
+        raise LoweringError(f"{title}: forward changes {', '.join(changed)}", hint=_STATE)
 
 
 def _storage(node: Any) -> int:

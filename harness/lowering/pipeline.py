@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from harness.errors import ConfigError, LoweringError, ToolchainError
+from harness.errors import ConfigError, ToolchainError
 from harness.lowering.cache import Lru, key_of
 from harness.lowering.capability import INSTALL, quiet, tools
-from harness.lowering.live import STATE, Eager, Inputs, Layout, arrange, export, stage, trace
+from harness.lowering.live import Eager, Inputs, Layout, arrange, export, stage, trace
 from harness.lowering.spacing import Spacing, planning_pass
 from harness.program import Program, PteFile, parse_pte
 from harness.targets import Isa
@@ -132,9 +132,6 @@ def _prepare(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], o
         exported = stage(title, "export of the quantised module", options.hint, lambda: export(quantized, inputs))
     config = kit.edge_compile_config()
     edge = stage(title, "to_edge", options.hint, lambda: kit.to_edge(exported, compile_config=config))
-    state = edge.exported_program().graph_signature.buffers_to_mutate
-    if state:
-        raise LoweringError(f"{title}: forward changes {', '.join(state.values())}", hint=STATE)
     return _Shared(options, inputs, floating, quantized, edge)
 
 
