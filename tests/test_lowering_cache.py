@@ -27,6 +27,7 @@ from harness.lowering import cache as caching
 from harness.lowering import clear_cache, lower
 from harness.lowering.cache import key_of
 from harness.lowering.content import NoContent, digest
+from harness.lowering.live import trace
 from harness.lowering.pipeline import cache
 from harness.reference import to_host
 from harness.targets import Isa
@@ -717,6 +718,15 @@ def test_a_function_that_uses_the_original_runs_in_eval_mode_and_changes_nothing
     np.testing.assert_allclose(found.eager[0], found.dialect[0], atol=1e-5)
 
 
+def test_an_export_keeps_the_layout_that_it_was_made_with() -> None:
+    """The module's own weights are contiguous again when it is lowered."""
+    module = nn.Conv2d(4, 4, 3)
+    _, exported = trace(module, (torch.randn(1, 4, 5, 5).to(memory_format=torch.channels_last),), "channels_last")
+    weight = exported.state_dict["weight"]
+    assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+    assert module.weight.is_contiguous() and torch.equal(module.weight, weight)
+
+
 def test_lowering_draws_no_random_numbers() -> None:
     torch.manual_seed(3)
     wanted = torch.rand(3)
@@ -753,6 +763,9 @@ def test_what_was_lowered_does_not_change_with_the_module() -> None:
 
 
 class Counts(nn.Module):
+    count: torch.Tensor
+    mean: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros(4))
