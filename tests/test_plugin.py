@@ -173,7 +173,7 @@ def test_a_marker_that_makes_no_sense_costs_its_test_alone(pytester: pytest.Pyte
     result.assert_outcomes(errors=len(wrong), passed=1)
     name = "test_a_marker_that_makes_no_sense_costs_its_test_alone.py"
     result.stdout.fnmatch_lines(
-        [f"{name}:{3 + 3 * n}: test_{n}[[]native[]]: ConfigError: {said}" for n, said in enumerate(wrong.values())]
+        [f"{name}:{3 + 2 * n}: test_{n}[[]native[]]: ConfigError: {said}" for n, said in enumerate(wrong.values())]
     )
     result.stdout.fnmatch_lines(["*::test_9 *INFRA ConfigError*"])
     assert "markers.py" not in result.stdout.str()
