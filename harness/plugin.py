@@ -60,6 +60,7 @@ OUTCOMES: pytest.StashKey[dict[str, Outcome]] = pytest.StashKey()
 RERUN_NAMED = 30  # failures; more of them are asked for by pytest's own memory of the last run
 _WIDE = ("session", "package", "module", "class")
 _SHOWING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _PARENT = "hil_controller"  # of a worker's input: the process that started it
 _PROPERTIES = ("hil_test", "hil_requested", "hil_ran", "hil_verdict", "hil_error")
 
@@ -187,15 +188,22 @@ def _end_in_time(config: pytest.Config) -> None:
             signal.signal(signal.SIGINT, _interrupt_once)
         return
     config.pluginmanager.register(_Workers(), "hil-workers")
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:  # not where somebody has other plans, as nohup has
             signal.signal(number, _exit)
+            config.add_cleanup(_restore)
 
 
 def _exit(number: int, frame: object) -> None:
     """As Ctrl-C does, with what there is of a summary. A second signal ends the process at once."""
     signal.signal(number, signal.SIG_DFL)
     pytest.exit(f"ended by {signal.Signals(number).name}", returncode=128 + number)
+
+
+def _restore() -> None:
+    for number in _ENDING:
+        if signal.getsignal(number) is _exit:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _interrupt_once(number: int, frame: object) -> None:

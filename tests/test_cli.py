@@ -642,3 +642,14 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path)
         _, alive = psutil.wait_procs([compiler], timeout=10)
     assert (process.returncode, err, alive) == (130, "interrupted\n", [])
     assert [path.suffix for path in (cache / "runners").iterdir()] == [".lock"]
+
+
+def test_a_killed_build_leaves_no_compiler(tmp_path: Path) -> None:
+    """ninja gives each of its jobs a process group of its own."""
+    with running("build", "-t", "m4-qemu", cwd=tmp_path, HIL_CACHE_DIR=str(tmp_path / "cache")) as process:
+        descendant(process, "cc1plus")
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.communicate(timeout=30)
+        _, alive = psutil.wait_procs(below, timeout=30)
+    assert alive == []
