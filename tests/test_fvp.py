@@ -145,9 +145,9 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
         try:
             assert process.stdout is not None and process.stdout.readline() == "up\n"
             children = psutil.Process(process.pid).children(recursive=True)
+            assert any(child.name().startswith("qemu") for child in children)
         finally:
             process.send_signal(signal.SIGKILL)
-    assert any(child.name().startswith("qemu") for child in children)
     _, alive = psutil.wait_procs(children, timeout=10)
     assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
 
