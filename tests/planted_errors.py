@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from harness.compare import Comparison, Tolerance, compare
-from harness.program import HostTensor, Program, References
+from harness.program import Array, HostTensor, Program, References
 from harness.reference import HostModels, to_torch
 
 Arguments = dict[str, Any]  # of one call, by their names in the schema
@@ -207,18 +208,21 @@ def planted(program: Program, seed: int) -> Iterator[tuple[str, References]]:
     arguments = tuple(to_torch(value) for value in program.inputs)
     recorded = fx.Interpreter(models.dialect, garbage_collect_values=False)
     with torch.no_grad():
-        right = recorded.run(*arguments)
+        right = _flat(recorded.run(*arguments))
         for name, error in ERRORS.items():
             for wrong in _wrong_outputs(models.dialect, arguments, recorded.env, error, random.Random(seed)):
-                if any(not torch.equal(one, other) for one, other in zip(wrong, right, strict=True)):
-                    dialect = tuple(np.array(output.numpy()) for output in wrong)
-                    yield name, replace(references, dialect=dialect)
+                if any((one != other).any() for one, other in zip(wrong, right, strict=True)):
+                    yield name, replace(references, dialect=wrong)
                     break
+
+
+def _flat(outputs: Any) -> tuple[Array, ...]:
+    return tuple(np.array(output.numpy()) for output in pytree.tree_flatten(outputs)[0])
 
 
 def _wrong_outputs(
     model: Any, arguments: tuple[Any, ...], values: dict[fx.Node, Any], error: Error, chance: random.Random
-) -> Iterator[Any]:
+) -> Iterator[tuple[Array, ...]]:
     """The outputs with an error in one operator, for each that can have it, in an order left to chance."""
     calls = [node for node in model.graph.nodes if node.op == "call_function" and hasattr(node.target, "_schema")]
     for node in chance.sample(calls, len(calls)):
@@ -227,7 +231,7 @@ def _wrong_outputs(
         except (KeyError, ValueError, RuntimeError, AssertionError):
             continue  # no such argument, or the operator itself refuses it
         before = dict(itertools.takewhile(lambda item, here=node: item[0] is not here, values.items()))  # type: ignore[misc]
-        yield fx.Interpreter(model).run(*arguments, initial_env=before | {node: result})
+        yield _flat(fx.Interpreter(model).run(*arguments, initial_env=before | {node: result}))
 
 
 def _call(node: fx.Node, error: Error, values: dict[fx.Node, Any]) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from harness import flow
-from harness.compare import Tolerance
+from harness.compare import Kind, Tolerance
 from harness.flow import Dut
 from harness.generators import seed
 from harness.lowering import lower
@@ -32,16 +32,16 @@ def first_layer() -> tuple[nn.Module, tuple[Any, ...]]:
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU()), (torch.rand(1, 1, 16, 16),)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(3))
 def test_a_convolution_passes_whatever_the_seed(dut: Dut, number: int) -> None:
     """Of 1,024 elements one or two are a quantum from fake-quant, for most seeds, and none from the dialect."""
     seed(number)
     assert flow.check(dut, *first_layer(), tolerance=Tolerance()).comparison.outputs[0].max_quanta == 0
 
 
-@pytest.mark.parametrize("number", range(12))
+# Small ones, which have every operator between them; all of 300 are in tests/nightly/test_random_networks.py.
+@pytest.mark.parametrize("number", [2, 3, 5, 8, 13, 15, 19, 23, 26, 27, 34, 39])
 def test_random_networks_pass(dut: Dut, number: int) -> None:
-    """tests/nightly/test_random_networks.py has 300 of them, on all three ISA classes."""
     flow.check(dut, *network(number), tolerance=Tolerance())
 
 
@@ -84,7 +84,9 @@ def test_there_is_nothing_to_disturb_without_quantisation() -> None:
 
 def test_errors_of_a_lowering_are_not_rounding(convolution: Program) -> None:
     """All that a single layer can have, and of one quantum too: the dialect, which has them as well, sees none."""
-    caught = {name: not judged(convolution, found).ok for name, found in planted(convolution, seed=1)}
+    comparisons = {name: judged(convolution, found) for name, found in planted(convolution, seed=1)}
+    caught = {name: not found.ok for name, found in comparisons.items()}
+    assert {error.kind for found in comparisons.values() for error in found.errors} <= {Kind.QUANTIZED, Kind.EAGER}
     some = {"output zero point + 1", "input zero point - 1", "bias dropped", "kernel flipped", "image a pixel off"}
     assert some <= set(caught)
     assert [name for name, one in caught.items() if not one] == []
