@@ -80,7 +80,7 @@ def xfail_on(
     """The expected failure on targets whose name matches. An infra error is never one."""
     if not isinstance(pattern, str):
         raise TypeError(f"a target's name or a pattern, not {pattern!r}")
-    if not issubclass(raises, BaseException):
+    if not (isinstance(raises, type) and issubclass(raises, BaseException)):
         raise TypeError(f"raises is the class of an error, not {raises!r}")
     if issubclass(raises, InfraError):
         raise ValueError(f"an infra error such as {raises.__name__} cannot be expected")
