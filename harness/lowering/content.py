@@ -59,6 +59,8 @@ class _Encoder:
         elif isinstance(value, torch.Tensor):
             self._tensor(value)
         elif isinstance(value, torch.fx.Node):
+            if value not in self._numbers:
+                raise NoContent(f"node {value} of another graph, or of further on")
             self._feed("node", str(self._numbers[value]).encode())
         elif isinstance(value, torch.fx.GraphModule):
             self._graph_module(value)
