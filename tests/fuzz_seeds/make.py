@@ -62,19 +62,53 @@ class _Rows(torch.nn.Module):
         return torch.softmax(self.linear(torch.maximum(x, y)), dim=-1)
 
 
+class _Floats(torch.nn.Module):
+    """One of each kind of ATen's operators, in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 3, 2)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        x = torch.max_pool2d(self.conv(x), 2, 1)
+        x = torch.cat((x, x - torch.amax(x, (2, 3), keepdim=True)), 1)
+        x = torch.clamp(x / (y * y + torch.full((1,), 2.0)), -1, 1) * torch.full((2,), 0.5)
+        x = torch.softmax(x, 1).permute(0, 2, 3, 1)
+        row = torch.minimum(x, y.permute(0, 2, 3, 1)).select(1, 0).unsqueeze(1)
+        return torch.maximum(x, row), x >= row
+
+
+class _Rest(torch.nn.Module):
+    """What on integers none of the others has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.ConvTranspose2d(1, 2, 2)
+        self.linear = torch.nn.Linear(6, 4)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        x = torch.sigmoid(torch.nn.functional.hardswish(self.linear(x)))
+        x = torch.minimum(x, torch.maximum(x[0], x[1])).reshape(1, 3, 4)
+        product = torch.bmm(x.permute(0, 2, 1), torch.cat((x, x), 2))
+        return product / (product * product + 1), self.up(y)
+
+
 def main() -> None:
     folder = Path(__file__).parent
     conv = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.AvgPool2d(2))
-    programs: list[tuple[str, torch.nn.Module, tuple[Any, ...], Layout]] = [
+    programs: list[tuple[str, torch.nn.Module, tuple[Any, ...], Layout | None]] = [  # None: not quantised
         ("linear", torch.nn.Linear(9, 5), _input(2, 9), "channels_last"),
         ("autoencoder", _autoencoder(), _input(1, 16), "channels_last"),
         ("rows", _Rows(), (*_input(3, 6), *_input(3, 6)), "channels_last"),
         ("conv", conv, _input(1, 2, 4, 4), "channels_last"),
         ("images", _Images(), _input(1, 2, 5, 5), "channels_last"),
         ("images_nhwc", _Images(), _input(1, 2, 5, 5), "explicit"),
+        ("floats", _Floats(), (*_input(1, 2, 5, 4), *_input(1, 6, 1, 1)), None),
+        ("rest", _Rest(), (*_input(3, 6), *_input(1, 1, 3, 3)), "channels_last"),
     ]
     for name, module, inputs, layout in programs:
-        program = lower(_fill(module), inputs, isa=Isa.SCALAR, name=name, layout=layout)
+        options = {"quantize": False} if layout is None else {"layout": layout}
+        program = lower(_fill(module), inputs, isa=Isa.SCALAR, name=name, **options)
         (folder / f"{name}.pte").write_bytes(program.pte)
 
 

@@ -109,7 +109,7 @@ IMAGES = {
     ),
     "max_pool_2x2": image(lambda: nn.MaxPool2d(2), (1, 18, 8, 6), LARGEST),
     "max_pool_oblong": image(lambda: nn.MaxPool2d((2, 3), (1, 2), (1, 0)), (1, 3, 6, 9), LARGEST),
-    "max_pool_relu": image(lambda: nn.Sequential(nn.MaxPool2d((3, 2)), nn.ReLU()), (1, 3, 6, 8), LARGEST),
+    "max_pool_relu": image(lambda: nn.Sequential(nn.MaxPool2d((3, 2), (2, 1)), nn.ReLU()), (1, 3, 6, 8), LARGEST),
     "max_pool_3x3": image(lambda: nn.MaxPool2d(3, 2, 1), (2, 5, 9, 7), LARGEST),
 }
 
@@ -139,11 +139,13 @@ OTHERS = {
         lambda: nn.Sequential(nn.Linear(19, 6), nn.ReLU6()), ((3, 19),), ("quantized_linear",), deviation=5
     ),
     "minimum": Case(lambda: Apply(torch.minimum), ((2, 3, 5), (2, 3, 5)), ("minimum",)),
-    "minimum_scalar": Case(lambda: Apply(lambda x: torch.minimum(x, torch.full((), 0.3))), ((4, 5),), ("minimum",)),
     "maximum_broadcast_4d": Case(lambda: Apply(torch.maximum), ((2, 1, 3, 1), (4, 1, 5)), ("maximum",)),
     "maximum": Case(lambda: Apply(torch.maximum), ((2, 3, 5), (2, 3, 5)), ("maximum",)),
     "maximum_broadcast": Case(lambda: Apply(torch.maximum), ((2, 1, 4), (3, 1)), ("maximum",)),
     "softmax": Case(lambda: nn.Softmax(-1), ((6, 37),), ("softmax",)),
+    "softmax_short": Case(lambda: nn.Softmax(-1), ((2, 3, 5),), ("softmax",)),
+    "mul_images": Case(lambda: Apply(torch.mul), ((1, 5, 4, 3), (1, 5, 4, 3)), ("quantized_mul",)),
+    "minimum_broadcast": Case(lambda: Apply(torch.minimum), ((3, 1), (2, 1, 4)), ("minimum",)),
     "transpose": Case(lambda: Apply(lambda x: x.permute(2, 0, 1)), ((3, 4, 5),), ("transpose",)),
     "div": Case(lambda: Apply(lambda x, y: x / (y * y + 1)), ((4, 9), (4, 9)), ("quantized_div",)),
     "batch_matmul": Case(
@@ -168,7 +170,6 @@ OTHERS = {
     ),
     "relu_image": Case(lambda: Apply(torch.relu), ((2, 3, 4, 5),), ("aten::clamp.out",)),
     "hardtanh": Case(lambda: nn.Hardtanh(-0.5, 0.25), ((3, 5),), ("aten::clamp.out",)),
-    "ge": Case(lambda: Apply(lambda x, y: torch.where(x >= y, x, y)), ((3, 5), (3, 5)), ("aten::ge.Tensor_out",)),
     "cat_images": Case(
         lambda: Apply(lambda x, y: torch.cat((x, y, x), 1)), ((2, 3, 4, 5), (2, 2, 4, 5)), ("aten::cat.out",)
     ),
@@ -197,13 +198,18 @@ FLOATS = {
     "add_scalar": aten(lambda: Apply(lambda x: x + torch.full((3,), 2.5)), "add", (2, 3)),
     "sub": aten(lambda: Apply(lambda x, y: torch.sub(x, y, alpha=2)), "sub", (7,), (3, 7)),
     "mul": aten(lambda: Apply(torch.mul), "mul", (2, 8, 5, 5), (1, 8, 1, 1)),
+    "mul_rows": aten(lambda: Apply(torch.mul), "mul", (3, 5), (3, 5)),
+    "div_broadcast": aten(lambda: Apply(torch.div), "div", (2, 3, 4), (3, 1)),
     "div": aten(lambda: Apply(torch.div), "div", (1,), (2, 3, 4)),
     "minimum": aten(lambda: Apply(torch.minimum), "minimum", (2, 1, 5), (3, 1)),
+    "minimum_rows": aten(lambda: Apply(torch.minimum), "minimum", (3, 5), (3, 5)),
     "maximum": aten(lambda: Apply(torch.maximum), "maximum", (2, 3, 4, 5), (2, 3, 4, 5)),
     "permute": aten(lambda: Apply(lambda x: x.permute(0, -1, 1)), "permute_copy", (3, 4, 5)),
     "clamp": aten(lambda: Apply(lambda x: torch.clamp(x, -0.5, 0.8)), "clamp", (4, 5)),
+    "clamp_above": aten(lambda: Apply(lambda x: torch.clamp(x, max=0.3)), "clamp", (3, 5)),
     "clamp_below": aten(lambda: Apply(lambda x: torch.clamp(x, min=0.1)), "clamp", (2, 3, 4, 5)),
     "amax": aten(lambda: Apply(lambda x: torch.amax(x, (0, 2), keepdim=True)), "amax", (3, 4, 5)),
+    "amax_negative": aten(lambda: Apply(lambda x: torch.clamp(x, max=-0.1).amax(0)), "amax", (3, 5)),
     "amax_of_all": aten(lambda: Apply(torch.amax), "amax", (3, 4, 5)),
     "cat": aten(lambda: Apply(lambda x, y: torch.cat((x, y, x), -1)), "cat", (3, 4), (3, 2)),
     "softmax": aten(lambda: nn.Softmax(1), "_softmax", (4, 9, 5)),
@@ -231,9 +237,6 @@ FLOATS = {
     ),
     "max_pool": aten(
         lambda: nn.MaxPool2d((2, 3), (2, 1), (1, 0), (1, 2), ceil_mode=True), "max_pool2d_with_indices", (2, 3, 5, 8)
-    ),
-    "max_pool_indices": aten(
-        lambda: nn.MaxPool2d((3, 2), (1, 2), (1, 1), return_indices=True), "max_pool2d_with_indices", (1, 2, 5, 6)
     ),
 }
 
