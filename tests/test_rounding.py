@@ -76,6 +76,18 @@ def test_disturbed_runs_are_the_same_each_time_and_leave_the_generators_alone(co
     assert any((run != one.quantized[0]).any() for (run,) in one.disturbed)
 
 
+def test_a_hard_swish_in_place_is_disturbed_as_any_other() -> None:
+    """MobileNetV3 has them in place: the input, by which the disturbance is measured, is overwritten."""
+    seed(1)
+    layer, inputs = nn.Linear(9, 7), (torch.randn(16, 9) * 4,)
+    runs = [
+        references(lower(nn.Sequential(layer, nn.Hardswish(inplace)), inputs, isa=Isa.DSP)).disturbed
+        for inplace in (False, True)
+    ]
+    for (one,), (other,) in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_there_is_nothing_to_disturb_without_quantisation() -> None:
     seed(1)
     program = lower(nn.Conv2d(2, 3, 3), (torch.rand(1, 2, 6, 6),), isa=Isa.DSP, quantize=False)

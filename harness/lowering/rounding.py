@@ -22,6 +22,9 @@ DISTURBANCE: Final = 1 / 64
 -6 and less (CMSIS-NN, arm_nn_requantize)."""
 
 _SEED: Final = 0x5EED
+_QUANTIZED: Final = torch.ops.quantized_decomposed
+_HARD_SIGMOIDS: Final = (torch.ops.aten.hardsigmoid.default, torch.ops.aten.hardsigmoid_.default)
+_HARD_SWISHES: Final = (torch.ops.aten.hardswish.default, torch.ops.aten.hardswish_.default)
 
 
 def disturbed(model: Any | None) -> list[Callable[..., Any]]:
@@ -38,12 +41,15 @@ class _Disturbed(fx.Interpreter):
     """Runs a graph with something added before each quantize_per_tensor. Has a generator of its own."""
 
     def __init__(self, model: Any, direction: str, seed: int) -> None:
-        super().__init__(model, garbage_collect_values=False)
+        super().__init__(model)
         self._direction = direction
         self._random = torch.Generator().manual_seed(seed)
+        self._constants: dict[fx.Node, Any] = {}  # what the constants of a hard swish may move its output by
 
     def run_node(self, n: fx.Node) -> Any:
-        if n.target is not torch.ops.quantized_decomposed.quantize_per_tensor.default:
+        if n.target in _HARD_SWISHES:
+            self._constants[n] = self._hard_swish(n.args[0])  # now, as it may overwrite its input
+        if n.target is not _QUANTIZED.quantize_per_tensor.default:
             return super().run_node(n)
         (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)
         amplitude = DISTURBANCE * scale + self._own_constants(n.args[0], scale)
@@ -59,15 +65,15 @@ class _Disturbed(fx.Interpreter):
     def _own_constants(self, node: Any, scale: float) -> Any:
         """What an operator's output is moved by, at most, because the lowering rounds its constants to whole quanta.
 
-        A hard sigmoid's half becomes an offset of the output; both threes of a hard swish, x·(min(x, 3) + 3)/6, are
-        rounded as its input is (ExecuTorch, activation_fusion_pass.py and decompose_hardswish_pass.py).
+        A hard sigmoid's half becomes an offset of the output, rounded (ExecuTorch, activation_fusion_pass.py).
         """
-        if node.target is torch.ops.aten.hardsigmoid.default:
-            return _rounded_away(0.5, scale)
-        if node.target is torch.ops.aten.hardswish.default:
-            before = node.args[0]
-            return self.env[before].abs() * _rounded_away(3.0, before.args[1]) / 3
-        return 0.0
+        return _rounded_away(0.5, scale) if node.target in _HARD_SIGMOIDS else self._constants.get(node, 0.0)
+
+    def _hard_swish(self, before: Any) -> Any:
+        """Of x·(min(x, 3) + 3)/6 both threes are rounded as the input is (ExecuTorch, decompose_hardswish_pass.py)."""
+        if before.target is not _QUANTIZED.dequantize_per_tensor.default:
+            return 0.0
+        return self.env[before].abs() * _rounded_away(3.0, before.args[1]) / 3
 
 
 def _rounded_away(value: float, scale: float) -> float:
