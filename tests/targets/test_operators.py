@@ -320,7 +320,7 @@ def test_not_contiguous_is_refused_by_lint(hil: Hil, name: str) -> None:
 def test_not_contiguous_is_caught_without_lint(hil: Hil, name: str) -> None:
     """ExecuTorch computes something else and says nothing; the comparison does."""
     builtin = hil.dut.resolved.runtime == "builtin"
-    verdict, said = (ProgramRejected, "not contiguous") if builtin else (Mismatch, "quanta off")
+    verdict, said = (ProgramRejected, "not contiguous") if builtin else (Mismatch, "elements off")
     with pytest.raises(verdict, match=said):
         check(hil, CONTIGUOUS[name], "channels_last", lint=False)
 
