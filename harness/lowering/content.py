@@ -23,8 +23,9 @@ _COMPILER: Final = frozenset({"torch", "torchao", "executorch"})
 _INSTALLED: Final = _COMPILER | {"builtins", "collections", "_operator", "math"}
 # Operators whose meaning the installed compiler decides. Behind another namespace is code of the user's.
 _NAMESPACES: Final = frozenset({"aten", "prims", "quantized_decomposed", "torchao", "dim_order_ops", "cortex_m"})
-# Where a node comes from (source lines, ids of earlier graphs, a running count), which no lowering reads.
-_ORIGIN: Final = frozenset({"stack_trace", "from_node", "seq_nr"})
+# Where a node comes from (source lines, ids of earlier graphs, a running count) and what a quantiser wanted of it, in
+# terms of the nodes of an earlier graph: converting has carried that out, and no stage that is keyed reads it.
+_ORIGIN: Final = frozenset({"stack_trace", "from_node", "seq_nr", "quantization_annotation"})
 
 
 class NoContent(Exception):

@@ -141,9 +141,11 @@ def _sharing(run_stage: Callable[..., Any]) -> Callable[..., Any]:
                 before, given = dict(vars(stage)), digest(inputs)
                 with start.in_place_of_export():
                     run_stage(self, stage, inputs, *args, **kwargs)
-                made = {name: value for name, value in vars(stage).items() if value is not before.get(name)}
-                if given == digest(inputs) and start.used:
-                    stages.put(key, copy.deepcopy(made))
+                found = {name: value for name, value in vars(stage).items() if value is not before.get(name)}
+                if given != digest(inputs) or not start.used:
+                    return self
+                stages.put(key, found)
+                vars(stage).update(copy.deepcopy(found))  # as all further uses: a copy may have other names of nodes
                 return self
         self._pre(stage)
         vars(stage).update(copy.deepcopy(found))
