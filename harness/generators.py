@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.abc
 import random
-import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +16,12 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.random  # of itself numpy imports it when it is first used, which the import hook below would do
+
+_PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # where pip and Debian install
 
 
 class _Last:
@@ -119,8 +121,8 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
 
     def __init__(self, number: int, root: Path) -> None:
         self._number = number
-        # The longest that contains a module decides: an environment may lie within the root.
-        self._places = sorted([(f"{root}/", True), *((place, False) for place in _installed())], key=_length)
+        self._root = f"{root}/"
+        self._library = tuple(f"{place}/" for place in _library())
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """What the other finders find, with a loader around its own."""
@@ -135,19 +137,16 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
         return spec
 
     def _is_of_suite(self, origin: str) -> bool:
-        return next((is_suite for place, is_suite in self._places if origin.startswith(place)), True)
+        """An environment may lie within the root, or the root within one; a `.pth` file may name another one."""
+        within = origin.startswith(self._root)
+        below = origin.removeprefix(self._root)
+        return not _PACKAGES.intersection(Path(below).parts) and (within or not origin.startswith(self._library))
 
 
-def _installed() -> set[str]:
-    """Folders of the standard library and of installed packages, with a slash at the end."""
+def _library() -> set[str]:
+    """Folders of the standard library, as they are named and as they really are."""
     paths = sysconfig.get_paths()
-    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders |= {*site.getsitepackages(), site.getusersitepackages()}
-    return {f"{place}/" for folder in folders for place in (folder, Path(folder).resolve())}
-
-
-def _length(place: tuple[str, bool]) -> int:
-    return -len(place[0])
+    return {str(place) for name in ("stdlib", "platstdlib") for place in (paths[name], Path(paths[name]).resolve())}
 
 
 @contextmanager

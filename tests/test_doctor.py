@@ -88,9 +88,8 @@ def test_what_only_improves_messages_is_not_necessary(only: Path, name: str) -> 
 
 
 def test_a_compiler_without_mve(only: Path) -> None:
-    stub(
-        only, "arm-none-eabi-g++", "echo 'mve.cpp:1:10: fatal error: arm_mve.h: No such file or directory' >&2; exit 1"
-    )
+    complaint = "mve.cpp:1:10: fatal error: arm_mve.h: No such file or directory"
+    stub(only, "arm-none-eabi-g++", f"[ $1 = --version ] && echo g++ 12.2 && exit; echo '{complaint}' >&2; exit 1")
     row = check("MVE compile")
     assert row.state is State.FAILED
     assert "does not know MVE's intrinsics" in row.found and "fatal error: arm_mve.h" in row.found

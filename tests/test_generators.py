@@ -87,3 +87,21 @@ def test_torch_and_modules_have_the_same_numbers_in_whatever_order_they_are_impo
         found.append(json.loads(done.stdout))
     assert found[1:] == found[:1] * 3
     assert found[0][3][:2] == found[0][4]  # each module begins anew
+
+
+def test_what_is_installed_is_left_alone(tmp_path: Path) -> None:
+    """Also in an environment that is none of this interpreter's, as a `.pth` file may name one."""
+    for folder in ("mine", "venv/site-packages", "elsewhere"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / f"module_of_{Path(folder).parts[0]}.py").write_text(
+            "import random\nDRAWN = random.random()\n"
+        )
+    places = [str(tmp_path / folder) for folder in ("mine", "venv/site-packages", "elsewhere")]
+    script = (
+        "import random, sys\nfrom pathlib import Path\nfrom harness.generators import ModuleSeeder, seed\n"
+        f"sys.path[:0] = {places}\nsys.meta_path.insert(0, ModuleSeeder(5, Path({places[0]!r})))\nseed(1)\n"
+        "import module_of_mine, module_of_elsewhere, module_of_venv\n"
+        "expected = [random.Random(5).random()] * 2 + [random.Random(1).random()]\n"
+        "assert [module_of_mine.DRAWN, module_of_elsewhere.DRAWN, module_of_venv.DRAWN] == expected\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=DEADLINE)

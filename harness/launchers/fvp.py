@@ -132,7 +132,9 @@ def _ask(path: str, option: str) -> toolchain.Said:
 
 @functools.cache
 def _version(path: str) -> str:
-    return toolchain.version_text(path, _ask(path, "--version"))
+    """What the model says, which may be nothing. Raises ToolchainError where it fails."""
+    said = _ask(path, "--version")
+    return toolchain.version_text(path, said) if said.status != 0 else said.out.strip()
 
 
 @functools.cache
