@@ -188,22 +188,35 @@ def _end_in_time(config: pytest.Config) -> None:
             signal.signal(signal.SIGINT, _interrupt_once)
         return
     config.pluginmanager.register(_Workers(), "hil-workers")
+    ending = _Ending()
+    config.pluginmanager.register(ending, "hil-ending")
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:  # not where somebody has other plans, as nohup has
-            signal.signal(number, _exit)
-            config.add_cleanup(_restore)
+            signal.signal(number, ending.take)
+            config.add_cleanup(ending.restore)
 
 
-def _exit(number: int, frame: object) -> None:
-    """As Ctrl-C does, with what there is of a summary. A second signal ends the process at once."""
-    signal.signal(number, signal.SIG_DFL)
-    pytest.exit(f"ended by {signal.Signals(number).name}", returncode=128 + number)
+class _Ending:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does, with what there is of a summary."""
 
+    def __init__(self) -> None:
+        self._taken: signal.Signals | None = None
 
-def _restore() -> None:
-    for number in _ENDING:
-        if signal.getsignal(number) is _exit:
-            signal.signal(number, signal.SIG_DFL)
+    def take(self, number: int, frame: object) -> None:
+        """A second signal ends the process at once."""
+        signal.signal(number, signal.SIG_DFL)
+        self._taken = signal.Signals(number)
+        self.pytest_runtest_logstart()
+
+    def pytest_runtest_logstart(self) -> None:
+        """Once more before the next test: what a handler raises is lost where it interrupts a destructor."""
+        if self._taken is not None:
+            pytest.exit(f"ended by {self._taken.name}", returncode=128 + self._taken)
+
+    def restore(self) -> None:
+        for number in _ENDING:
+            if signal.getsignal(number) == self.take:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def _interrupt_once(number: int, frame: object) -> None:

@@ -80,6 +80,19 @@ def test_a_run_that_is_told_to_end_puts_everything_away(looping: Looping, tempor
     assert list(temporary.glob("hil-*")) == []
 
 
+def test_a_signal_whose_exception_is_lost_ends_the_run_before_the_next_test(tmp_path: Path) -> None:
+    """Python drops what a signal handler raises while a destructor runs."""
+    (tmp_path / "test_it.py").write_text(
+        "import os, signal\n\n"
+        "class Last:\n    def __del__(self):\n        os.kill(os.getpid(), signal.SIGTERM)\n        sum(range(9))\n\n"
+        "def test_first():\n    Last()\n\ndef test_second():\n    open('reached', 'w')\n"
+    )
+    plain = [sys.executable, "-m", "pytest", "-p", "no:unraisableexception"]
+    done = subprocess.run(plain, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert "ended by SIGTERM" in done.stdout and done.returncode == 128 + signal.SIGTERM
+    assert "1 passed" in done.stdout and not (tmp_path / "reached").exists()
+
+
 @pytest.mark.parametrize("looping", [1], ids=["xdist"], indirect=True)
 def test_a_run_that_is_killed_leaves_no_process_and_the_next_no_folder(
     tmp_path: Path, looping: Looping, temporary: Path
