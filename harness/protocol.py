@@ -368,20 +368,24 @@ def stepped(reader: Reader, instructions: int) -> Step:
     return Step(position, done, ticks(reader))
 
 
-def stats(reader: Reader, identity: Identity) -> Stats:
+def stats(reader: Reader, identity: Identity, program_room: int) -> Stats:
+    """`program_room` is the board's, in bytes: a program in flash may be larger than the pool."""
     sizes = {
         "program": identity.program_pool, "planned": identity.planned_pool, "method": identity.method_pool,
         "temp": identity.method_pool,
     }  # fmt: skip
-    return Stats(**{one.name: _pool(reader, one.name, sizes.get(one.name)) for one in fields(Stats)})
+    rooms = {"program": program_room}
+    return Stats(
+        **{one.name: _pool(reader, one.name, sizes.get(one.name), rooms.get(one.name, 0)) for one in fields(Stats)}
+    )
 
 
-def _pool(reader: Reader, name: str, announced: int | None) -> Pool:
+def _pool(reader: Reader, name: str, announced: int | None, room: int) -> Pool:
     used, size = reader.number(f"{name} used", "I"), reader.number(f"{name} size", "I")
     if announced is not None and size != announced:
         raise reader.wrong(f"{name} size", size, f"{announced}: so said HELLO")
-    if used > size:
-        raise reader.wrong(f"{name} used", used, f"at most its size, {size}")
+    if used > max(size, room):
+        raise reader.wrong(f"{name} used", used, f"at most its size, {max(size, room)}")
     return Pool(used, size)
 
 

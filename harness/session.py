@@ -209,7 +209,8 @@ class Session:
         return self._ask(Request.STEP, asked, lambda reader: protocol.stepped(reader, self._instructions), seconds)
 
     def stats(self) -> Stats:
-        return self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity))
+        room = self.target.board.program_room
+        return self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
 
     # --- life ---------------------------------------------------------------------------------
 
