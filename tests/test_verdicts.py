@@ -36,8 +36,8 @@ nn = torch.nn
 
 
 def simulators() -> set[int]:
-    """What this process has started and is still alive."""
-    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+    """What this process has started and is still alive: for each simulator its supervisor, which ends last."""
+    return {child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
 
 
 @pytest.fixture(scope="module")
