@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import resource
 import struct
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +17,9 @@ from hypothesis import strategies as st
 
 from harness import files
 from harness.errors import ConfigError
+from limits import at_once
 
 LIMIT = 1 << 20
-MOMENT = 10.0  # seconds of CPU time for what takes a few milliseconds
-ROOM = 128 << 10  # KiB of memory for what takes a few
-
-
-@contextmanager
-def at_once() -> Iterator[None]:
-    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield
-    assert time.process_time() - began < MOMENT
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < ROOM
 
 
 def sparse(path: Path, head: bytes = b"", size: int = 8 << 30) -> Path:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +27,7 @@ from harness.targets import (
     package_data,
     parse_size,
 )
+from limits import at_once
 
 GOOD_BOARD = "pools: {program: 1M, planned: 512K, method: 65536}\n"
 
@@ -355,18 +352,6 @@ def test_a_name_that_no_option_can_say_is_refused(tmp_path: Path, name: str) -> 
 
 
 # --- what is not to be read at all ---------------------------------------------------------------------------
-
-MOMENT = 10.0  # seconds of CPU time for what takes one, on a slow machine too
-ROOM = 256 << 10  # KiB of memory for what takes a few
-
-
-@contextmanager
-def at_once() -> Iterator[None]:
-    """In little time and memory."""
-    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield
-    assert time.process_time() - began < MOMENT
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < ROOM
 
 
 def bomb(levels: int, width: int) -> str:
