@@ -73,6 +73,8 @@ class _Builder:
                  self.residual, self.inverted, self.squeeze, self.concatenation, self.convolution, self.product)
             )(channels, size)  # fmt: skip
             layers.append(layer)
+        # A hard sigmoid of the network's input stays float in executorch 1.5.1, which has no kernel for it.
+        layers = [nn.Sigmoid() if isinstance(layers[0], nn.Hardsigmoid) else layers[0], *layers[1:]]
         return shape, layers + self.choice((self.no_head, self.no_head, self.head, self.pooled_head))(channels, size)
 
     def followed(self, layer: nn.Module, channels: int) -> nn.Module:
