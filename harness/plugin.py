@@ -149,6 +149,8 @@ def _targets_file(config: pytest.Config) -> Path | None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Here, since xdist's controller ends a worker as soon as that has said that its session is finished."""
+    if signal.getsignal(signal.SIGINT) is _interrupt_once:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # execnet interrupts a worker that takes 5 s to end
     session.config.stash[POOL].close()
 
 
