@@ -102,3 +102,14 @@ def test_errors_of_a_lowering_are_not_rounding(convolution: Program) -> None:
     some = {"output zero point + 1", "input zero point - 1", "bias dropped", "kernel flipped", "image a pixel off"}
     assert some <= set(caught)
     assert [name for name, one in caught.items() if not one] == []
+
+
+def test_a_hard_sigmoid_of_less_than_a_half_is_lowered_wrongly_and_caught() -> None:
+    """docs/verification.md, find 14: executorch 1.5.1 clamps the zero point that it would need."""
+    layer = nn.Conv2d(1, 1, 1)
+    nn.init.constant_(layer.weight, 0.5)
+    for bias, right in ((1.0, True), (-1.0, False)):
+        nn.init.constant_(layer.bias, bias)  # type: ignore[arg-type]
+        program = lower(nn.Sequential(layer, nn.Hardsigmoid()), (torch.rand(1, 1, 8, 8),), isa=Isa.DSP)
+        assert program.reference is not None
+        assert judged(program, program.reference(program.inputs)).ok == right
