@@ -187,7 +187,8 @@ def _wheel(target: Target) -> Prefix:
             target=target.name,
             hint="on the host the wheel's own are linked, from executorch 1.5 on",
         )
-    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    # The runner finds the library at run time by its path: two environments need two runners.
+    digest = hashlib.sha256(os.fsencode(library.resolve()) + b"\0" + library.read_bytes()).hexdigest()
     return Prefix(package, " ".join(word[:12] for word in found) or digest[:8], digest)
 
 

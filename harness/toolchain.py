@@ -130,8 +130,8 @@ def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what
 
 
 def version_text(path: str, said: Said) -> str:
-    """What a tool said to --version. ToolchainError where it failed, or said nothing."""
-    text = said.out.strip()
+    """What a tool said to --version, on either stream. ToolchainError where it failed, or said nothing."""
+    text = said.out.strip() or said.err.strip()
     if said.status != 0 or not text:
         why = f"exit status {said.status}" if said.status else "it says nothing"
         last = (said.err.strip() or text).splitlines()[-1:]

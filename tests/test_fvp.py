@@ -79,7 +79,6 @@ def test_the_engine_is_called_a_stand_in(name: str) -> None:
             "m4-fvp",
         ),
         ("mine 1.2.3", "FVP_MPS2_Cortex-M4 mine 1.2.3", "m4-fvp"),
-        ("", "FVP_MPS2_Cortex-M4 unknown version", "m4-fvp"),
         ("a stand-in, 11.2.3", "FVP_MPS2_Cortex-M4 a stand-in, 11.2.3", "m4-fvp → a stand-in, 11.2.3"),
     ],
 )

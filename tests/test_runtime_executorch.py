@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -90,6 +91,15 @@ def test_the_handshake_says_whose_runtime_this_is(dut: Dut) -> None:
     assert len("".join(identity.operators)) > identity.max_payload
     assert "aten::convolution.out" in identity.operators and "aten::add.out" in identity.operators
     assert "no Cortex-M operators" in dut.resolved.label
+
+
+def test_environments_do_not_share_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner on the host finds the wheel's library by its path: one from an environment that is gone cannot start."""
+    ours = prefix.find(TARGETS["native"], tmp_path)
+    shutil.copytree(ours.directory / "lib", tmp_path / "other" / "lib")
+    shutil.copy(ours.directory / "version.py", tmp_path / "other")
+    monkeypatch.setattr(toolchain, "executorch_package", lambda: tmp_path / "other")
+    assert prefix.find(TARGETS["native"], tmp_path).digest != ours.digest
 
 
 def test_a_portable_program_gives_what_eager_gives(dut: Dut, program: Program) -> None:

@@ -66,7 +66,7 @@ def engine(launcher: FvpLauncher) -> str:
     text = version_text(launcher)
     if fast_model := re.search(r"Fast Models \[(\d+\.\d+\.\d+)", text):
         return f"{launcher.model} {fast_model[1]}"
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "unknown version")
+    first = text.splitlines()[0].strip()
     return first if first.startswith(launcher.model) else f"{launcher.model} {first}"
 
 
@@ -132,9 +132,7 @@ def _ask(path: str, option: str) -> toolchain.Said:
 
 @functools.cache
 def _version(path: str) -> str:
-    """What the model says, which may be nothing. Raises ToolchainError where it fails."""
-    said = _ask(path, "--version")
-    return toolchain.version_text(path, said) if said.status != 0 else said.out.strip()
+    return toolchain.version_text(path, _ask(path, "--version"))
 
 
 @functools.cache
