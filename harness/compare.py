@@ -196,11 +196,16 @@ class Spread:
 
     @classmethod
     def explained(cls, runs: Sequence[Array]) -> Spread:
-        """What rounding explains, by the deviations of several disturbed runs."""
+        """What rounding explains, by the deviations of several disturbed runs.
+
+        Deviations whose signs are by chance have a sum of less than twice the root of their squares' sum, 19 times of
+        20: two elements that went opposite ways in a run could have gone the same way.
+        """
         if not runs:
             return cls()
-        worst, *others = (max(measure) for measure in zip(*(astuple(cls.of(run)) for run in runs), strict=True))
-        return cls(worst, *(ROUNDING_MARGIN * other for other in others))
+        worst, elements, drift, energy = map(max, zip(*(astuple(cls.of(run)) for run in runs), strict=True))
+        drift = max(ROUNDING_MARGIN * drift, 2 * math.sqrt(energy))
+        return cls(worst, ROUNDING_MARGIN * elements, drift, ROUNDING_MARGIN * energy)
 
     def within(self, bound: Spread) -> bool:
         return all(mine <= most for mine, most in zip(astuple(self), astuple(bound), strict=True))
@@ -661,8 +666,10 @@ class _Output:
         if noise == 0.0:
             return math.inf, []
         sqnr = 10 * math.log10(signal / noise) if signal else -math.inf
-        # A signal of a few quanta cannot have a better ratio; the vacuous warning speaks for it.
-        if sqnr >= self.tolerance.eager_sqnr or self._is_flat(self.eager):
+        # A signal of a few quanta cannot have a better ratio when it is met to a few quanta; the vacuous warning speaks
+        # for it.
+        is_met = float(np.abs(clean - expected).max()) <= self._flatness(self.eager)
+        if sqnr >= self.tolerance.eager_sqnr or (is_met and self._is_flat(self.eager)):
             return sqnr, []
         bound = self.tolerance.eager_sqnr
         return sqnr, [

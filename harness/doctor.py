@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -116,12 +115,9 @@ def _landlock() -> str:
         outside.touch()
         box = sandbox.around(toolchain.locate("cat"), folder / "inside")
         box.folder.mkdir()
-        done = subprocess.run(
-            box.command([str(toolchain.locate("cat")), str(outside)]),
-            capture_output=True, text=True, timeout=PROBE_TIMEOUT, stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    if "Permission denied" not in done.stderr:
-        raise ToolchainError(f"it does not hold: {done.stderr.strip() or 'a file outside was read'}")
+        said = toolchain.ask(box.command([str(toolchain.locate("cat")), str(outside)]), PROBE_TIMEOUT)
+    if "Permission denied" not in said.err:
+        raise ToolchainError(f"it does not hold: {said.err.strip() or 'a file outside was read'}")
     return f"ABI {sandbox.landlock_abi()}: a simulator sees its own folder only"
 
 
@@ -138,20 +134,9 @@ def _mve() -> str:
 
 
 def _succeed(command: list[str], problem: str, tool: str) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ToolchainError(f"{problem}: no end after {PROBE_TIMEOUT:.0f} s") from error
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+    said = toolchain.ask(command, PROBE_TIMEOUT)
+    if said.status != 0:
+        lines = (said.err or said.out).strip().splitlines() or [f"exit status {said.status}"]
         cause = next((line for line in lines if "error" in line), lines[0])
         raise ToolchainError(f"{problem}: {cause}", hint=toolchain.install_hint(tool))
 

@@ -269,7 +269,8 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
     """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
     dut = request.config.stash[POOL].get(target_spec, runner_elf)
-    dut.seconds = min(markers.seconds(request.node) * request.config.getoption("timeout_multiplier"), flow.LONGEST)
+    multiplier = request.config.getoption("timeout_multiplier")
+    dut.seconds = min(markers.seconds(request.node) * multiplier, flow.LONGEST_EXECUTION)
     dut.what = request.node.nodeid
     dut.keep = request.config.getoption("keep_programs")
     yield dut

@@ -9,7 +9,7 @@ from typing import Final
 
 from harness.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from harness.program import HostTensor, Instruction, InstructionKind, Program, ScratchNeed, TensorSpec, ValueKind
-from harness.signatures import misfits
+from harness.signatures import BLIND_TO_SCALES, misfits
 from harness.targets import Isa, Target
 
 
@@ -105,7 +105,7 @@ def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
     for instruction in program.file.instructions:
         for misfit in misfits(program.file, instruction, runtime):
             problem = misfit.problem
-            if misfit.is_dtype and runtime == "executorch" and instruction.operator == "aten::convolution.out":
+            if misfit.is_dtype and runtime == "executorch" and instruction.operator in BLIND_TO_SCALES:
                 problem += ": on integers ExecuTorch computes without their scales and zero points"
             if misfit.is_dtype and instruction.operator.startswith("aten::"):
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"

@@ -94,4 +94,4 @@ def xfail_on(
 
 
 def target_timeout(seconds: float) -> float:
-    return in_range(seconds, SHORTEST, flow.LONGEST)
+    return in_range(seconds, SHORTEST, flow.LONGEST_EXECUTION)

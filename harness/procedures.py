@@ -21,7 +21,7 @@ GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})
 # What targets.yaml may say beside.
 PARAMETERS = frozenset({"config", "chip", "serial_number", "address", "interface", "speed"})
 SECONDS = 120.0  # for a tool
-LONGEST = 7 * 86400.0  # seconds that targets.yaml can ask for; the system's own waits have an end, too
+LONGEST_WAIT = 7 * 86400.0  # seconds that targets.yaml can ask for; the system's own waits have an end, too
 
 Words = Mapping[str, str | tuple[str, ...]]
 Template = tuple[str | tuple[str, ...], ...]
@@ -161,7 +161,7 @@ class RawProcedure(_Strict):
     script: list[str] = []
     talk: list[RawExchange] = []
     fail: list[str] = []
-    seconds: float | None = Field(default=None, gt=0, le=LONGEST)
+    seconds: float | None = Field(default=None, gt=0, le=LONGEST_WAIT)
     config: str | list[str] | None = None
     chip: str | None = None
     serial_number: str | None = None  # a string: as a number it would lose its leading zeros

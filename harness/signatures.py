@@ -312,21 +312,27 @@ BUILTIN: Final[Mapping[str, Signature]] = {
 
 _ANY_BINARY: Final = _takes("0 self any, 1 other any, -1 out any", _same_order, _broadcasts_contiguous)
 
+BLIND_TO_SCALES: Final = ("aten::convolution.out", "aten::hardtanh.out", "aten::relu.out")
+"""Operators of ExecuTorch that take quantised integers and compute on them as on any: wrong, without a word."""
+
+_NO_INTEGERS: Final = _takes(f"0 self {_FLOATS}, -1 out =self", _same_order)
+
 EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::_softmax.out": _takes(f"0 self {_FLOATS}, -1 out =self", _same_order),
     "aten::add.out": _ANY_BINARY,
     "aten::amax.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::cat.out": _takes("0 tensors any, -1 out any", _same_order),
     "aten::clamp.out": _takes("0 self any, -1 out =self", _same_order),
-    # On integers it would compute without scales and zero points, and its sums wrap.
     "aten::convolution.out": _takes(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", _input_and_out_in_order),
     "aten::div.out": _ANY_BINARY,
     "aten::ge.Tensor_out": _takes("0 self any, 1 other any, -1 out any", _broadcasts_contiguous),
+    "aten::hardtanh.out": _NO_INTEGERS,
     "aten::max_pool2d_with_indices.out": _takes("0 self any, 6 out =self, 7 indices int64", _known_orders),
     "aten::maximum.out": _ANY_BINARY,
     "aten::minimum.out": _ANY_BINARY,
     "aten::mul.out": _ANY_BINARY,
     "aten::permute_copy.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::relu.out": _NO_INTEGERS,
     "aten::select_copy.int_out": _COPY,
     "aten::sub.out": _ANY_BINARY,
     "aten::unsqueeze_copy.out": _COPY,

@@ -25,7 +25,7 @@ from ruamel.yaml.events import AliasEvent, ScalarEvent
 
 from harness import files
 from harness.errors import ConfigError, did_you_mean
-from harness.procedures import LONGEST, Procedure, RawProcedure
+from harness.procedures import LONGEST_WAIT, Procedure, RawProcedure
 from harness.procedures import parse as parse_procedure
 
 
@@ -273,7 +273,7 @@ class _RawSerial(_Strict):
     flash: str | list[str] | RawProcedure | None = None
     reset: str | list[str] | RawProcedure | None = None
     power: str | list[str] | RawProcedure | None = None
-    wait: Annotated[float, Field(ge=0, le=LONGEST)] = 600.0
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = 600.0
 
 
 class _RawLauncher(_Strict):

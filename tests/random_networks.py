@@ -116,17 +116,24 @@ class _Builder:
         return self.choice((nn.MaxPool2d, nn.AvgPool2d))(2), channels, size // 2
 
     def activation(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
-        """Of anything, but hard swish and hard sigmoid, which executorch 1.5.1 lowers only behind a layer."""
+        """Of anything: tables only, since what is made of pieces executorch 1.5.1 lowers only behind a layer (clamps:
+        docs/verification.md, find 16).
+        """
         active = self.choice(ACTIVATIONS)
         instead: dict[Callable[[], nn.Module], Callable[[], nn.Module]]
-        instead = {nn.Hardswish: nn.SiLU, nn.Hardsigmoid: nn.Sigmoid}
+        instead = {
+            nn.ReLU: nn.Tanh, nn.ReLU6: nn.Sigmoid, nn.Hardtanh: nn.Tanh, nn.Hardswish: nn.SiLU,
+            nn.Hardsigmoid: nn.Sigmoid,
+        }  # fmt: skip
         return instead.get(active, active)(), channels, size
 
     def same(self, channels: int) -> nn.Module:
         return nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), self.choice(FUSED)())
 
     def residual(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
-        return Branches(torch.add, nn.Identity(), self.same(channels)), channels, size
+        """ResNet's block: the relu is behind the addition as well."""
+        block = Branches(torch.add, nn.Identity(), self.same(channels))
+        return nn.Sequential(block, *([nn.ReLU()] if self.chance.random() < 0.5 else [])), channels, size
 
     def inverted(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
         """MobileNetV2's block: expand, filter by channel, project, add."""
@@ -141,12 +148,13 @@ class _Builder:
     def squeeze(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
         """MobileNetV3's gate: a factor for every channel.
 
-        Of more than a half, since executorch 1.5.1 lowers a hard sigmoid wrongly whose outputs are all less
-        (docs/verification.md, find 14).
+        Of more than a half, and of a relu that lets something through: ExecuTorch lowers a hard sigmoid wrongly whose
+        outputs are all less, and a layer whose inputs are all zero (docs/verification.md, finds 14 and 15).
         """
-        last = nn.Conv2d(4, channels, 1)
+        first, last = nn.Conv2d(channels, 4, 1), nn.Conv2d(4, channels, 1)
+        nn.init.constant_(first.bias, 0.5)  # type: ignore[arg-type]
         nn.init.constant_(last.bias, 1.0)  # type: ignore[arg-type]
-        gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 4, 1), nn.ReLU(), last, nn.Hardsigmoid())
+        gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), first, nn.ReLU(), last, nn.Hardsigmoid())
         return Branches(torch.mul, nn.Identity(), gate), channels, size
 
     def concatenation(self, channels: int, size: int) -> tuple[nn.Module, int, int]:

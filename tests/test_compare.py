@@ -378,6 +378,23 @@ def test_a_vacuous_dialect_does_not_excuse_a_wrong_one() -> None:
     assert {"eager", "vacuous"} <= kinds(check(flat, flat, eager=EXPECTED))
 
 
+def test_two_deviations_may_have_the_same_sign() -> None:
+    """A run that moved one element up and one down explains two that went down."""
+    step = SCALE * np.array([[0, 1, 0, -1, 0, 0, 0, 0]], np.float32)
+    moved = EXPECTED - np.abs(step)
+    assert check(moved, moved, quantized=EXPECTED, eager=EXPECTED, disturbed=(EXPECTED + step,)).ok
+    more = moved - SCALE * np.array([[1, 0, 0, 0, 0, 0, 0, 0]], np.float32)
+    assert kinds(check(more, more, quantized=EXPECTED, eager=EXPECTED, disturbed=(EXPECTED + step,))) == {"quantized"}
+
+
+def test_a_flat_float_module_excuses_what_is_near_it_only() -> None:
+    """A signal-to-noise ratio says little of a constant; that zeros are no ones is plain all the same."""
+    zeros, ones = dequantised(np.full((1, 8), ZERO)), np.ones((1, 8), np.float32)
+    assert {"eager", "vacuous"} == kinds(check(zeros, zeros, eager=ones))
+    near = dequantised(ZERO + np.array([[1, 0, 0, 2, 0, 0, 1, 0]]))
+    assert kinds(check(near, near, eager=zeros)) == {"vacuous"}
+
+
 def test_floats_that_were_not_quantised() -> None:
     file = unquantised(FILE)
     assert check(EXPECTED, file=file).ok

@@ -216,6 +216,17 @@ def test_what_cannot_be_exported_is_a_lowering_error() -> None:
     assert "torch.cond" in caught.value.hint and "quantize=False" not in caught.value.hint
 
 
+def test_the_end_of_a_run_is_no_failed_export() -> None:
+    """A signal may come while the module runs or is exported: pytest raises from its handler."""
+
+    class Interrupted(nn.Module):
+        def forward(self, x: Any) -> Any:
+            pytest.exit("ended by SIGTERM")
+
+    with pytest.raises(pytest.exit.Exception):
+        lower(Interrupted(), (torch.rand(1),), isa=Isa.DSP)
+
+
 def test_wrong_calls_are_config_errors() -> None:
     with pytest.raises(ConfigError, match="layout is"):
         lower(nn.ReLU(), (torch.ones(2),), isa=Isa.DSP, layout="nhwc")  # type: ignore[arg-type]

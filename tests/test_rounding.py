@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from harness import flow
+from harness import flow, signatures
 from harness.compare import Kind, Tolerance
 from harness.flow import Dut
 from harness.generators import seed
+from harness.lint import Rule, lint
 from harness.lowering import lower
+from harness.lowering.rounding import RUNS
 from harness.program import Program, References
 from harness.resolve import resolve
 from harness.targets import Isa, load_targets
@@ -69,11 +71,22 @@ def test_disturbed_runs_are_the_same_each_time_and_leave_the_generators_alone(co
     one, other = references(convolution), references(convolution)
     assert torch.equal(torch.random.get_rng_state(), states[0])
     assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
-    assert len(one.disturbed) == 8 and one.quantized is not None
+    assert len(one.disturbed) == len(RUNS) and one.quantized is not None
     for (run,), (again,) in zip(one.disturbed, other.disturbed, strict=True):
         np.testing.assert_array_equal(run, again)
         assert run.shape == one.quantized[0].shape
     assert any((run != one.quantized[0]).any() for (run,) in one.disturbed)
+
+
+def test_at_least_one_step_of_the_last_operator_is_rounding() -> None:
+    """A softmax's quantum is 1/256; quantised anew, to a finer scale, it is several. Chance may move none of a few."""
+    seed(1)
+    program = lower(nn.Sequential(nn.Linear(8, 9), nn.Softmax(-1)), (torch.randn(1, 8),), isa=Isa.DSP)
+    outputs = references(program)
+    assert outputs.quantized is not None
+    (up,), (down,) = outputs.disturbed[-2:]
+    assert np.sort((up - outputs.quantized[0]).ravel()) == pytest.approx([0] * 8 + [1 / 256], abs=1e-3)
+    assert np.sort((down - outputs.quantized[0]).ravel()) == pytest.approx([-1 / 256] + [0] * 8, abs=1e-3)
 
 
 def test_a_hard_swish_in_place_is_disturbed_as_any_other() -> None:
@@ -113,3 +126,43 @@ def test_a_hard_sigmoid_of_less_than_a_half_is_lowered_wrongly_and_caught() -> N
         program = lower(nn.Sequential(layer, nn.Hardsigmoid()), (torch.rand(1, 1, 8, 8),), isa=Isa.DSP)
         assert program.reference is not None
         assert judged(program, program.reference(program.inputs)).ok == right
+
+
+class NothingGetsThrough(nn.Module):
+    """A layer whose inputs are all zero, behind a relu."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        nn.init.constant_(self.first.bias, -9.0)
+        nn.init.constant_(self.last.bias, 1.0)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.relu(self.first(x)))
+
+
+CLAMPS = {
+    "relu of a table": nn.Sequential(nn.Tanh(), nn.ReLU()),
+    "relu of a relu": nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()),
+    "hard tanh of a relu": nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Hardtanh()),
+}
+
+
+def test_a_bias_beyond_int32_is_caught() -> None:
+    """docs/verification.md, find 15: the bias's scale is that of inputs that are all zero."""
+    program = lower(NothingGetsThrough(), (torch.rand(3, 4),), isa=Isa.DSP)
+    assert {error.kind for error in judged(program, references(program)).errors} == {Kind.EAGER}
+
+
+@pytest.mark.parametrize("module", CLAMPS.values(), ids=CLAMPS)
+def test_a_clamp_of_integers_that_ignores_their_zero_point_is_caught(module: nn.Module) -> None:
+    """docs/verification.md, find 16. By fake-quant; and before it runs, on either runtime."""
+    seed(1)
+    program = lower(module, (torch.randn(3, 8),), isa=Isa.DSP)
+    assert Kind.QUANTIZED in {error.kind for error in judged(program, references(program)).errors}
+    target = load_targets()["m4-qemu"]
+    assert [one.rule for one in lint(program, target, operators=None, runtime="executorch")] == [Rule.DTYPE]
+    operators = signatures.BUILTIN.keys() | {
+        one.operator for one in program.file.instructions if "cortex_m" in one.operator
+    }
+    assert [one.rule for one in lint(program, target, operators=operators)] == [Rule.OPERATOR]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from harness.errors import ConfigError, HarnessError, LoweringError
+from harness.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from harness.lowering.capability import tools
 from harness.lowering.snapshot import Snapshot
 
@@ -112,6 +112,8 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
     except HarnessError:
         raise
     except Exception as error:
+        if is_pytests_own(error):
+            raise
         text = str(error).strip() or type(error).__name__
         node = re.search(r"While executing (%\w+)", text)
         where = f" at node {node.group(1)}" if node else ""
@@ -129,6 +131,8 @@ def _run(title: str, module: Any, inputs: Inputs) -> Any:
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):
             return _clone(module(*_clone(inputs)))
     except Exception as error:
+        if is_pytests_own(error):
+            raise
         frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
         path, line = ([frame for frame in frames if _is_users(frame[0])] or frames)[-1]
         text = str(error).strip() or type(error).__name__
