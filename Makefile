@@ -27,8 +27,8 @@ nightly: install ## what takes too long for make test: ExecuTorch's suite on six
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8
 	$(BIN)/python ci/kills.py --rounds 2
-	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/canary/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
-	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/canary/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
+	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/canary/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
+	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/canary/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
 
 lint: install ## ruff, mypy, import-linter and clang-format; changes nothing
 	$(BIN)/ruff check

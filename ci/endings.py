@@ -21,8 +21,9 @@ from contextlib import closing, contextmanager
 
 import psutil
 
-from harness.launchers.process import Process
-from harness.links import Deadline, LinkClosed
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import LinkClosed
 
 MARKER = "HIL_MARKER"  # an environment variable, which is inherited by all that a process starts
 SECONDS = 120.0  # nothing comes near

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import harmonic_mean
 
-from harness import flow
-from harness.boards import vboard
-from harness.protocol import Space
-from harness.resolve import Resolved
-from harness.session import Session
-from harness.targets import SerialLauncher, load_targets
+from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.flow import flow
+from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import SerialLauncher, load_targets
 
 BITS = 10
 USERS = Path("targets.yaml")

@@ -102,7 +102,7 @@ install_venv() {
 
 # For the virtual Pico, which nothing else needs: not worth the hundreds of packages that Debian's npm brings.
 install_rp2040js() {
-    version=$(.venv/bin/python -c 'from harness.toolchain import RP2040JS; print(RP2040JS)')
+    version=$(.venv/bin/python -c 'from cortex_m_hil.host.toolchain import RP2040JS; print(RP2040JS)')
     has npm && npm install --silent --no-audit --no-fund --fetch-timeout=60000 --prefix .venv "rp2040js@$version" ||
         echo "No npm, or no rp2040js from it: no virtual Pico (hil vboard pico), and its tests are skipped"
 }

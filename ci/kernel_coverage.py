@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from harness.program import Instruction, InstructionKind, PteFile, ValueKind, parse_pte
+from cortex_m_hil.program.program import Instruction, InstructionKind, PteFile, ValueKind, parse_pte
 
 REGISTRY: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "builtin" / "registry.cpp"
 

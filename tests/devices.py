@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.links.uart import virtual_directory
+from cortex_m_hil.links.uart import virtual_directory
 
 Start = Callable[..., "subprocess.Popen[str]"]
 # What `hil vboard` does, without the seconds that importing the harness takes on a busy machine.

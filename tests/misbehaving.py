@@ -11,10 +11,10 @@ import torch
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from torch import nn
 
-from harness.lowering import quiet
-from harness.lowering.pipeline import graph_nodes
-from harness.lowering.spacing import Spacing, planning_pass
-from harness.program import HostTensor, Program
+from cortex_m_hil.lowering import quiet
+from cortex_m_hil.lowering.pipeline import graph_nodes
+from cortex_m_hil.lowering.spacing import Spacing, planning_pass
+from cortex_m_hil.program.program import HostTensor, Program
 
 OPTIONS = {"HIL_TEST_KERNELS": "ON"}
 UNMAPPED, UNDEFINED, STACK, UNALIGNED = range(4)

@@ -17,9 +17,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from harness.compare import Comparison, Tolerance, compare
-from harness.program import Array, HostTensor, Program, References
-from harness.reference import HostModels, to_torch
+from cortex_m_hil.checks.compare import Comparison, Tolerance, compare
+from cortex_m_hil.lowering.reference import HostModels, to_torch
+from cortex_m_hil.program.program import Array, HostTensor, Program, References
 
 Arguments = dict[str, Any]  # of one call, by their names in the schema
 Error = Callable[[Arguments], Arguments]

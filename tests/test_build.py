@@ -15,18 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from harness import flow, toolchain
-from harness.build import Elf, build_runner, cache_directory
-from harness.errors import BuildError, ConfigError, ToolchainError
-from harness.resolve import Resolved
-from harness.targets import Board, Target, load_targets
+from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.runner.build import Elf, build_runner, cache_directory
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import Board, Target, load_targets
 
 TARGETS = load_targets()
 ROOT = Path(__file__).resolve().parent.parent
 BUILDER = """
 import sys
-from harness.build import build_runner
-from harness.targets import load_targets
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.targets import load_targets
 elf = build_runner(load_targets()[sys.argv[1]])
 print(elf.path, elf.path.stat().st_mtime_ns)
 """
@@ -258,11 +259,11 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(
 
 
 IMPATIENT = """
-import harness.build
-from harness.errors import BuildError
-harness.build.BUILD_TIMEOUT = 2.0
+import cortex_m_hil.runner.build
+from cortex_m_hil.errors import BuildError
+cortex_m_hil.runner.build.BUILD_TIMEOUT = 2.0
 try:
-    harness.build.build_runner(harness.targets.load_targets()["m0-qemu"])
+    cortex_m_hil.runner.build.build_runner(cortex_m_hil.targets.targets.load_targets()["m0-qemu"])
 except BuildError as error:
     print(error.message)
 """
@@ -333,9 +334,9 @@ def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 LIMITED = """
 import resource, sys
-from harness.build import build_runner
-from harness.errors import BuildError
-from harness.targets import load_targets
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.errors import BuildError
+from cortex_m_hil.targets.targets import load_targets
 resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, resource.RLIM_INFINITY))
 try:
     build_runner(load_targets()[sys.argv[1]])

@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 import endings
-from harness import children
-from harness.errors import LaunchError
-from harness.folders import OwnFolder, TemporaryFolder, remove_abandoned
-from harness.launchers.process import Process
-from harness.links import Deadline
+from cortex_m_hil.errors import LaunchError
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
+from cortex_m_hil.launchers.process import Process
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 60.0  # nothing here comes near
@@ -57,7 +57,7 @@ def test_nothing_is_left_when_a_child_has_ended(way: str, end: str) -> None:
 def test_nothing_is_left_when_the_owner_has_ended(marker: str, number: signal.Signals) -> None:
     scripts = [f"{way}\necho; exec sleep 1000" for way in endings.WAYS.values()]
     source = (
-        "from harness.launchers.process import Process\nfrom harness.links import Deadline\n"
+        "from cortex_m_hil.launchers.process import Process\nfrom cortex_m_hil.links import Deadline\n"
         f"made = [Process(['sh', '-c', script]) for script in {scripts!r}]\n"
         f"for process in made: process.read(Deadline.after({SECONDS}))"
     )
@@ -75,7 +75,7 @@ def test_nothing_is_left_when_the_owner_has_ended(marker: str, number: signal.Si
 def test_a_supervisor_that_is_killed_or_stopped(
     marker: str, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "END_TIMEOUT", 0.5)
+    monkeypatch.setattr(subprocesses, "END_TIMEOUT", 0.5)
     with closing(Process(["sh", "-c", f"{endings.WAYS['as a job']}\necho up; exec sleep 1000"])) as process:
         process.read(Deadline.after(SECONDS))
         os.kill(process.pid, number)
@@ -139,7 +139,7 @@ def test_signals_reach_a_command_as_if_nobody_were_between() -> None:
 KEEPER = """
 import os
 from pathlib import Path
-from harness.folders import TemporaryFolder
+from cortex_m_hil.host.folders import TemporaryFolder
 folder = TemporaryFolder('hil-', Path({!r}))
 """
 

@@ -19,16 +19,16 @@ import numpy as np
 import psutil
 import pytest
 
-import harness
-from harness import cli
-from harness.canary import canary
-from harness.errors import ConfigError, Mismatch
-from harness.program import Array, HostTensor, TensorSpec, ValueKind
-from harness.resolve import resolve
-from harness.results import Pool, Ran, RunResult, Stats
-from harness.targets import Isa, load_targets
+import cortex_m_hil
+from cortex_m_hil.canary import canary
+from cortex_m_hil.cli import app
+from cortex_m_hil.errors import ConfigError, Mismatch
+from cortex_m_hil.program.program import Array, HostTensor, TensorSpec, ValueKind
+from cortex_m_hil.results import Pool, Ran, RunResult, Stats
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Isa, load_targets
 
-ROOT = Path(harness.__file__).parents[1]
+ROOT = Path(cortex_m_hil.__file__).parents[2]
 OK, NO, CANNOT_TELL = 0, 1, 2
 FIRST_BUILD = 300.0  # seconds; the shared cache may be cold
 # QEMU's -S starts the machine with its CPU stopped: a target that never says a word.
@@ -52,7 +52,7 @@ def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
     def call(*arguments: object) -> Done:
         with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
+            app.main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         assert isinstance(end.value.code, int)
         return Done(end.value.code, out, err)
@@ -61,7 +61,7 @@ def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "harness.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "cortex_m_hil.cli.app", *map(str, arguments)]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -125,7 +125,7 @@ def test_help_lists_the_commands(hil: Hil) -> None:
 
 
 def test_version(hil: Hil) -> None:
-    assert hil("--version") == Done(OK, f"hil {harness.__version__}\n", "")
+    assert hil("--version") == Done(OK, f"hil {cortex_m_hil.__version__}\n", "")
 
 
 def test_targets_name_what_really_runs(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
     array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
     np.save(tmp_path / "x.npy", array)
     spec = TensorSpec("int8", (1, 2, 3, 4), (0, 2, 3, 1))
-    tensor = cli._read_input(tmp_path / "x.npy", 0, spec)
+    tensor = app._read_input(tmp_path / "x.npy", 0, spec)
     assert tensor.spec == spec
     assert tensor.data == array.transpose(0, 2, 3, 1).tobytes()
     np.testing.assert_array_equal(tensor.array(), array)
@@ -272,10 +272,10 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
 @pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
 def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
     np.save(tmp_path / "x.npy", np.array(value))
-    assert cli._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind)).item() == value
+    assert app._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind)).item() == value
     np.save(tmp_path / "x.npy", np.array([value]))
     with pytest.raises(ConfigError, match=f"a single {kind.value}"):
-        cli._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind))
+        app._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind))
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
@@ -300,7 +300,7 @@ def test_run_does_not_import_torch(files: Files, tmp_path: Path) -> None:
         timeout=FIRST_BUILD,
         check=True,
     )
-    assert "harness.flow" in done.stderr
+    assert "cortex_m_hil.flow.flow" in done.stderr
     assert not re.search(r"\|\s+torch", done.stderr)
 
 
@@ -310,7 +310,7 @@ def test_an_output_nobody_wrote_is_a_verdict() -> None:
     stats, ran = Stats(pool, pool, pool, pool, pool), Ran("m4-qemu", "m4-qemu", "QEMU", "builtin", "1")
     result = RunResult((tensor,), (np.array([[False, True]]),), stats, 0, ran, "")
     with pytest.raises(Mismatch, match="1 of 2 elements of output 0 were never written"):
-        cli._refuse_unwritten(result, resolve("m4-qemu", load_targets()))
+        app._refuse_unwritten(result, resolve("m4-qemu", load_targets()))
 
 
 # --- what one can get wrong ----------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
 def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array(1 << 63, np.uint64))
     with pytest.raises(ConfigError, match="9223372036854775808 does not fit a single Int"):
-        cli._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(ValueKind.INT))
+        app._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(ValueKind.INT))
 
 
 def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:

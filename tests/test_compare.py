@@ -12,11 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import compare as c
-from harness import errors
-from harness.canary import canary
-from harness.program import Array, HostTensor, PteFile, References, TensorSpec, output_quantization, parse_pte
-from harness.targets import Isa
+from cortex_m_hil import errors
+from cortex_m_hil.canary import canary
+from cortex_m_hil.checks import compare as c
+from cortex_m_hil.program.program import (
+    Array,
+    HostTensor,
+    PteFile,
+    References,
+    TensorSpec,
+    output_quantization,
+    parse_pte,
+)
+from cortex_m_hil.targets.targets import Isa
 
 EXPECTED = canary(Isa.MVE).expected[0].array()
 DEFAULT = c.Tolerance()

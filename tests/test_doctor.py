@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
-import harness
-from harness import cli, sandbox, supervisor
-from harness.doctor import MVE_SOURCE, Check, Probe, State, probes
-from harness.errors import ToolchainError
-from harness.targets import load_targets
-from harness.toolchain import PACKAGES
+import cortex_m_hil
+from cortex_m_hil.cli import app
+from cortex_m_hil.cli.doctor import MVE_SOURCE, Check, Probe, State, probes
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.host import sandbox, supervisor
+from cortex_m_hil.host.toolchain import PACKAGES
+from cortex_m_hil.targets.targets import load_targets
 
-ROOT = Path(harness.__file__).parents[1]
+ROOT = Path(cortex_m_hil.__file__).parents[2]
 TIMEOUT = 600.0  # seconds; the shared cache may be cold
 
 
 def doctor(*arguments: str, cwd: Path, **changes: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "doctor", *arguments],
+        [sys.executable, "-m", "cortex_m_hil.cli.app", "doctor", *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **changes},
         capture_output=True,
@@ -187,5 +188,5 @@ def test_every_failing_row_says_what_to_do() -> None:
 
 
 def test_brackets_in_messages_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    cli._table(("", "what"), [("FAIL", "error: [bold]operand[/bold] :warning:")])
+    app._table(("", "what"), [("FAIL", "error: [bold]operand[/bold] :warning:")])
     assert "error: [bold]operand[/bold] :warning:" in capsys.readouterr().out

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import files
-from harness.errors import ConfigError
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import files
 from limits import at_once
 
 LIMIT = 1 << 20

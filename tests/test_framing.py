@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.links.framing import MAX_ENCODED, VERSION, Decoder, Frame, cobs_decode, cobs_encode, encode
+from cortex_m_hil.links.framing import MAX_ENCODED, VERSION, Decoder, Frame, cobs_decode, cobs_encode, encode
 
 # Zeros and runs about the length of a COBS group are where the encoding has its corners.
 RUNS = st.integers(0, 520).map(lambda size: b"x" * size)

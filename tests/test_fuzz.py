@@ -12,15 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli, flow, fuzz
-from harness.canary import canary
-from harness.errors import ProgramRejected, TargetHang
-from harness.flow import Dut
-from harness.fuzz import BLIND, Fuzzer, Judgement, Kind, Mutant, Mutator, Outcome, example_inputs, mutants, sites
-from harness.lowering.scratch import required_scratch
-from harness.program import InstructionKind, Program, parse_pte
-from harness.resolve import resolve
-from harness.targets import Isa, load_targets
+from cortex_m_hil.canary import canary
+from cortex_m_hil.cli import app
+from cortex_m_hil.errors import ProgramRejected, TargetHang
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.fuzz import fuzz
+from cortex_m_hil.fuzz.fuzz import (
+    BLIND,
+    Fuzzer,
+    Judgement,
+    Kind,
+    Mutant,
+    Mutator,
+    Outcome,
+    example_inputs,
+    mutants,
+    sites,
+)
+from cortex_m_hil.lowering.scratch import required_scratch
+from cortex_m_hil.program.program import InstructionKind, Program, parse_pte
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Isa, load_targets
 
 HERE = Path(__file__).parent
 SEEDS = {path.stem: path.read_bytes() for path in sorted((HERE / "fuzz_seeds").glob("*.pte"))}
@@ -167,7 +180,7 @@ def test_a_bug_is_saved_with_what_makes_it_again(fuzzer: Fuzzer, tmp_path: Path)
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as end:
-        cli.main(["fuzz", "--target", "native", "--count", "20", "--seed", "5", "--corpus", str(tmp_path)])
+        app.main(["fuzz", "--target", "native", "--count", "20", "--seed", "5", "--corpus", str(tmp_path)])
     out = capsys.readouterr().out
     assert end.value.code == 0 and "20 mutants" in out and "0 bugs" in out
     assert list(tmp_path.iterdir()) == []

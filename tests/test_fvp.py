@@ -14,18 +14,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import flow, fvp_shim, launchers, verify_fvp
-from harness.build import Elf
-from harness.errors import ConfigError, TargetFault, TargetHang
-from harness.launchers import fvp
-from harness.program import Program
-from harness.resolve import resolve
-from harness.targets import FvpLauncher, load_targets
+from cortex_m_hil import launchers
+from cortex_m_hil.errors import ConfigError, TargetFault, TargetHang
+from cortex_m_hil.flow import flow
+from cortex_m_hil.fvp import shim, verify
+from cortex_m_hil.launchers import fvp
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import FvpLauncher, load_targets
 from misbehaving import OPTIONS, bad, ones
 
 pytest_plugins = ["pytester"]
 NAMES = ["m4-fvp", "m55-fvp", "m0plus-fvp"]
-ROOT = Path(fvp_shim.__file__).parents[1]
+ROOT = Path(shim.__file__).parents[1]
 SHORT = 0.02  # of 30 s of engine time
 DEADLINE = 120.0  # seconds
 TARGETS = load_targets()
@@ -35,7 +37,7 @@ M4 = FvpLauncher("FVP_MPS2_Cortex-M4")
 @pytest.fixture(autouse=True)
 def models(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    fvp_shim.install(folder)
+    shim.install(folder)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return folder
 
@@ -116,7 +118,7 @@ def test_engine_time_is_that_of_the_models_children(tmp_path: Path) -> None:
 
 
 def verify_fvp_spin() -> Elf:
-    return Elf(verify_fvp.Bench(TARGETS["m4-fvp"]).probe(verify_fvp.Probe.SPIN), "", "")
+    return Elf(verify.Bench(TARGETS["m4-fvp"]).probe(verify.Probe.SPIN), "", "")
 
 
 def test_a_long_command_line_is_refused(tmp_path: Path) -> None:
@@ -134,8 +136,8 @@ def test_a_parameter_that_the_model_lacks(tmp_path: Path) -> None:
 
 def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
     script = (
-        "import time\nfrom harness import flow\nfrom harness.resolve import resolve\n"
-        "from harness.targets import load_targets\n"
+        "import time\nfrom cortex_m_hil.flow import flow\nfrom cortex_m_hil.targets.resolve import resolve\n"
+        "from cortex_m_hil.targets.targets import load_targets\n"
         "dut = flow.open_dut(resolve('m4-fvp', load_targets(), require_fvp=True))\n"
         "dut.session()\nprint('up', flush=True)\ntime.sleep(60)\n"
     )
@@ -154,18 +156,18 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
 # --- hil doctor --verify-fvp ---------------------------------------------------------------------------------
 
 
-def examined(name: str) -> dict[str, verify_fvp.Finding]:
-    bench = verify_fvp.Bench(verify_fvp.find(name, TARGETS))
-    return {one.text: one.examine() for one in verify_fvp.assumptions(bench)}
+def examined(name: str) -> dict[str, verify.Finding]:
+    bench = verify.Bench(verify.find(name, TARGETS))
+    return {one.text: one.examine() for one in verify.assumptions(bench)}
 
 
 @pytest.mark.parametrize("name", ["m4-fvp", "FVP_MPS2_Cortex-M0plus"])
 def test_all_that_is_relied_on_holds_for_the_stand_in(name: str) -> None:
     found = examined(name)
-    assert [finding for finding in found.values() if finding.state is verify_fvp.State.FAILS] == []
-    other = [text for text, finding in found.items() if finding.state is verify_fvp.State.DIFFERS]
+    assert [finding for finding in found.values() if finding.state is verify.State.FAILS] == []
+    other = [text for text, finding in found.items() if finding.state is verify.State.DIFFERS]
     assert other == ([] if name == "m4-fvp" else ["the core is a cortex-m0plus, by its CPUID"])
-    page = verify_fvp.markdown(verify_fvp.Bench(verify_fvp.find(name, TARGETS)), list(found.values()))
+    page = verify.markdown(verify.Bench(verify.find(name, TARGETS)), list(found.values()))
     assert "**This is a stand-in and not Arm's model" in page and str(Path.home()) not in page
 
 
@@ -179,7 +181,7 @@ def test_a_model_unlike_our_idea_of_it_fails(models: Path, monkeypatch: pytest.M
     )
     model.chmod(0o755)
     found = examined("m4-fvp")
-    failed = {text for text, finding in found.items() if finding.state is verify_fvp.State.FAILS}
+    failed = {text for text, finding in found.items() if finding.state is verify.State.FAILS}
     assert "SYS_EXIT_EXTENDED's status is the model's, with the features file" in failed
     assert "a command line of 256 characters arrives whole" in failed
     assert "the runner answers its handshake, and the canary passes" not in failed
@@ -187,5 +189,5 @@ def test_a_model_unlike_our_idea_of_it_fails(models: Path, monkeypatch: pytest.M
 
 def test_a_name_that_no_target_uses() -> None:
     with pytest.raises(ConfigError, match="no target runs on") as caught:
-        verify_fvp.find("FVP_MPS2_Cortex-M5", TARGETS)
+        verify.find("FVP_MPS2_Cortex-M5", TARGETS)
     assert "FVP_MPS2_Cortex-M4" in caught.value.hint

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import fvp_shim
-from harness.targets import load_targets
-from harness.verify_fvp import EXIT_STATUS, Bench, Probe
+from cortex_m_hil.fvp import shim
+from cortex_m_hil.fvp.verify import EXIT_STATUS, Bench, Probe
+from cortex_m_hil.targets.targets import load_targets
 
 M4, M0PLUS, M55 = "FVP_MPS2_Cortex-M4", "FVP_MPS2_Cortex-M0plus", "FVP_Corstone_SSE-300_Ethos-U55"
 TARGETS = {M4: "m4-fvp", M0PLUS: "m0plus-fvp", M55: "m55-fvp"}
@@ -29,7 +29,7 @@ DEADLINE = 15.0  # seconds
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models")
-    fvp_shim.install(path)
+    shim.install(path)
     return path
 
 
@@ -85,7 +85,7 @@ def gone(process: psutil.Process) -> bool:
 # --- the executables -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", fvp_shim.MODELS)
+@pytest.mark.parametrize("model", shim.MODELS)
 def test_each_says_that_it_is_not_arms(folder: Path, model: str) -> None:
     done = call(folder, model, "--version")
     first, second = done.stdout.decode().splitlines()
@@ -98,7 +98,7 @@ def test_each_says_that_it_is_not_arms(folder: Path, model: str) -> None:
 def test_a_real_model_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / M4).write_bytes(b"\x7fELF")
     with pytest.raises(FileExistsError):
-        fvp_shim.install(tmp_path)
+        shim.install(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [M4]
 
 
@@ -111,14 +111,14 @@ def test_neither_folder_nor_environment_decides_what_runs(folder: Path, tmp_path
 
 
 def test_an_unknown_model() -> None:
-    done = subprocess.run([sys.executable, fvp_shim.__file__, "FVP_X"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, shim.__file__, "FVP_X"], capture_output=True, text=True, check=False)
     assert done.returncode != 0 and M4 in done.stderr
 
 
 # --- parameters ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", fvp_shim.MODELS)
+@pytest.mark.parametrize("model", shim.MODELS)
 def test_the_list_has_a_parameter_a_line(folder: Path, model: str) -> None:
     lines = call(folder, model, "-l").stdout.decode().splitlines()
     settings = [line for line in lines if not line.startswith("#")]
@@ -145,12 +145,12 @@ def test_the_list_has_a_parameter_a_line(folder: Path, model: str) -> None:
 )
 def test_what_is_refused(folder: Path, probe: Callable[..., str], arguments: list[str], problem: str) -> None:
     done = call(folder, M4, "-a", probe(Probe.EXIT), *arguments)
-    assert done.returncode == fvp_shim.REFUSED
+    assert done.returncode == shim.REFUSED
     assert problem in done.stderr.decode() and "Traceback" not in done.stderr.decode()
 
 
 def test_no_application(folder: Path) -> None:
-    assert call(folder, M4).returncode == fvp_shim.REFUSED
+    assert call(folder, M4).returncode == shim.REFUSED
     assert b"/nowhere.elf" in call(folder, M4, "-a", "/nowhere.elf").stderr
 
 
@@ -199,7 +199,7 @@ def test_a_guest_that_looks_for_the_features_file_loses_its_status(
     elf = tmp_path / "asks.elf"
     elf.write_bytes(Path(probe(Probe.EXIT)).read_bytes() + b":semihosting-features\0")
     if content is not None:
-        (tmp_path / fvp_shim.FEATURES_FILE).write_bytes(content)
+        (tmp_path / shim.FEATURES_FILE).write_bytes(content)
     done = call(folder, M4, "-a", str(elf), "-C", f"armcortexm4ct.semihosting-cwd={tmp_path}")
     assert done.returncode == status
 
@@ -280,4 +280,4 @@ def test_without_qemu(folder: Path, probe: Callable[..., str], tmp_path: Path) -
     done = subprocess.run(
         [str(folder / M4), "-a", probe(Probe.EXIT)], env={"PATH": str(tmp_path)}, capture_output=True, check=False
     )
-    assert done.returncode == fvp_shim.REFUSED and b"needs setpriv" in done.stderr
+    assert done.returncode == shim.REFUSED and b"needs setpriv" in done.stderr

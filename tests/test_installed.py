@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.targets import package_data
+from cortex_m_hil.targets.targets import package_data
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 300.0  # seconds
@@ -72,7 +72,7 @@ def test_the_wheel_runs_a_users_test_on_a_users_board(python: Path, folder: Path
     assert "1 passed" in done.stdout
     assert "hil: mine · builtin (no ExecuTorch or CMSIS-NN code executed)" in done.stdout
     where = subprocess.run(
-        [python, "-c", "import harness; print(harness.__file__)"],
+        [python, "-c", "import cortex_m_hil; print(cortex_m_hil.__file__)"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -82,7 +82,7 @@ def test_the_wheel_runs_a_users_test_on_a_users_board(python: Path, folder: Path
 
 
 def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_path: Path) -> None:
-    done = run(python, tmp_path, "harness.cli", "selftest", "--target", "native")
+    done = run(python, tmp_path, "cortex_m_hil.cli.app", "selftest", "--target", "native")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
 
@@ -90,9 +90,9 @@ def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_
 def test_the_wheel_carries_the_stand_in_and_the_check_of_fvps(
     python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run(python, tmp_path, "harness.cli", "fvp-shim", "install", "models")
+    done = run(python, tmp_path, "cortex_m_hil.cli.app", "fvp-shim", "install", "models")
     assert done.returncode == 0, done.stdout + done.stderr
     monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
-    done = run(python, tmp_path, "harness.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
+    done = run(python, tmp_path, "cortex_m_hil.cli.app", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "stand-in" in done.stdout

@@ -17,11 +17,11 @@ from executorch.examples.models.mlperf_tiny.mobilenet_v1_025 import MobileNetV10
 from executorch.examples.models.mlperf_tiny.resnet8 import ResNet8Model
 from torch import nn
 
-from harness import flow
-from harness.flow import Dut
-from harness.program import HostTensor, Program
-from harness.resolve import resolve
-from harness.targets import Isa, load_targets
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Isa, load_targets
 from misbehaving import OPTIONS, program
 from networks import Net
 

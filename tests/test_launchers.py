@@ -19,16 +19,19 @@ from typing import Any
 import psutil
 import pytest
 
-import harness.session
-from harness import flow, launchers, sandbox, toolchain
-from harness.build import Elf, build_runner
-from harness.canary import canary
-from harness.errors import ConfigError, LaunchError, LinkError, ProtocolError, TargetFault, ToolchainError
-from harness.launchers import fvp
-from harness.launchers.process import Process
-from harness.links import Connection, Deadline, LinkClosed
-from harness.resolve import Resolved, resolve
-from harness.targets import FvpLauncher, Isa, Target, load_targets
+import cortex_m_hil.session.session
+from cortex_m_hil import launchers
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import ConfigError, LaunchError, LinkError, ProtocolError, TargetFault, ToolchainError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.host import sandbox, toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers import fvp
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import Connection, LinkClosed
+from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.targets.resolve import Resolved, resolve
+from cortex_m_hil.targets.targets import FvpLauncher, Isa, Target, load_targets
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 TARGETS = load_targets()
@@ -241,7 +244,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         return process
 
     monkeypatch.setattr(launchers, "connect", connect_and_listen)
-    monkeypatch.setattr(harness.session, "HANDSHAKE", 0.1)
+    monkeypatch.setattr(cortex_m_hil.session.session, "HANDSHAKE", 0.1)
 
 
 def launch_fails(dut: flow.Dut, text: str) -> LaunchError:
@@ -288,7 +291,7 @@ def test_a_simulator_that_never_answers(bin_first: Path, impatient: None) -> Non
 def test_a_simulator_that_only_talks(bin_first: Path, impatient: None) -> None:
     error = launch_fails(fake_qemu(bin_first, "exec yes garbage"), "does not answer its handshake")
     assert "garbage" in error.log
-    assert len(error.log) <= harness.session.LOG_LIMIT
+    assert len(error.log) <= cortex_m_hil.session.session.LOG_LIMIT
 
 
 def test_a_simulator_that_only_complains(bin_first: Path, impatient: None) -> None:
@@ -297,7 +300,7 @@ def test_a_simulator_that_only_complains(bin_first: Path, impatient: None) -> No
 
 
 def test_a_simulator_that_closes_its_output_and_stays(bin_first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness.session, "END", 0.2)
+    monkeypatch.setattr(cortex_m_hil.session.session, "END", 0.2)
     launch_fails(fake_qemu(bin_first, "exec >&-\nexec yes trouble >&2"), "closed its output but did not end")
 
 
@@ -324,7 +327,7 @@ def test_a_simulator_that_prints_garbage_and_ends(bin_first: Path, body: str) ->
 def test_a_simulator_that_speaks_the_protocol_badly(bin_first: Path, tmp_path: Path) -> None:
     """Good frames with payloads that are cut short."""
     source = (
-        "import sys\nfrom harness.links.framing import Decoder, Frame, encode\nout = sys.stdout.buffer\n"
+        "import sys\nfrom cortex_m_hil.links.framing import Decoder, Frame, encode\nout = sys.stdout.buffer\n"
         "for frame in Decoder().feed(sys.stdin.buffer.raw.read(4096)):\n"
         "    out.write(encode(Frame(frame.type | 0x80, frame.seq, b'\\0\\0\\x40\\0short')))\n"
     )
@@ -402,9 +405,9 @@ def test_budgets_count_the_childs_time() -> None:
 
 OWNER = """
 import sys
-from harness import flow
-from harness.resolve import resolve
-from harness.targets import load_targets
+from cortex_m_hil.flow import flow
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import load_targets
 targets = load_targets()
 duts = [flow.open_dut(resolve(name, targets)) for name in sys.argv[1:]]
 print(*(dut.session()._process.pid for dut in duts), flush=True)
@@ -439,7 +442,7 @@ def test_no_simulator_outlives_its_owner(number: signal.Signals) -> None:
 def test_no_busy_simulator_outlives_its_owner() -> None:
     """One that does not read, so it would not see the end of its input."""
     source = (
-        "import sys\nfrom harness.launchers.process import Process\n"
+        "import sys\nfrom cortex_m_hil.launchers.process import Process\n"
         "process = Process(['sleep', '1000'])\nprint(process.pid, flush=True)\nsys.stdin.read()"
     )
     owner = run_python(source)
@@ -451,10 +454,11 @@ def test_no_busy_simulator_outlives_its_owner() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["children.foreground(sys.argv[1:])", "vboard.main(['native', 'run', *sys.argv[1:]])"]
+    "command", ["subprocesses.foreground(sys.argv[1:])", "vboard.main(['native', 'run', *sys.argv[1:]])"]
 )
 def test_no_command_in_the_foreground_outlives_its_owner(command: str, tmp_path: Path) -> None:
-    source = f"import sys\nfrom harness import children\nfrom harness.boards import vboard\n{command}"
+    imports = "import sys\nfrom cortex_m_hil.boards.virtual import vboard\nfrom cortex_m_hil.host import subprocesses"
+    source = f"{imports}\n{command}"
     owner = run_python(source, "sh", "-c", "echo $$; exec sleep 1000")
     assert owner.stdout is not None
     pid = int(owner.stdout.readline())
@@ -464,7 +468,7 @@ def test_no_command_in_the_foreground_outlives_its_owner(command: str, tmp_path:
 
 
 def test_a_command_in_the_foreground_takes_its_own_interrupts() -> None:
-    source = "import sys\nfrom harness import children\nprint(children.foreground(sys.argv[1:]))"
+    source = "import sys\nfrom cortex_m_hil.host import subprocesses\nprint(subprocesses.foreground(sys.argv[1:]))"
     trap = "trap 'exit 3' INT; echo ready; while :; do read line || :; done"
     owner = run_python(source, "bash", "-c", trap)
     assert owner.stdout is not None and owner.stdout.readline() == "ready\n"
@@ -475,7 +479,8 @@ def test_a_command_in_the_foreground_takes_its_own_interrupts() -> None:
 
 def test_a_simulator_outlives_the_thread_that_asked_for_it() -> None:
     source = (
-        "import threading\nfrom harness.launchers.process import Process\nfrom harness.links import Deadline\n"
+        "import threading\nfrom cortex_m_hil.launchers.process import Process\n"
+        "from cortex_m_hil.host.deadline import Deadline\n"
         "made = []\n"
         "thread = threading.Thread(target=lambda: made.append(Process(['cat'])))\nthread.start(); thread.join()\n"
         "made[0].write(b'still here', Deadline.after(60))\nprint(made[0].read(Deadline.after(60)).decode())"
@@ -486,9 +491,9 @@ def test_a_simulator_outlives_the_thread_that_asked_for_it() -> None:
 
 FORKER = """
 import os
-from harness import flow
-from harness.resolve import resolve
-from harness.targets import load_targets
+from cortex_m_hil.flow import flow
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import load_targets
 resolved = resolve("native", load_targets())
 before = flow.open_dut(resolved)
 flow.selftest(before)

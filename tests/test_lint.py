@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import errors, flow
-from harness.canary import canary
-from harness.flow import Dut
-from harness.fuzz import Kind, Site, example_inputs, sites
-from harness.lint import LintFinding, Rule, lint, lint_inputs, raise_findings
-from harness.program import (
+from cortex_m_hil import errors
+from cortex_m_hil.canary import canary
+from cortex_m_hil.checks.lint import LintFinding, Rule, lint, lint_inputs, raise_findings
+from cortex_m_hil.checks.signatures import signature_of
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.fuzz.fuzz import Kind, Site, example_inputs, sites
+from cortex_m_hil.program.program import (
     DTYPES,
     HostTensor,
     Instruction,
@@ -29,9 +31,8 @@ from harness.program import (
     Value,
     ValueKind,
 )
-from harness.resolve import resolve
-from harness.signatures import signature_of
-from harness.targets import Board, Isa, Pools, QemuLauncher, Target, load_targets
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Board, Isa, Pools, QemuLauncher, Target, load_targets
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}
 OPERATORS = (

@@ -16,18 +16,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.canary import canary, file_name
-from harness.compare import Tolerance, compare
-from harness.errors import ConfigError, LoweringError, ToolchainError
-from harness.generators import seed
-from harness.lint import lint_inputs
-from harness.lowering import Layout, clear_cache, lower, quiet, required_scratch
-from harness.lowering import canary as builder
-from harness.lowering.cache import Lru
-from harness.lowering.capability import feature, require_sizes
-from harness.program import HEADER_AT, HEADER_MAGIC, HostTensor, Program, ValueKind, output_quantization, parse_pte
-from harness.reference import HostModels, to_host, to_torch
-from harness.targets import Isa
+from cortex_m_hil.canary import canary, file_name
+from cortex_m_hil.checks.compare import Tolerance, compare
+from cortex_m_hil.checks.lint import lint_inputs
+from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
+from cortex_m_hil.host.generators import seed
+from cortex_m_hil.lowering import Layout, clear_cache, lower, quiet, required_scratch
+from cortex_m_hil.lowering import canary as builder
+from cortex_m_hil.lowering.cache import Lru
+from cortex_m_hil.lowering.capability import feature, require_sizes
+from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
+from cortex_m_hil.program.program import (
+    HEADER_AT,
+    HEADER_MAGIC,
+    HostTensor,
+    Program,
+    ValueKind,
+    output_quantization,
+    parse_pte,
+)
+from cortex_m_hil.targets.targets import Isa
 
 nn = torch.nn
 
@@ -246,11 +254,11 @@ def test_a_missing_part_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) 
 
 def test_only_lowering_loads_torch() -> None:
     code = (
-        "import sys, harness.lowering, harness.lint, harness.compare\n"
-        "from harness.canary import canary\n"
-        "from harness.program import parse_pte\n"
-        "from harness.targets import Isa\n"
-        "harness.lowering.required_scratch(parse_pte(canary(Isa.MVE).program), Isa.MVE)\n"
+        "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.compare\n"
+        "from cortex_m_hil.canary import canary\n"
+        "from cortex_m_hil.program.program import parse_pte\n"
+        "from cortex_m_hil.targets.targets import Isa\n"
+        "cortex_m_hil.lowering.required_scratch(parse_pte(canary(Isa.MVE).program), Isa.MVE)\n"
         "assert 'torch' not in sys.modules, 'torch was imported'\n"
     )
     root = Path(__file__).parent.parent

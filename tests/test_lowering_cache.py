@@ -22,15 +22,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import ConfigError, LoweringError
-from harness.lowering import cache as caching
-from harness.lowering import clear_cache, lower
-from harness.lowering.cache import key_of
-from harness.lowering.content import NoContent, digest
-from harness.lowering.live import trace
-from harness.lowering.pipeline import cache
-from harness.reference import to_host
-from harness.targets import Isa
+from cortex_m_hil.errors import ConfigError, LoweringError
+from cortex_m_hil.lowering import cache as caching
+from cortex_m_hil.lowering import clear_cache, lower
+from cortex_m_hil.lowering.cache import key_of
+from cortex_m_hil.lowering.content import NoContent, digest
+from cortex_m_hil.lowering.live import trace
+from cortex_m_hil.lowering.pipeline import cache
+from cortex_m_hil.lowering.reference import to_host
+from cortex_m_hil.targets.targets import Isa
 
 nn, F = torch.nn, torch.nn.functional
 X = torch.linspace(-2, 2, 8).reshape(2, 4)

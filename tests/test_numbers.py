@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import flow, seeding
-from harness.numbers import argument, in_range
+from cortex_m_hil.flow import flow
+from cortex_m_hil.numbers import argument, in_range
+from cortex_m_hil.pytest_plugin import seeding
 
 
 @given(st.floats(), st.floats(0.5, 1.0), st.floats(2.0, 3.0))

@@ -15,15 +15,15 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.build import cache_directory
-from harness.canary import canary
-from harness.targets import Isa
+from cortex_m_hil.canary import canary
+from cortex_m_hil.runner.build import cache_directory
+from cortex_m_hil.targets.targets import Isa
 
 pytest_plugins = ["pytester"]
 
 # No torch: what is tested here is the plugin, on the canary.
 SMOKE = """
-from harness import flow
+from cortex_m_hil.flow import flow
 
 def test_canary(hil_dut):
     flow.selftest(hil_dut)
@@ -61,7 +61,7 @@ def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> No
 def test_a_kernel_without_landlock_is_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SMOKE)
     assert "Landlock" not in run(pytester, "--target=m4-qemu", "--collect-only").stdout.str()
-    pytester.makeconftest("from harness import sandbox\nsandbox.landlock_abi = lambda: 0\n")
+    pytester.makeconftest("from cortex_m_hil.host import sandbox\nsandbox.landlock_abi = lambda: 0\n")
     result = run(pytester, "--target=m4-qemu", "--collect-only")
     result.stdout.fnmatch_lines(["hil: this kernel has no Landlock: *docs/security.md*"])
 
@@ -168,7 +168,7 @@ def test_a_marker_that_makes_no_sense_costs_its_test_alone(pytester: pytest.Pyte
         "target_timeout()": "*missing 1 required positional argument: 'seconds'",
     }
     tests = [f"@pytest.mark.{marker}\ndef test_{n}(hil_dut): pass\n" for n, marker in enumerate(wrong)]
-    pytester.makepyfile("import pytest\nfrom harness import errors\n" + "".join(tests) + SMOKE)
+    pytester.makepyfile("import pytest\nfrom cortex_m_hil import errors\n" + "".join(tests) + SMOKE)
     result = run(pytester, "--target=native")
     result.assert_outcomes(errors=len(wrong), passed=1)
     name = "test_a_marker_that_makes_no_sense_costs_its_test_alone.py"
@@ -208,7 +208,7 @@ def test_late(request):
 LOWERED = """
 import pytest
 import torch
-from harness.compare import Tolerance
+from cortex_m_hil.checks.compare import Tolerance
 
 lowered = []
 
@@ -324,7 +324,7 @@ def test_markers(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
-        from harness.errors import LaunchError, Mismatch
+        from cortex_m_hil.errors import LaunchError, Mismatch
 
         @pytest.mark.requires("mve")
         def test_mve(hil_dut): pass
@@ -375,7 +375,7 @@ def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(p
     pytester.makepyfile(
         """
         import torch
-        from harness.targets import Isa
+        from cortex_m_hil.targets.targets import Isa
 
         def test_bad(hil):
             inputs = (torch.rand(1, 64) * 0.002,)
@@ -399,7 +399,7 @@ def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(p
 def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        from harness.canary import canary
+        from cortex_m_hil.canary import canary
 
         def test_pte(run_pte, hil_dut):
             known = canary(hil_dut.target.isa)
@@ -414,7 +414,7 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     """Each once, whatever became of it; `hil run` takes them as they are."""
     pytester.makepyfile("""
         import pytest
-        from harness.canary import canary
+        from cortex_m_hil.canary import canary
 
         @pytest.mark.parametrize("count", [1, 0])
         def test_it(run_pte, hil_dut, count):
@@ -439,7 +439,7 @@ def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> Non
     pytester.makeconftest(
         """
         import pytest
-        from harness.build import build_runner
+        from cortex_m_hil.runner.build import build_runner
 
         @pytest.fixture
         def runner_elf(target_spec):
@@ -454,7 +454,7 @@ def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> Non
 
 WAITING = """
 import pathlib, time
-from harness import flow
+from cortex_m_hil.flow import flow
 
 def test_waits(hil_dut):
     flow.selftest(hil_dut)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import program as p
-from harness.canary import canary
-from harness.errors import ConfigError, ProgramRejected
-from harness.program import HostTensor, PteFile, TensorSpec, ValueKind, parse_pte
-from harness.targets import Isa
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import ConfigError, ProgramRejected
+from cortex_m_hil.program import program as p
+from cortex_m_hil.program.program import HostTensor, PteFile, TensorSpec, ValueKind, parse_pte
+from cortex_m_hil.targets.targets import Isa
 
 FILES = [canary(isa).program for isa in Isa]
 

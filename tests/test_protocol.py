@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import session as session_module
-from harness.build import Elf
-from harness.canary import canary
-from harness.errors import (
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import (
     IdentityError,
     LaunchError,
     LinkError,
@@ -28,14 +26,17 @@ from harness.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from harness.launchers import process as process_module
-from harness.launchers.process import Process
-from harness.links import Deadline, LinkClosed
-from harness.links.framing import Decoder, Frame, encode
-from harness.program import SCALAR_TYPES, TensorSpec, parse_pte
-from harness.protocol import MAX_OPERATORS, RESPONSE, Event, Request, Space, Status
-from harness.session import LOG_LIMIT, NoAnswer, Session
-from harness.targets import load_targets
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers import process as process_module
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.links.framing import Decoder, Frame, encode
+from cortex_m_hil.links.protocol import MAX_OPERATORS, RESPONSE, Event, Request, Space, Status
+from cortex_m_hil.program.program import SCALAR_TYPES, TensorSpec, parse_pte
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.session import session as session_module
+from cortex_m_hil.session.session import LOG_LIMIT, NoAnswer, Session
+from cortex_m_hil.targets.targets import load_targets
 
 TARGET = load_targets()["native"]
 ELF = Elf(Path("runner.elf"), "0123456789abcdef", TARGET.config)
@@ -467,7 +468,7 @@ def test_a_log_without_end_takes_no_more_memory_than_its_limit() -> None:
 _PEER = f"""
 import itertools, os, struct, sys, time
 sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
-from harness.links.framing import Decoder, Frame, encode
+from cortex_m_hil.links.framing import Decoder, Frame, encode
 def say(data):
     os.write(1, data)
 def asked():

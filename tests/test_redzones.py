@@ -16,17 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from harness import cli, flow
-from harness.build import cache_directory
-from harness.canary import canary
-from harness.diagnose.redzones import RedZones, Zone, role, zones
-from harness.errors import OutOfTargetMemory, RedzoneViolation
-from harness.flow import COUNTER_POISON, POISON, Dut
-from harness.lowering import RED_ZONE, clear_cache
-from harness.lowering.spacing import spread
-from harness.program import Planned, Program, PteFile, TensorSpec, Value, ValueKind
-from harness.resolve import resolve
-from harness.targets import Isa, load_targets
+from cortex_m_hil.canary import canary
+from cortex_m_hil.cli import app
+from cortex_m_hil.diagnose.redzones import RedZones, Zone, role, zones
+from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut
+from cortex_m_hil.lowering import RED_ZONE, clear_cache
+from cortex_m_hil.lowering.spacing import spread
+from cortex_m_hil.program.program import Planned, Program, PteFile, TensorSpec, Value, ValueKind
+from cortex_m_hil.runner.build import cache_directory
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Isa, load_targets
 from misbehaving import OPTIONS, ones, spaced
 from networks import Net
 
@@ -374,13 +375,13 @@ def test_a_target_too_small_for_the_zones_says_how_much_they_need() -> None:
 USER_TESTS = """
 import pytest
 import torch
-from harness.canary import canary
-from harness.lowering import RED_ZONE
-from harness.targets import Isa
+from cortex_m_hil.canary import canary
+from cortex_m_hil.lowering import RED_ZONE
+from cortex_m_hil.targets.targets import Isa
 
 @pytest.fixture
 def runner_elf(target_spec):
-    from harness.build import build_runner
+    from cortex_m_hil.runner.build import build_runner
     return build_runner(target_spec.target, options={"HIL_CMSIS_NN_SCRATCH": "ON"})
 
 def test_sound(hil):
@@ -436,6 +437,6 @@ def test_the_command_line_watches_too(
     np.save("x.npy", known.inputs[0].array())
     Path("canary.pte").write_bytes(known.program)
     with pytest.raises(SystemExit) as end:
-        cli.main(["run", "canary.pte", "-t", "m4-qemu", "-i", "x.npy", "--redzones"])
+        app.main(["run", "canary.pte", "-t", "m4-qemu", "-i", "x.npy", "--redzones"])
     assert end.value.code == 0
     assert re.search(r"^red zones intact: \d+ zones, \d+ bytes; only what", capsys.readouterr().out, re.MULTILINE)

@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from harness import flow, signatures
-from harness.compare import Kind, Tolerance
-from harness.flow import Dut
-from harness.generators import seed
-from harness.lint import Rule, lint
-from harness.lowering import lower
-from harness.lowering.rounding import RUNS
-from harness.program import Program, References
-from harness.resolve import resolve
-from harness.targets import Isa, load_targets
+from cortex_m_hil.checks import signatures
+from cortex_m_hil.checks.compare import Kind, Tolerance
+from cortex_m_hil.checks.lint import Rule, lint
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.host.generators import seed
+from cortex_m_hil.lowering import lower
+from cortex_m_hil.lowering.rounding import RUNS
+from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Isa, load_targets
 from planted_errors import judged, planted
 from random_networks import network
 

@@ -23,9 +23,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness import flow, prefix, toolchain
-from harness.diagnose.runtimes import compare_runtimes
-from harness.errors import (
+from cortex_m_hil.diagnose.runtimes import compare_runtimes
+from cortex_m_hil.errors import (
     BuildError,
     ConfigError,
     OutOfTargetMemory,
@@ -34,11 +33,14 @@ from harness.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from harness.flow import Dut
-from harness.program import HostTensor, Program
-from harness.protocol import Reader, Request, Space
-from harness.resolve import resolve
-from harness.targets import ExecutorchInstall, Isa, Target, load_targets, package_data
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.links.protocol import Reader, Request, Space
+from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import ExecutorchInstall, Isa, Target, load_targets, package_data
 
 TARGETS = load_targets()
 FLAGS = {
@@ -95,11 +97,11 @@ def test_the_handshake_says_whose_runtime_this_is(dut: Dut) -> None:
 
 def test_environments_do_not_share_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner on the host finds the wheel's library by its path: one from an environment that is gone cannot start."""
-    ours = prefix.find(TARGETS["native"], tmp_path)
+    ours = executorch_install.find(TARGETS["native"], tmp_path)
     shutil.copytree(ours.directory / "lib", tmp_path / "other" / "lib")
     shutil.copy(ours.directory / "version.py", tmp_path / "other")
     monkeypatch.setattr(toolchain, "executorch_package", lambda: tmp_path / "other")
-    assert prefix.find(TARGETS["native"], tmp_path).digest != ours.digest
+    assert executorch_install.find(TARGETS["native"], tmp_path).digest != ours.digest
 
 
 def test_a_portable_program_gives_what_eager_gives(dut: Dut, program: Program) -> None:
@@ -285,7 +287,7 @@ def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> No
 
 def compare(*arguments: object) -> tuple[int, str]:
     """`hil compare-runtimes` on the host, where the wheel is the installed ExecuTorch."""
-    command = [sys.executable, "-m", "harness.cli", "compare-runtimes", "-t", "native", *map(str, arguments)]
+    command = [sys.executable, "-m", "cortex_m_hil.cli.app", "compare-runtimes", "-t", "native", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout + done.stderr
 
@@ -418,13 +420,13 @@ def with_install(name: str, path: str, **more: Any) -> Target:
 
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(prefix.VARIABLE, raising=False)
+    monkeypatch.delenv(executorch_install.VARIABLE, raising=False)
 
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_a_prefix_for_this_cpu_is_taken(name: str, tmp_path: Path) -> None:
     folder = install(tmp_path / CPUS[name], FLAGS[name])
-    found = prefix.find(with_install(name, f"{tmp_path}/{{cpu}}"), tmp_path / "cache")
+    found = executorch_install.find(with_install(name, f"{tmp_path}/{{cpu}}"), tmp_path / "cache")
     assert found.directory == folder
     assert found.digest[:8] in found.version
 
@@ -432,9 +434,9 @@ def test_a_prefix_for_this_cpu_is_taken(name: str, tmp_path: Path) -> None:
 def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
     install(tmp_path / "cortex-m0plus", ["-mcpu=cortex-m0plus"])
     target = with_install("m0-qemu", f"{tmp_path}/{{cpu}}")
-    assert prefix.find(target, tmp_path / "cache").directory.name == "cortex-m0plus"
+    assert executorch_install.find(target, tmp_path / "cache").directory.name == "cortex-m0plus"
     install(tmp_path / "cortex-m0", ["-mcpu=cortex-m0"])
-    assert prefix.find(target, tmp_path / "cache").directory.name == "cortex-m0"
+    assert executorch_install.find(target, tmp_path / "cache").directory.name == "cortex-m0"
 
 
 @pytest.mark.parametrize(
@@ -449,14 +451,14 @@ def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
 def test_a_prefix_for_another_cpu_is_refused(built_for: str, wants: str, said: str, tmp_path: Path) -> None:
     install(tmp_path / "prefix", FLAGS[built_for])
     with pytest.raises(ConfigError, match="TARGET_CPU=") as caught:
-        prefix.find(with_install(wants, str(tmp_path / "prefix")), tmp_path)
+        executorch_install.find(with_install(wants, str(tmp_path / "prefix")), tmp_path)
     assert said in caught.value.message
 
 
 def test_a_soft_float_prefix_is_refused(tmp_path: Path) -> None:
     install(tmp_path / "prefix", ["-mcpu=cortex-m4", "-mfloat-abi=soft"])
     with pytest.raises(ConfigError, match=r"are for armv7e-m\+dsp"):
-        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        executorch_install.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_of_the_host_is_refused(tmp_path: Path) -> None:
@@ -468,50 +470,50 @@ def test_a_prefix_of_the_host_is_refused(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
     subprocess.run(["ar", "rc", str(core), str(tmp_path / "x.o")], check=True)
     with pytest.raises(ConfigError, match="are for no Cortex-M"):
-        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        executorch_install.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_without_cortex_m_operators_is_refused(tmp_path: Path) -> None:
     install(tmp_path / "prefix", FLAGS["m4-qemu"])
     (tmp_path / "prefix" / "lib" / "libcortex_m_ops_lib.a").unlink()
     with pytest.raises(ConfigError, match="without the Cortex-M operators"):
-        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        executorch_install.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
     install(tmp_path / "prefix", FLAGS["m4-qemu"], identifier="ET11")
     with pytest.raises(ConfigError, match="another schema than ET12"):
-        prefix.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
+        executorch_install.find(with_install("m4-qemu", str(tmp_path / "prefix")), tmp_path)
 
 
 def test_where_nothing_is_installed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
-        prefix.find(with_install("m4-qemu", str(tmp_path)), tmp_path)
+        executorch_install.find(with_install("m4-qemu", str(tmp_path)), tmp_path)
     with pytest.raises(ConfigError, match="no installed ExecuTorch is named") as caught:
-        prefix.find(TARGETS["m4-qemu"], tmp_path)
-    assert prefix.VARIABLE in caught.value.hint
+        executorch_install.find(TARGETS["m4-qemu"], tmp_path)
+    assert executorch_install.VARIABLE in caught.value.hint
 
 
 def test_the_variable_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "cortex-m4", FLAGS["m4-qemu"])
-    monkeypatch.setenv(prefix.VARIABLE, f"{tmp_path}/{{cpu}}")
-    assert prefix.find(with_install("m4-qemu", "/nowhere"), tmp_path).directory == tmp_path / "cortex-m4"
+    monkeypatch.setenv(executorch_install.VARIABLE, f"{tmp_path}/{{cpu}}")
+    assert executorch_install.find(with_install("m4-qemu", "/nowhere"), tmp_path).directory == tmp_path / "cortex-m4"
 
 
 def test_a_registry_that_the_prefix_does_not_have(tmp_path: Path) -> None:
     install(tmp_path / "prefix", FLAGS["m4-qemu"])
     target = with_install("m4-qemu", str(tmp_path / "prefix"), libraries=("portable_ops_lib",))
     with pytest.raises(ConfigError, match="no libportable_ops_lib") as caught:
-        prefix.find(target, tmp_path)
+        executorch_install.find(target, tmp_path)
     assert "cortex_m_ops_lib" in caught.value.hint
 
 
 def test_what_is_installed_is_in_its_version(tmp_path: Path) -> None:
     install(tmp_path / "prefix", FLAGS["m4-qemu"])
     target = with_install("m4-qemu", str(tmp_path / "prefix"))
-    before = prefix.find(target, tmp_path)
+    before = executorch_install.find(target, tmp_path)
     (tmp_path / "prefix" / "lib" / "libcmsis-nn.a").write_bytes(b"another kernel")
-    after = prefix.find(target, tmp_path)
+    after = executorch_install.find(target, tmp_path)
     assert before.digest != after.digest and before.version != after.version
 
 
@@ -539,12 +541,12 @@ def test_a_build_runs_when_the_source_is_newer_and_only_then(tmp_path: Path, sou
     target = built(tmp_path, source, command)
     calls = tmp_path / "calls"
     for _ in range(2):
-        found = prefix.find(target, tmp_path / "cache")
+        found = executorch_install.find(target, tmp_path / "cache")
     assert calls.read_text() == f"cortex-m4 {source}\n"
     assert found.version.startswith("1.9.9")
     os.utime(source / "kernel.cpp", None)
-    prefix.find(target, tmp_path / "cache")
-    prefix.find(target, tmp_path / "cache")  # although the install left the libraries as old as they were
+    executorch_install.find(target, tmp_path / "cache")
+    executorch_install.find(target, tmp_path / "cache")  # although the install left the libraries as old as they were
     assert len(calls.read_text().splitlines()) == 2
 
 
@@ -555,16 +557,16 @@ def test_what_a_build_writes_into_the_source_does_not_make_the_prefix_old(tmp_pa
         f' mkdir -p "$HIL_PREFIX"; cp -rp {ready}/. "$HIL_PREFIX"'
     )
     target = built(tmp_path, source, command)
-    prefix.find(target, tmp_path / "cache")
+    executorch_install.find(target, tmp_path / "cache")
     os.utime(source / "out" / "made.cpp", (4e9, 4e9))
-    prefix.find(target, tmp_path / "cache")
+    executorch_install.find(target, tmp_path / "cache")
     assert (tmp_path / "calls").read_text() == "again\n"
 
 
 def test_a_build_that_fails_is_a_build_error_with_its_log(tmp_path: Path, source: Path) -> None:
     target = built(tmp_path, source, "echo a compiler complains; exit 3")
     with pytest.raises(BuildError, match="ended with status 3") as caught:
-        prefix.find(target, tmp_path / "cache")
+        executorch_install.find(target, tmp_path / "cache")
     assert "a compiler complains" in caught.value.log
     log = Path(caught.value.hint.rsplit(" ", 1)[1])
     assert "a compiler complains" in log.read_text()
@@ -572,7 +574,7 @@ def test_a_build_that_fails_is_a_build_error_with_its_log(tmp_path: Path, source
 
 def test_a_build_that_leaves_no_prefix_is_told(tmp_path: Path, source: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
-        prefix.find(built(tmp_path, source, "true"), tmp_path / "cache")
+        executorch_install.find(built(tmp_path, source, "true"), tmp_path / "cache")
 
 
 # --- targets.yaml --------------------------------------------------------------------------------------------

@@ -16,14 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from harness import confine, flow, fvp_shim, launchers, sandbox, toolchain
-from harness.boards.vboard import F405
-from harness.build import build_runner
-from harness.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
-from harness.resolve import Resolved
-from harness.sandbox import Sandbox, around, landlock_abi
-from harness.session import Session
-from harness.targets import QemuLauncher, Target, load_targets
+from cortex_m_hil import launchers
+from cortex_m_hil.boards.virtual.vboard import F405
+from cortex_m_hil.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.fvp import shim
+from cortex_m_hil.host import confine, sandbox, toolchain
+from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import QemuLauncher, Target, load_targets
 
 SECONDS = 60.0
 TARGET = load_targets()["m4-qemu"]
@@ -428,7 +431,7 @@ def test_the_stand_in_of_an_fvp_runs_no_commands(
     asking: Target, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are those of whoever starts it, as with Arm's models."""
-    fvp_shim.install(tmp_path / "models")
+    shim.install(tmp_path / "models")
     monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
     model = dataclasses.replace(load_targets()["m4-fvp"], board=asking.board)
     with pytest.raises(ForbiddenAccess, match="to run a program"):

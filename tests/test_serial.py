@@ -31,16 +31,12 @@ import serial.rfc2217
 from hypothesis import given
 from hypothesis import strategies as st
 
-import harness.launchers.serial
-import harness.session
-from devices import need_rp2040js, tools
-from harness import flow, toolchain
-from harness.boards import leases, vboard
-from harness.boards.health import Health
-from harness.boards.vboard import Faults, Wire
-from harness.build import build_runner
-from harness.canary import canary
-from harness.errors import (
+from cortex_m_hil.boards import leases
+from cortex_m_hil.boards.health import Health
+from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.boards.virtual.vboard import Faults, Wire
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import (
     BoardBusy,
     BoardWedged,
     ConfigError,
@@ -55,19 +51,26 @@ from harness.errors import (
     TargetHang,
     ToolchainError,
 )
-from harness.flow import Dut
-from harness.launchers.process import Process
-from harness.launchers.serial import wrap
-from harness.links import Deadline, LinkClosed
-from harness.links.framing import Decoder, Frame, encode
-from harness.links.uart import Uart, device
-from harness.links.window import Window
-from harness.procedures import parse
-from harness.program import Program
-from harness.protocol import Space
-from harness.resolve import Resolved
-from harness.session import Session
-from harness.targets import Port, Resident, SerialLauncher, Target, load_targets
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers import serial as serial_launcher
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.launchers.serial import wrap
+from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.links.framing import Decoder, Frame, encode
+from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.links.uart import Uart, device
+from cortex_m_hil.links.window import Window
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.session import session as session_module
+from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import Port, Resident, SerialLauncher, Target, load_targets
+from cortex_m_hil.targets.tool_commands import parse
+from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -151,8 +154,8 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
-        (harness.session, "HANDSHAKE"), (harness.session, "REQUEST"), (harness.launchers.serial, "BOOT"),
-        (harness.launchers.serial, "PORT"), (flow, "EXECUTE"),
+        (session_module, "HANDSHAKE"), (session_module, "REQUEST"), (serial_launcher, "BOOT"), (serial_launcher, "PORT"),
+        (flow, "EXECUTE"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 5.0)
 
@@ -340,11 +343,11 @@ def test_a_slow_line_is_given_the_time_that_it_takes(native: Bench) -> None:
 
 def test_a_transfer_may_take_long_while_it_goes_on(native: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy host a simulated UART takes a tenth of what its line does. A time limit is for who falls silent."""
-    monkeypatch.setattr(harness.launchers.serial, "WIRE_MARGIN", 0.0)
+    monkeypatch.setattr(serial_launcher, "WIRE_MARGIN", 0.0)
     data = np.random.default_rng(0).bytes(600_000)  # 7 s
     with native.dut() as dut:
         session = dut.session()
-        monkeypatch.setattr(harness.session, "REQUEST", 3.0)
+        monkeypatch.setattr(session_module, "REQUEST", 3.0)
         session.write(Space.PROGRAM, 0, data)
         assert session.digest(Space.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
 
@@ -822,7 +825,7 @@ def test_a_port_by_rfc2217(native: Bench, tmp_path: Path, monkeypatch: pytest.Mo
             runs(dut)
             dut.session().write(Space.PROGRAM, 0, data)
             assert dut.session().read(Space.PROGRAM, 0, len(data)) == data
-        monkeypatch.setattr(harness.session, "HANDSHAKE", 2.0)
+        monkeypatch.setattr(session_module, "HANDSHAKE", 2.0)
         with native.dut(port=url, baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError):
             dut.session()
 

@@ -17,10 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness import flow, launchers
-from harness.build import Elf, build_runner
-from harness.canary import Canary, canary
-from harness.errors import (
+from cortex_m_hil import launchers
+from cortex_m_hil.canary import Canary, canary
+from cortex_m_hil.errors import (
     IdentityError,
     LaunchError,
     OutOfTargetMemory,
@@ -29,15 +28,18 @@ from harness.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from harness.flow import Dut
-from harness.launchers.process import Process
-from harness.links import Deadline, LinkClosed
-from harness.links.framing import Decoder, Frame, encode
-from harness.program import DTYPES, SCALAR_TYPES, TensorSpec, ValueKind, parse_pte
-from harness.protocol import Event, Request, Space, Status
-from harness.resolve import resolve
-from harness.session import TO_THE_END, Session
-from harness.targets import FvpLauncher, Isa, SerialLauncher, Target, load_targets
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.links.framing import Decoder, Frame, encode
+from cortex_m_hil.links.protocol import Event, Request, Space, Status
+from cortex_m_hil.program.program import DTYPES, SCALAR_TYPES, TensorSpec, ValueKind, parse_pte
+from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.session.session import TO_THE_END, Session
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import FvpLauncher, Isa, SerialLauncher, Target, load_targets
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 # SCB->CPUID, PARTNO at bits 15:4 (Armv6-M ARM B3.2.3, Armv7-M ARM B3.2.3, Armv8-M ARM D1.2.10).

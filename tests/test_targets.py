@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import ConfigError, did_you_mean
-from harness.targets import (
+from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.targets.targets import (
     CPU_ISAS,
     FvpLauncher,
     Isa,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from harness import flow
-from harness.flow import Dut
-from harness.resolve import resolve
-from harness.targets import NativeLauncher, QemuLauncher, load_targets
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import NativeLauncher, QemuLauncher, load_targets
 
 NAMES = [name for name, target in load_targets().items() if isinstance(target.launcher, QemuLauncher | NativeLauncher)]
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.build import cache_directory
-from harness.canary import canary
-from harness.errors import HarnessError
-from harness.program import Program
-from harness.targets import Isa
-from harness.text import printable, printable_lines
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner.build import cache_directory
+from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.text import printable, printable_lines
 
 pytest_plugins = ["pytester"]
 DEADLINE = 300.0  # seconds
@@ -56,7 +56,7 @@ def test_the_names_in_a_program_are_escaped() -> None:
 # A runner between the harness and the real one: its first words are a LOG event, and its handshake may lie.
 RUNNER = """
 import os, struct, subprocess, sys, threading
-from harness.links.framing import Decoder, Frame, encode
+from cortex_m_hil.links.framing import Decoder, Frame, encode
 HOSTILE = {hostile!r}.encode()
 child = subprocess.Popen([{runner!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
 
@@ -90,8 +90,8 @@ import dataclasses
 import sys
 from pathlib import Path
 import pytest
-from harness import sandbox
-from harness.build import build_runner
+from cortex_m_hil.host import sandbox
+from cortex_m_hil.runner.build import build_runner
 
 sandbox.landlock_abi = lambda: 0  # a script needs an interpreter, which a sandbox does not have
 
@@ -107,7 +107,7 @@ def runner_elf(target_spec, tmp_path):
 SUITE = """
 from pathlib import Path
 import pytest
-from harness.canary import canary
+from cortex_m_hil.canary import canary
 
 def test_target(run_pte, hil_dut):
     known = canary(hil_dut.target.isa)

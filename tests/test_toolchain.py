@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import toolchain
-from harness.errors import LaunchError, ToolchainError
-from harness.launchers import fvp
-from harness.targets import FvpLauncher
+from cortex_m_hil.errors import LaunchError, ToolchainError
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.launchers import fvp
+from cortex_m_hil.targets.targets import FvpLauncher
 
 MODEL = "FVP_MPS2_Cortex-M4"
 BOUND = 15.0  # seconds for what has one

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from harness import flow
-from harness.errors import ToolchainError
-from harness.lowering import suite
-from harness.resolve import resolve
-from harness.targets import Isa, load_targets
-from harness.upstream import WITHHELD
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.lowering import suite
+from cortex_m_hil.pytest_plugin.upstream import WITHHELD
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Isa, load_targets
 from upstream_runs import DEADLINE, ROOT, SUITE, environment, files, upstream
 
 TARGETS = load_targets()
@@ -83,9 +83,9 @@ import functools
 import pytest
 
 import misbehaving
-from harness import fixtures
-from harness.build import build_runner
-from harness.lowering import suite
+from cortex_m_hil.pytest_plugin import fixtures
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.lowering import suite
 
 BAD = {"[m4-qemu-self_rank_1]": ("hang", misbehaving.BUSY), "[m4-qemu-self_rank_4]": ("fault", misbehaving.UNMAPPED)}
 
@@ -119,8 +119,8 @@ import dataclasses
 
 import pytest
 
-from harness import flow
-from harness.program import output_quantization
+from cortex_m_hil.flow import flow
+from cortex_m_hil.program.program import output_quantization
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +205,7 @@ def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
     for folder in (package.parents[1], package.parent, package):
         folder.mkdir(exist_ok=True, parents=True)
         (folder / "__init__.py").touch()
-    call = [sys.executable, "-c", "from harness.lowering import suite; print(suite.find())"]
+    call = [sys.executable, "-c", "from cortex_m_hil.lowering import suite; print(suite.find())"]
     there = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     missing = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert missing.returncode != 0 and ToolchainError.__name__ in missing.stderr
@@ -260,7 +260,7 @@ def test_sharing_the_front_of_the_lowering_changes_no_byte() -> None:
 def test_upstreams_own_command_runs_on_an_installed_runner(tmp_path: Path) -> None:
     """No code of this project in that pytest: its tests find a model on PATH and a runner in EXECUTORCH_ROOT."""
     shim = tmp_path / "shim"
-    install = [sys.executable, "-m", "harness.cli", "fvp-shim", "install", str(shim), "--runner", "m0-qemu"]
+    install = [sys.executable, "-m", "cortex_m_hil.cli.app", "fvp-shim", "install", str(shim), "--runner", "m0-qemu"]
     subprocess.run(install, env=environment(), check=True, capture_output=True, timeout=DEADLINE)
     call = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "--cortex-m-target=cortex-m0"]
     call += [*files("ops/test_div.py"), "-k", "implementation_div and not int16 and (broadcast or tensor_pos)"]
@@ -281,7 +281,16 @@ def test_a_runner_for_upstream_lacks_what_the_plugin_withholds_and_nothing_else(
 
 def test_a_runner_that_upstream_cannot_name_is_refused(tmp_path: Path) -> None:
     for name, reason in (("m55-dsp-qemu", "only as MVE"), ("native", "not on QEMU")):
-        install = [sys.executable, "-m", "harness.cli", "fvp-shim", "install", str(tmp_path / "x"), "--runner", name]
+        install = [
+            sys.executable,
+            "-m",
+            "cortex_m_hil.cli.app",
+            "fvp-shim",
+            "install",
+            str(tmp_path / "x"),
+            "--runner",
+            name,
+        ]
         done = subprocess.run(install, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False)
         assert done.returncode == 2 and reason in done.stderr
         assert not (tmp_path / "x").exists()

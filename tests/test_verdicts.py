@@ -15,15 +15,22 @@ from executorch.exir import to_edge
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.test.backend_with_compiler_demo import BackendWithCompilerDemo
 
-from harness import flow
-from harness.canary import canary
-from harness.errors import LintError, OutOfTargetMemory, ProgramRejected, TargetFault, TargetHang, UnsupportedOperator
-from harness.flow import Dut
-from harness.lowering import quiet
-from harness.program import HostTensor, Program
-from harness.resolve import resolve
-from harness.session import Session
-from harness.targets import load_targets
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import (
+    LintError,
+    OutOfTargetMemory,
+    ProgramRejected,
+    TargetFault,
+    TargetHang,
+    UnsupportedOperator,
+)
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.lowering import quiet
+from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import load_targets
 from misbehaving import ASLEEP, BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones, program
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]

@@ -10,10 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import harness
-from harness.lowering import suite
+import cortex_m_hil
+from cortex_m_hil.lowering import suite
 
-ROOT = Path(harness.__file__).parents[1]
+ROOT = Path(cortex_m_hil.__file__).parents[2]
 SUITE = suite.find()
 DEADLINE = 600.0  # seconds, for a run that may have to build runners
 
@@ -52,7 +52,7 @@ def upstream(folder: Path, targets: str, *arguments: str, path: str = "", deadli
     """`hil upstream` in `folder`; `path` goes before PATH."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "harness.cli", "upstream", "-t", targets, "--", f"--junit-xml={report}"]
+    command = [sys.executable, "-m", "cortex_m_hil.cli.app", "upstream", "-t", targets, "--", f"--junit-xml={report}"]
     changes = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}"} if path else {}
     changes["PYTHONPATH"] = os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
     done = subprocess.run(

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from harness.lowering.capability import tools
+from cortex_m_hil.lowering.capability import tools
 
 
 def require(operators: Iterable[str], *, layout: str = "channels_last", argument: str = "") -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from harness.text import printable, printable_lines
+from cortex_m_hil.text import printable, printable_lines
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

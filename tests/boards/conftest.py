@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.boards import leases
 from devices import Start
-from harness.boards import leases
 
 
 @pytest.fixture(autouse=True)

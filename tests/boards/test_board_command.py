@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.boards import leases
-from harness.boards.health import Health
-from harness.errors import BoardBusy
+from cortex_m_hil.boards import leases
+from cortex_m_hil.boards.health import Health
+from cortex_m_hil.errors import BoardBusy
 
 REPOSITORY = Path(__file__).parents[2]
 TARGETS = """
@@ -25,7 +25,7 @@ targets:
 def hil(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "targets.yaml").write_text(TARGETS)
     return subprocess.run(
-        [sys.executable, "-m", "harness.cli", "board", *arguments], cwd=folder, capture_output=True, text=True,
+        [sys.executable, "-m", "cortex_m_hil.cli.app", "board", *arguments], cwd=folder, capture_output=True, text=True,
         timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
 

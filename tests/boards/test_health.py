@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.boards import leases
+from cortex_m_hil.boards.health import Health, Rung, flash, ladder, recover
+from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, ToolchainError
+from cortex_m_hil.targets.tool_commands import RawProcedure, parse
 from devices import Start
-from harness.boards import leases
-from harness.boards.health import Health, Rung, flash, ladder, recover
-from harness.boards.tools import Tools
-from harness.errors import BoardWedged, FlashError, LaunchError, ToolchainError
-from harness.procedures import RawProcedure, parse
 
 
 def tools(command: str) -> Tools:
@@ -40,10 +40,10 @@ def test_power_lost_during_flash_leaves_the_board_in_doubt_until_it_is_flashed_a
 def test_a_worker_killed_while_it_flashes_leaves_the_board_in_doubt(start: Start) -> None:
     worker = start("""
 from pathlib import Path
-from harness.boards import leases
-from harness.boards.health import flash
-from harness.boards.tools import Tools
-from harness.procedures import parse
+from cortex_m_hil.boards import leases
+from cortex_m_hil.boards.health import flash
+from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.targets.tool_commands import parse
 lease = leases.acquire(["a:1"], what="test")
 code = "import time; time.sleep(60)"
 tools = Tools(parse(["{python}", "-c", code, "{elf}"], "flash", "t"))

@@ -16,17 +16,18 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.boards import labgrid, leases
+from cortex_m_hil.boards.health import Health
+from cortex_m_hil.boards.labgrid import Farm
+from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.links.uart import virtual_directory
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.tool_commands import parse
 from devices import Start, tools
-from harness.boards import labgrid, leases, vboard
-from harness.boards.health import Health
-from harness.boards.labgrid import Farm
-from harness.boards.tools import Tools
-from harness.build import build_runner
-from harness.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
-from harness.links import Deadline
-from harness.links.uart import virtual_directory
-from harness.procedures import parse
-from harness.targets import load_targets
 
 REPOSITORY = Path(__file__).parents[2]
 # `make test` installs labgrid into an environment of its own: it brings another pyserial.
@@ -174,7 +175,7 @@ def test_a_place_that_somebody_else_has_is_busy_and_says_who(lab: Lab, monkeypat
 
 def test_the_place_of_a_killed_process_is_given_back_by_the_next(lab: Lab, start: Start) -> None:
     script = f"""
-from harness.boards import labgrid
+from cortex_m_hil.boards import labgrid
 print(labgrid.acquire({lab.url!r}, what="test", wait=60).port, flush=True)
 time.sleep(600)
 """

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.boards import leases, locks
+from cortex_m_hil.boards.health import Health
+from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
+from cortex_m_hil.host.deadline import Deadline
 from devices import Start
-from harness.boards import leases, locks
-from harness.boards.health import Health
-from harness.errors import BoardBusy, BoardWedged, ConfigError
-from harness.links import Deadline
 
 SOON = 20.0  # seconds; a holder that is waited for stays longer
 HOLD = """
 import sys, time
-from harness.boards import leases
+from cortex_m_hil.boards import leases
 lease = leases.acquire(sys.argv[1].split(","), what="test_other", wait=60)
 print(lease.board, flush=True)
 time.sleep(float(sys.argv[2]))
@@ -178,7 +178,7 @@ def test_a_board_that_somebody_earlier_waits_for_is_left_to_them(start: Start) -
 def test_a_fork_does_not_keep_the_board(start: Start) -> None:
     child = start("""
 import os, time
-from harness.boards import leases
+from cortex_m_hil.boards import leases
 lease = leases.acquire(["a:1"], what="test")
 if os.fork() == 0:
     time.sleep(60)
@@ -295,7 +295,7 @@ def test_a_health_record_of_another_version_is_no_error() -> None:
 
 WORK = """
 import sys, time
-from harness.boards import leases
+from cortex_m_hil.boards import leases
 name, boards, count, seconds = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4])
 
 class Ticket(leases.Ticket):

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.boards import leases
+from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.targets import load_targets
 from devices import tools
-from harness.boards import leases, vboard
-from harness.build import build_runner
-from harness.targets import load_targets
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = tools("{serial_number}")
@@ -25,7 +26,7 @@ NOTHING = ["{python}", "-c", ""]  # a tool that believes it did something
 TESTS = """
 import json, os, time
 import pytest
-from harness import flow
+from cortex_m_hil.flow import flow
 
 @pytest.mark.parametrize("number", range(int(os.environ.get("COUNT", "1"))))
 def test_board(hil_dut, number):

@@ -12,12 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
+from cortex_m_hil.boards.tools import Tools, run
+from cortex_m_hil.errors import ConfigError, FlashError, LaunchError, ToolchainError
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.targets.targets import Port, SerialLauncher, load_targets
+from cortex_m_hil.targets.tool_commands import RawProcedure, parse
 from devices import Start
-from harness.boards.tools import Tools, run
-from harness.errors import ConfigError, FlashError, LaunchError, ToolchainError
-from harness.links import Deadline
-from harness.procedures import RawProcedure, parse
-from harness.targets import Port, SerialLauncher, load_targets
 
 SERVERS = ["-c", "gdb_port disabled; tcl_port disabled; telnet_port disabled"]
 Words = dict[str, Any]
@@ -186,8 +186,8 @@ def test_a_tool_dies_with_who_uses_it(start: Start, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     user = start(f"""
 from pathlib import Path
-from harness.boards.tools import Tools
-from harness.procedures import parse
+from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.targets.tool_commands import parse
 code = "import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 Tools(parse(["{{python}}", "-c", code, "{{elf}}"], "flash", "t")).flash(Path("x"))
 """)

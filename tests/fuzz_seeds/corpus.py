@@ -11,15 +11,15 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-import harness
-from harness.fuzz import mutants
-from harness.protocol import Request, Space
-from harness.session import CHUNK
+import cortex_m_hil
+from cortex_m_hil.fuzz.fuzz import mutants
+from cortex_m_hil.links.protocol import Request, Space
+from cortex_m_hil.session.session import CHUNK
 
 MUTANTS = 50  # of each seed program
 SEEDS = [
     *sorted(Path(__file__).parent.glob("*.pte")),
-    *sorted((Path(harness.__file__).parent / "canary").glob("*.pte")),
+    *sorted((Path(cortex_m_hil.__file__).parent / "canary").glob("*.pte")),
     *sorted((Path(__file__).parents[1] / "fuzz_regressions").glob("*.pte")),
 ]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.lowering import Layout, lower
-from harness.targets import Isa
+from cortex_m_hil.lowering import Layout, lower
+from cortex_m_hil.targets.targets import Isa
 
 
 def _fill(module: torch.nn.Module) -> torch.nn.Module:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from harness import flow
-from harness.compare import Comparison, Tolerance
-from harness.errors import VerdictError
-from harness.flow import Dut
-from harness.lowering import lower
-from harness.program import Program, References
-from harness.resolve import resolve
-from harness.targets import Isa, load_targets
+from cortex_m_hil.checks.compare import Comparison, Tolerance
+from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.lowering import lower
+from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import Isa, load_targets
 from planted_errors import judged, planted
 from random_networks import network
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.compare import DIALECT_DIFFERENCES, DialectDifference
-from harness.fixtures import Hil
+from cortex_m_hil.checks.compare import DIALECT_DIFFERENCES, DialectDifference
+from cortex_m_hil.pytest_plugin.fixtures import Hil
 from wheel import require
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.errors import LintError, Mismatch, ProgramRejected
-from harness.fixtures import Hil
-from harness.flow import Dut
-from harness.targets import Isa
+from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
+from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.pytest_plugin.fixtures import Hil
+from cortex_m_hil.targets.targets import Isa
 
 INPUT_RANGE = 0.002
 

@@ -10,7 +10,7 @@ from executorch.examples.models.mlperf_tiny.ds_cnn import DSCNNKWSModel
 from executorch.examples.models.mlperf_tiny.mobilenet_v1_025 import MobileNetV1025Model
 from executorch.examples.models.mlperf_tiny.resnet8 import ResNet8Model
 
-from harness.fixtures import Hil
+from cortex_m_hil.pytest_plugin.fixtures import Hil
 
 # What they need of a board, the tensors and the program.
 NETWORKS = [

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import LintError, Mismatch, ProgramRejected
-from harness.fixtures import Hil
+from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
+from cortex_m_hil.pytest_plugin.fixtures import Hil
 from wheel import require
 
 LAYOUTS = ("channels_last", "explicit")

@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness.boards import health, labgrid, leases
-from harness.boards.tools import Tools
-from harness.build import Elf
-from harness.errors import HarnessError
-from harness.targets import SerialLauncher, Target
+from cortex_m_hil.boards import health, labgrid, leases
+from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.targets import SerialLauncher, Target
 
 
 class Bench:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from harness.boards.tools import Tools
-from harness.errors import BoardWedged, ConfigError, HarnessError, ToolchainError
+from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, ToolchainError
 
 
 @dataclass(frozen=True)

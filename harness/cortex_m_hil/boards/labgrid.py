@@ -17,11 +17,11 @@ from urllib.parse import parse_qsl, urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from harness.boards import leases, locks, tools
-from harness.boards.health import Health
-from harness.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
-from harness.links import Deadline
-from harness.procedures import Procedure
+from cortex_m_hil.boards import leases, locks, tools
+from cortex_m_hil.boards.health import Health
+from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.targets.tool_commands import Procedure
 
 SCHEME = "labgrid://"
 CALL = 60.0  # seconds for one call of labgrid-client

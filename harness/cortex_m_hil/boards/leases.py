@@ -24,11 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from harness.boards import locks
-from harness.boards.health import Health
-from harness.boards.tickets import Ticket
-from harness.errors import BoardBusy, BoardWedged, ConfigError
-from harness.links import Deadline
+from cortex_m_hil.boards import locks
+from cortex_m_hil.boards.health import Health
+from cortex_m_hil.boards.tickets import Ticket
+from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
+from cortex_m_hil.host.deadline import Deadline
 
 WAIT = 600.0  # seconds for a board that others use
 RELEASE = 10.0  # seconds for a keeper that was told to end

@@ -19,8 +19,8 @@ from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BoardBusy, ConfigError
-from harness.links import Deadline
+from cortex_m_hil.errors import BoardBusy, ConfigError
+from cortex_m_hil.host.deadline import Deadline
 
 _LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
 BRIEF = 10.0  # seconds for a lock that nobody keeps

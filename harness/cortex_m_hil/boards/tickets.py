@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from harness.boards import locks
+from cortex_m_hil.boards import locks
 
 
 class Ticket:

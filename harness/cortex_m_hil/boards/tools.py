@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pexpect
 
-from harness import children, toolchain
-from harness.errors import ConfigError, FlashError, InfraError, LaunchError
-from harness.folders import TemporaryFolder
-from harness.launchers.process import Process
-from harness.links import Deadline, LinkClosed
-from harness.procedures import Procedure
+from cortex_m_hil.errors import ConfigError, FlashError, InfraError, LaunchError
+from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.targets.tool_commands import Procedure
 
 LOG_LIMIT = 64 * 1024  # characters of a tool's output kept, the newest
 
@@ -108,7 +109,7 @@ class _Use:
     def talk(self, given: Mapping[str, str], deadline: Deadline) -> str:
         """The same with a tool that asks, on a terminal of its own."""
         heard = _Heard()
-        program, *arguments = children.supervised(self.command)
+        program, *arguments = subprocesses.supervised(self.command)
         child = pexpect.spawn(program, arguments, encoding="utf-8", codec_errors="replace", echo=False)
         child.logfile_read = heard
         try:

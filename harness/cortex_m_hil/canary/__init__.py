@@ -1,6 +1,6 @@
 """A tiny program per ISA class with its right answer: what tells a bad program from a bad board. Without torch.
 
-Made by `harness/lowering/canary.py`: a quantised linear layer whose bias dominates.
+Made by `harness/cortex_m_hil/lowering/canary.py`: a quantised linear layer whose bias dominates.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from harness.program import HostTensor
-from harness.targets import Isa
+from cortex_m_hil.program.program import HostTensor
+from cortex_m_hil.targets.targets import Isa
 
 INPUTS: Final = 16
 OUTPUTS: Final = 8

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from harness.errors import ConfigError, Mismatch
-from harness.program import (
+from cortex_m_hil.errors import ConfigError, Mismatch
+from cortex_m_hil.program.program import (
     Array,
     HostTensor,
     OutputQuantization,

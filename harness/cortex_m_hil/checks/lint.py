@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from harness.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
-from harness.program import HostTensor, Instruction, InstructionKind, Program, ScratchNeed, TensorSpec, ValueKind
-from harness.signatures import BLIND_TO_SCALES, misfits
-from harness.targets import Isa, Target
+from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
+from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
+from cortex_m_hil.program.program import (
+    HostTensor,
+    Instruction,
+    InstructionKind,
+    Program,
+    ScratchNeed,
+    TensorSpec,
+    ValueKind,
+)
+from cortex_m_hil.targets.targets import Isa, Target
 
 
 class Rule(str, Enum):

@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from harness.program import SCALAR_TYPES, Instruction, InstructionKind, PteFile, TensorSpec, Value, ValueKind
+from cortex_m_hil.program.program import (
+    SCALAR_TYPES,
+    Instruction,
+    InstructionKind,
+    PteFile,
+    TensorSpec,
+    Value,
+    ValueKind,
+)
 
 CHANNELS_LAST: Final = (0, 2, 3, 1)
 _FLOATS: Final = "float16|float32|float64"

@@ -27,21 +27,35 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-import harness
-from harness import children, files, flow, fuzz, fvp_shim, launchers, toolchain, verify_fvp
-from harness import doctor as doctor_probes
-from harness.boards import leases, vboard
-from harness.build import Elf, build_runner, cache_directory
-from harness.diagnose.redzones import RedZones
-from harness.diagnose.runtimes import Difference, compare_runtimes
-from harness.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
-from harness.lint import LintFinding
-from harness.lowering.suite import find as find_suite
-from harness.numbers import in_range
-from harness.program import HostTensor, Program, TensorSpec, ValueKind
-from harness.resolve import RUNTIMES, Resolved, check_runtime, executes, resolve, select
-from harness.results import Identity, RunResult
-from harness.targets import CPU_ISAS, FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target, load_targets
+import cortex_m_hil
+from cortex_m_hil import launchers
+from cortex_m_hil.boards import leases
+from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.checks.lint import LintFinding
+from cortex_m_hil.cli import doctor as doctor_probes
+from cortex_m_hil.diagnose.redzones import RedZones
+from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
+from cortex_m_hil.errors import ConfigError, HarnessError, InfraError, Mismatch, ToolchainError, VerdictError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.fuzz import fuzz
+from cortex_m_hil.fvp import shim as fvp_shim
+from cortex_m_hil.fvp import verify as verify_fvp
+from cortex_m_hil.host import files, subprocesses, toolchain
+from cortex_m_hil.lowering.suite import find as find_suite
+from cortex_m_hil.numbers import in_range
+from cortex_m_hil.program.program import HostTensor, Program, TensorSpec, ValueKind
+from cortex_m_hil.results import Identity, RunResult
+from cortex_m_hil.runner.build import Elf, build_runner, cache_directory
+from cortex_m_hil.targets.resolve import RUNTIMES, Resolved, check_runtime, executes, resolve, select
+from cortex_m_hil.targets.targets import (
+    CPU_ISAS,
+    FvpLauncher,
+    NativeLauncher,
+    QemuLauncher,
+    SerialLauncher,
+    Target,
+    load_targets,
+)
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")
@@ -187,7 +201,7 @@ def _resolve(name: str, file: Path | None, runtime: str, *, require_fvp: bool = 
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"hil {harness.__version__}")
+        print(f"hil {cortex_m_hil.__version__}")
         raise typer.Exit
 
 
@@ -561,19 +575,23 @@ def upstream(
     command += ["-o", f"cache_dir={cache_directory() / 'pytest-upstream'}", *_WARNINGS]
     command += [f"--hil-target={name}" for name in target] + [f"--runtime={runtime}"]
     command += [f"--targets-file={targets_file}"] if targets_file is not None else []
-    raise typer.Exit(_PYTEST_STATUS.get(children.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
+    raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 
 # Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
 _PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}
 # Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
-_WARNINGS = ("-W", "ignore", "-W", "default::harness.fixtures.HilWarning")
+_WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.pytest_plugin.fixtures.HilWarning")
 
 
 def _pytest_plugins() -> list[str]:
     """Where the package is not installed, its own pytest plugin must be named as well."""
-    installed = any(point.value == "harness.plugin" for point in entry_points(group="pytest11"))
-    names = ["harness.upstream"] if installed else ["harness.plugin", "harness.upstream"]
+    installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
+    names = (
+        ["cortex_m_hil.pytest_plugin.upstream"]
+        if installed
+        else ["cortex_m_hil.pytest_plugin.plugin", "cortex_m_hil.pytest_plugin.upstream"]
+    )
     return [word for name in names for word in ("-p", name)]
 
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from harness import build, flow, sandbox, toolchain
-from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError
-from harness.folders import TemporaryFolder
-from harness.launchers import fvp
-from harness.launchers.process import Process
-from harness.resolve import resolve
-from harness.targets import FvpLauncher, Target
+from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, ToolchainError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.host import sandbox, toolchain
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.launchers import fvp
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.runner import build
+from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.targets import FvpLauncher, Target
 
 ROUND_TRIPS: Final = ("m4-qemu", "m0-qemu", "m55-qemu", "native")  # one per ISA class and compiler
 ONLY_FOR_MESSAGES: Final = frozenset({"arm-none-eabi-addr2line", "arm-none-eabi-objdump"})
@@ -169,7 +171,7 @@ def _executorch() -> str:
 
 
 def _importable(module: str) -> str:
-    from harness.lowering import capability
+    from cortex_m_hil.lowering import capability
 
     with capability.quiet():
         found = capability.feature(module)
@@ -177,7 +179,7 @@ def _importable(module: str) -> str:
 
 
 def _cmsis_nn() -> str:
-    from harness.lowering import capability
+    from cortex_m_hil.lowering import capability
 
     with capability.quiet():
         binding = capability.feature("executorch.backends.cortex_m.library.cmsis_nn")
@@ -186,7 +188,7 @@ def _cmsis_nn() -> str:
 
 
 def _lowering() -> str:
-    from harness.lowering import tools
+    from cortex_m_hil.lowering import tools
 
     layout = "channels_last and explicit" if tools().explicit_layout else "channels_last only"
     return f"torch {_version('torch')}, torchao {_version('torchao')}; layouts: {layout}"

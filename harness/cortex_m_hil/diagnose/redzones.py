@@ -13,11 +13,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import RedzoneViolation
-from harness.flow import COUNTER_POISON, POISON, Dut, operator_at, prepare
-from harness.program import HostTensor, Instruction, InstructionKind, Program, PteFile, Value, ValueKind, written
-from harness.protocol import Space
-from harness.session import Session
+from cortex_m_hil.errors import RedzoneViolation
+from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut, operator_at, prepare
+from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.program.program import (
+    HostTensor,
+    Instruction,
+    InstructionKind,
+    Program,
+    PteFile,
+    Value,
+    ValueKind,
+    written,
+)
+from cortex_m_hil.session.session import Session
 
 Mask = npt.NDArray[np.bool_]
 

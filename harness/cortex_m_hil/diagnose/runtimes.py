@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.errors import HarnessError, ProtocolError
-from harness.flow import POISON, Dut, operator_at, prepare
-from harness.program import HostTensor, InstructionKind, Program, ValueKind, written
-from harness.protocol import Space
-from harness.session import NoAnswer, Session
+from cortex_m_hil.errors import HarnessError, ProtocolError
+from cortex_m_hil.flow.flow import POISON, Dut, operator_at, prepare
+from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.program.program import HostTensor, InstructionKind, Program, ValueKind, written
+from cortex_m_hil.session.session import NoAnswer, Session
 
 
 @dataclass(frozen=True)

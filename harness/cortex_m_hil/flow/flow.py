@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from harness import launchers
-from harness.boards.bench import Bench
-from harness.build import Elf, build_runner
-from harness.canary import canary
-from harness.compare import Comparison, Tolerance, compare
-from harness.errors import (
+from cortex_m_hil import launchers
+from cortex_m_hil.boards.bench import Bench
+from cortex_m_hil.canary import canary
+from cortex_m_hil.checks.compare import Comparison, Tolerance, compare
+from cortex_m_hil.checks.lint import LintFinding, lint, lint_inputs, raise_findings
+from cortex_m_hil.errors import (
     BoardWedged,
     HarnessError,
     InfraError,
@@ -32,14 +32,14 @@ from harness.errors import (
     ToolchainError,
     VerdictError,
 )
-from harness.folders import TemporaryFolder
-from harness.lint import LintFinding, lint, lint_inputs, raise_findings
-from harness.program import HostTensor, Program, References, ScratchNeed
-from harness.protocol import Request, Space
-from harness.resolve import Resolved
-from harness.results import Ran, RunResult
-from harness.session import NoAnswer, Session
-from harness.targets import Isa, SerialLauncher, Target
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.links.protocol import Request, Space
+from cortex_m_hil.program.program import HostTensor, Program, References, ScratchNeed
+from cortex_m_hil.results import Ran, RunResult
+from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.session.session import NoAnswer, Session
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import Isa, SerialLauncher, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
 EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
@@ -205,14 +205,14 @@ def open_dut(resolved: Resolved, *, multiplier: float = 1.0, options: Mapping[st
 
 def lower(module: Any, inputs: tuple[Any, ...], *, isa: Isa, **options: Any) -> Program:
     """`lowering.lower`; torch is imported here and not before."""
-    from harness import lowering
+    from cortex_m_hil import lowering
 
     return lowering.lower(module, inputs, isa=isa, **options)
 
 
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     """Scratch sizes by the wheel's CMSIS-NN; none where the program is for no wheel on this machine."""
-    from harness.lowering.scratch import required_scratch
+    from cortex_m_hil.lowering.scratch import required_scratch
 
     with contextlib.suppress(ToolchainError):
         return required_scratch(program.file, isa)

@@ -23,12 +23,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from harness import flow
-from harness.canary import canary
-from harness.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
-from harness.flow import COUNTER_POISON, POISON, Dut
-from harness.lint import lint_inputs
-from harness.program import (
+from cortex_m_hil.canary import canary
+from cortex_m_hil.checks.lint import lint_inputs
+from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
+from cortex_m_hil.flow import flow
+from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut
+from cortex_m_hil.links.protocol import Loaded, Request, Space
+from cortex_m_hil.program.program import (
     HEADER_AT,
     HEADER_MAGIC,
     INSTRUCTION_ARGUMENTS,
@@ -41,8 +42,7 @@ from harness.program import (
     ValueKind,
     output_quantization,
 )
-from harness.protocol import Loaded, Request, Space
-from harness.session import NoAnswer, Session
+from cortex_m_hil.session.session import NoAnswer, Session
 
 EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
 HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds

@@ -32,7 +32,7 @@ REFUSED = 1  # exit status for a wrong command line; the real one is not documen
 LOCKUP = (b"qemu: fatal: Lockup", b"qemu-system-arm: Trying to execute code outside RAM or ROM")
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 NOTE = ".stand-in.json"  # beside an ELF: the machine of QEMU's that it is for
-DATA = Path(__file__).parent / "fvp_models"
+DATA = Path(__file__).parent / "models"
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,21 @@ from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Final
 
-import harness
-from harness import flow, launchers, toolchain
-from harness.build import build_runner
-from harness.canary import canary
-from harness.errors import ConfigError, HarnessError, LaunchError, ToolchainError, did_you_mean
-from harness.folders import TemporaryFolder
-from harness.launchers import fvp
-from harness.launchers.process import Process
-from harness.links import Deadline, LinkClosed
-from harness.protocol import Request, Space
-from harness.resolve import Resolved
-from harness.targets import FvpLauncher, Target, package_data
+import cortex_m_hil
+from cortex_m_hil import launchers
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, ToolchainError, did_you_mean
+from cortex_m_hil.flow import flow
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.launchers import fvp
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.links.protocol import Request, Space
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import FvpLauncher, Target, package_data
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
 SECONDS: Final = 60.0  # for what a guest does in milliseconds
@@ -143,7 +146,7 @@ class Bench:
         command = [str(compiler), "-x", "c", "-std=gnu11", f"-mcpu={self.target.cpu}", "-mthumb", "-mfloat-abi=soft"]
         command += ["-O1", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-nostdlib", f"-DPROBE={kind.value}"]
         command += [f"-D{name}={size}" for name, size in sizes.items()]
-        command += [str(Path(__file__).with_name("fvp_probe.c")), f"-T{self.target.board.directory / 'board.ld'}"]
+        command += [str(Path(__file__).with_name("probe.c")), f"-T{self.target.board.directory / 'board.ld'}"]
         command += [f"-L{package_data('firmware') / 'platform'}", "-lgcc", "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE, check=False)
         if done.returncode != 0:
@@ -390,7 +393,7 @@ def markdown(bench: Bench, findings: Sequence[Finding]) -> str:
             "",
         ]
     lines += ["```", *banner.splitlines(), "```", ""]
-    lines += [f"harness {harness.__version__}, {platform.system()} {platform.machine()}", ""]
+    lines += [f"harness {cortex_m_hil.__version__}, {platform.system()} {platform.machine()}", ""]
     lines += ["| | assumption | found |", "|---|---|---|"]
     for finding in findings:
         cells = (finding.state.value, finding.text, finding.found)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import ConfigError
+from cortex_m_hil.errors import ConfigError
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
 _HEADER_LIMIT: Final = 1 << 16  # bytes of a .npy before its data

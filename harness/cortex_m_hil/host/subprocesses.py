@@ -1,7 +1,7 @@
 """Child processes that end with this one, whatever ends it, and with all that they have started.
 
-Each is started by a supervisor of its own, harness/supervisor.py, which sees to that. Nothing else waits for a child
-or ends one, but `toolchain.ask` for what a tool says in a few seconds.
+Each is started by a supervisor of its own, `host/supervisor.py`, which sees to that. Nothing else waits for a child or
+ends one, but `toolchain.ask` for what a tool says in a few seconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from harness import supervisor
-from harness.errors import LaunchError
-from harness.links import Deadline
+from cortex_m_hil.errors import LaunchError
+from cortex_m_hil.host import supervisor
+from cortex_m_hil.host.deadline import Deadline
 
 END_TIMEOUT = 5.0  # seconds for the supervisor to end everything, and again for the kernel to take it away
 GRACE = 2.0  # seconds for a command that has something to put away before it ends

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import ToolchainError
+from cortex_m_hil.errors import ToolchainError
 
 # Debian's package for each program that the default targets need.
 PACKAGES = {
@@ -46,7 +46,7 @@ _FOR_BOARDS = {
 VERSION_TIMEOUT = 20.0  # seconds
 SAID_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters
 _SHOWN = 200  # characters of a line, in messages and names
-RP2040JS = "1.4.1"  # harness/boards/pico.cjs replaces parts of it, so no other version
+RP2040JS = "1.4.1"  # harness/cortex_m_hil/boards/virtual/pico.cjs replaces parts of it, so no other version
 
 
 @dataclass(frozen=True)

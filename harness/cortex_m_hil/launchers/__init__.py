@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from harness.build import Elf
-from harness.errors import ConfigError, ForbiddenAccess, HarnessError, LaunchError, TargetFault
-from harness.launchers import fvp, native, qemu, serial
-from harness.launchers.process import Process
-from harness.launchers.serial import SerialBoard, Tools
-from harness.links import Connection
-from harness.resolve import Resolved
-from harness.targets import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
+from cortex_m_hil.errors import ConfigError, ForbiddenAccess, HarnessError, LaunchError, TargetFault
+from cortex_m_hil.launchers import fvp, native, qemu, serial
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.launchers.serial import SerialBoard, Tools
+from cortex_m_hil.links import Connection
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
 
 EXIT_FAULT = 70  # the runner's status after a FAULT event
 EXIT_ASSERT = 71  # after a failed assertion in the runner

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import toolchain
-from harness.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
-from harness.targets import FvpLauncher
+from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.targets.targets import FvpLauncher
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
@@ -51,7 +51,9 @@ def manners(model: str) -> Manners:
         off = [(f"mps4_board.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2, 5)]
         quiet = ("mps4_board.visualisation.disable-visualisation", "1")
         return Manners("mps4_board.subsystem.cpu0", (*off, quiet, ("vis_hdlcd.disable_visualisation", "1")))
-    raise ConfigError(f"no description of the FVP {model!r}", hint="add its family to harness/launchers/fvp.py")
+    raise ConfigError(
+        f"no description of the FVP {model!r}", hint="add its family to harness/cortex_m_hil/launchers/fvp.py"
+    )
 
 
 def executable(model: str) -> Path:

@@ -7,8 +7,8 @@ import platform
 import re
 from pathlib import Path
 
-from harness import toolchain
-from harness.sandbox import Sandbox, around
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.sandbox import Sandbox, around
 
 _REPORT = re.compile(r"(?:ERROR: AddressSanitizer|runtime error|ERROR: LeakSanitizer): .*")
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from harness import children
-from harness.errors import ConfigError
-from harness.links import Deadline, LinkClosed
-from harness.sandbox import Observer, Sandbox
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.sandbox import Observer, Sandbox
+from cortex_m_hil.links import LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
 # Bytes of standard output not yet read that are kept, the newest. No answer is as long; more is a flood, of which the
@@ -76,7 +77,7 @@ class Process:
         grace: float = 0.0,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """As `children.start`."""
+        """As `subprocesses.start`."""
         self.command = tuple(command)
         self.log = bytearray()
         self._selector = selectors.DefaultSelector()
@@ -95,14 +96,14 @@ class Process:
 
     def _start(
         self, sandbox: Sandbox | None, cwd: Path | None, env: Mapping[str, str] | None, grace: float
-    ) -> children.Child:
+    ) -> subprocesses.Child:
         if self._observer is None:
             command = sandbox.command(self.command) if sandbox else self.command
-            return children.start(command, cwd=cwd, env=env, grace=grace)
+            return subprocesses.start(command, cwd=cwd, env=env, grace=grace)
         assert sandbox is not None
         with self._observer.theirs as theirs:  # the child's from then on
             command = sandbox.command(self.command, theirs.fileno())
-            return children.start(command, cwd=cwd, env=env, grace=grace, pass_fds=(theirs.fileno(),))
+            return subprocesses.start(command, cwd=cwd, env=env, grace=grace, pass_fds=(theirs.fileno(),))
 
     @property
     def name(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import toolchain
-from harness.sandbox import Sandbox, around
-from harness.targets import QemuLauncher
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.sandbox import Sandbox, around
+from cortex_m_hil.targets.targets import QemuLauncher
 
 # Its own filter of system calls: SYS_SYSTEM, and whatever else would start a program, ends it with SIGSYS.
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from harness import protocol, toolchain
-from harness.build import Elf
-from harness.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError
-from harness.links import Deadline, LinkClosed
-from harness.links.framing import VERSION, Decoder, Frame, encode
-from harness.links.uart import VIRTUAL, Uart
-from harness.protocol import RESPONSE, Request
-from harness.targets import Resident, SerialLauncher, Target
+from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.links import LinkClosed, protocol
+from cortex_m_hil.links.framing import VERSION, Decoder, Frame, encode
+from cortex_m_hil.links.protocol import RESPONSE, Request
+from cortex_m_hil.links.uart import VIRTUAL, Uart
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.targets import Resident, SerialLauncher, Target
 
 PROBE = 1.0  # seconds for a board that may or may not run a runner
 BOOT = 10.0  # for one that has just been flashed or reset

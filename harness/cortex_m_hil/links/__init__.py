@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True)
-class Deadline:
-    """A moment on the monotonic clock."""
-
-    at: float
-
-    @classmethod
-    def after(cls, seconds: float) -> Deadline:
-        return cls(time.monotonic() + seconds)
-
-    @property
-    def remaining(self) -> float:
-        """Seconds left, never negative."""
-        return max(0.0, self.at - time.monotonic())
-
-    @property
-    def expired(self) -> bool:
-        return self.remaining == 0.0
-
-    @property
-    def next_look(self) -> Deadline:
-        """The earliest moment at which `expired` can become true."""
-        return self
+from cortex_m_hil.host.deadline import Deadline
 
 
 class Budget(Protocol):

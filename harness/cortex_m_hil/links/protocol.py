@@ -12,11 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
-from harness.errors import ConfigError, ProtocolError
-from harness.program import DTYPES, MAX_RANK, MAX_TENSOR_BYTES, PteFile, TensorSpec, Value, ValueKind
-from harness.results import Identity, Pool, Stats
-from harness.targets import Isa, Pools
-from harness.text import printable
+from cortex_m_hil.errors import ConfigError, ProtocolError
+from cortex_m_hil.program.program import DTYPES, MAX_RANK, MAX_TENSOR_BYTES, PteFile, TensorSpec, Value, ValueKind
+from cortex_m_hil.results import Identity, Pool, Stats
+from cortex_m_hil.targets.targets import Isa, Pools
+from cortex_m_hil.text import printable
 
 RESPONSE = 0x80  # in the type of a frame
 MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payload

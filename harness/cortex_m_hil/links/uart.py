@@ -13,9 +13,10 @@ from typing import Any
 import serial
 from serial.tools import list_ports
 
-from harness.build import cache_directory
-from harness.errors import BoardBusy, ConfigError, NoPort
-from harness.links import Deadline, LinkClosed
+from cortex_m_hil.errors import BoardBusy, ConfigError, NoPort
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.runner.build import cache_directory
 
 VIRTUAL = "vboard:"
 CHUNK = 4096

@@ -1,10 +1,10 @@
 """Lowering of torch modules to Cortex-M programs. Importing this is cheap; torch is loaded at the first use."""
 
-from harness.lowering.capability import quiet, tools
-from harness.lowering.live import Inputs, Layout
-from harness.lowering.pipeline import CPU_OF, clear_cache, lower
-from harness.lowering.scratch import required_scratch
-from harness.lowering.spacing import RED_ZONE
+from cortex_m_hil.lowering.capability import quiet, tools
+from cortex_m_hil.lowering.live import Inputs, Layout
+from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, lower
+from cortex_m_hil.lowering.scratch import required_scratch
+from cortex_m_hil.lowering.spacing import RED_ZONE
 
 __all__ = [
     "CPU_OF",

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from harness.lowering.capability import tools
-from harness.lowering.content import NoContent, digest
+from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.content import NoContent, digest
 
 # Of torch the version is enough; these are what people edit in place, and this package's own lowering.
-_WATCHED: Final = ("executorch", "torchao", "harness.lowering")
+_WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering")
 _logger = logging.getLogger(__name__)
 
 

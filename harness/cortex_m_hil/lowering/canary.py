@@ -1,4 +1,4 @@
-"""Makes the canaries: `python -m harness.lowering.canary` rewrites the files of `harness/canary/`.
+"""Makes the canaries: `python -m cortex_m_hil.lowering.canary` rewrites the files of `harness/cortex_m_hil/canary/`.
 
 Weights, bias and input follow explicit formulas, so that the same numbers come out with any torch. The bias is
 large against the products: a runtime that drops it cannot pass.
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.canary import DATA, INPUTS, OUTPUTS, file_name
-from harness.lowering.capability import tools
-from harness.lowering.pipeline import lower
-from harness.program import Program
-from harness.targets import Isa
+from cortex_m_hil.canary import DATA, INPUTS, OUTPUTS, file_name
+from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.pipeline import lower
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.targets import Isa
 
 
 def module() -> Any:

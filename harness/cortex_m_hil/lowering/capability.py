@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from harness.errors import ToolchainError
+from cortex_m_hil.errors import ToolchainError
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
 # By full name where a level set on the parent would not reach: these have, or are given, a level of their own.

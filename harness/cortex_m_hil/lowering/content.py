@@ -17,7 +17,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from harness.lowering.capability import tools
+from cortex_m_hil.lowering.capability import tools
 
 _COMPILER: Final = frozenset({"torch", "torchao", "executorch"})
 _INSTALLED: Final = _COMPILER | {"builtins", "collections", "_operator", "math"}

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from harness.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
-from harness.lowering.capability import tools
-from harness.lowering.snapshot import Snapshot
+from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
+from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.snapshot import Snapshot
 
 Layout = Literal["channels_last", "explicit"]
 Inputs = tuple[Any, ...]

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from harness.errors import ConfigError, ToolchainError
-from harness.lowering.cache import Lru, key_of
-from harness.lowering.capability import INSTALL, quiet, tools
-from harness.lowering.live import Eager, Inputs, Layout, arrange, export, stage, trace
-from harness.lowering.spacing import Spacing, planning_pass
-from harness.program import Program, PteFile, parse_pte
-from harness.targets import Isa
+from cortex_m_hil.errors import ConfigError, ToolchainError
+from cortex_m_hil.lowering.cache import Lru, key_of
+from cortex_m_hil.lowering.capability import INSTALL, quiet, tools
+from cortex_m_hil.lowering.live import Eager, Inputs, Layout, arrange, export, stage, trace
+from cortex_m_hil.lowering.spacing import Spacing, planning_pass
+from cortex_m_hil.program.program import Program, PteFile, parse_pte
+from cortex_m_hil.targets.targets import Isa
 
 # A CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
@@ -99,7 +99,7 @@ def clear_cache() -> None:
 
 def _arranged(inputs: Inputs, options: _Options) -> Inputs:
     """The inputs, laid out. Raises ConfigError for a wrong call and for values that could not be sent to a target."""
-    from harness.reference import to_host
+    from cortex_m_hil.lowering.reference import to_host
 
     if options.layout not in ("channels_last", "explicit"):
         raise ConfigError(f"layout is 'channels_last' or 'explicit', not {options.layout!r}")
@@ -154,7 +154,7 @@ def _calibrate(title: str, prepared: Any, number: int, sample: Inputs) -> None:
 
 def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Program:
     """Cortex-M passes and to_executorch. The eager reference of this program is the exported float graph."""
-    from harness.reference import HostModels, conform, to_host
+    from cortex_m_hil.lowering.reference import HostModels, conform, to_host
 
     kit = tools()
     hint = shared.options.hint

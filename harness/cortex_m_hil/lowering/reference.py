@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from harness.errors import ConfigError
-from harness.lowering.rounding import disturbed
-from harness.program import Array, HostTensor, References, TensorSpec, ValueKind
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.lowering.rounding import disturbed
+from cortex_m_hil.program.program import Array, HostTensor, References, TensorSpec, ValueKind
 
 
 def to_host(value: Any) -> HostTensor:

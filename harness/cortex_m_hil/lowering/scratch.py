@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.errors import ProgramRejected
-from harness.lowering.capability import feature, require_sizes
-from harness.program import Instruction, PteFile, ScratchNeed
-from harness.targets import Isa
+from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.lowering.capability import feature, require_sizes
+from cortex_m_hil.program.program import Instruction, PteFile, ScratchNeed
+from cortex_m_hil.targets.targets import Isa
 
 __all__ = ["ScratchNeed", "required_scratch"]
 

@@ -11,7 +11,7 @@ from collections import deque
 from types import MethodType
 from typing import Any, Final
 
-from harness.lowering.capability import tools
+from cortex_m_hil.lowering.capability import tools
 
 _CONTAINERS: Final = (dict, list, set, deque)
 _FOREIGN: Final = sys.stdlib_module_names | {"torch", "numpy"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from harness.lowering.capability import feature
+from cortex_m_hil.lowering.capability import feature
 
 RED_ZONE: Final = 256
 """Bytes at least between two tensors: more than the rows by which kernels overrun, and little beside 1M of arena."""

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from harness.errors import ToolchainError
-from harness.lowering.cache import Lru, key_of
-from harness.lowering.capability import INSTALL, feature, tools
-from harness.lowering.content import digest
-from harness.lowering.live import export
-from harness.lowering.pipeline import CPU_OF, graph_nodes
-from harness.program import HostTensor, Program, parse_pte
-from harness.targets import Target
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.lowering.cache import Lru, key_of
+from cortex_m_hil.lowering.capability import INSTALL, feature, tools
+from cortex_m_hil.lowering.content import digest
+from cortex_m_hil.lowering.live import export
+from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
+from cortex_m_hil.program.program import HostTensor, Program, parse_pte
+from cortex_m_hil.targets.targets import Target
 
 _PACKAGE: Final = "executorch.backends.cortex_m"
 # A test function that mentions one of these runs a program on the target; the others stay on the host.
@@ -103,7 +103,7 @@ def taken_over(target: Target, run: Callable[[Program], Sequence[HostTensor]]) -
         return made
 
     def run_artifact(self: Any, inputs: Any) -> list[Any]:
-        from harness.reference import to_torch
+        from cortex_m_hil.lowering.reference import to_torch
 
         made = self.executorch_program_manager
         return [to_torch(output) for output in run(_program(made, references[id(made)][1], inputs, target))]
@@ -192,7 +192,7 @@ class _Start:
 
 def _program(made: Any, dialect: Any, inputs: Any, target: Target) -> Program:
     """What upstream's tester serialised, with the inputs it is to run on and the dialect as the only reference."""
-    from harness.reference import HostModels, conform, to_host
+    from cortex_m_hil.lowering.reference import HostModels, conform, to_host
 
     pte = bytes(made.buffer)
     file = parse_pte(pte, "program")

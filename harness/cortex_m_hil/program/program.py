@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import ConfigError, ProgramRejected
-from harness.targets import Isa
-from harness.text import printable
+from cortex_m_hil.errors import ConfigError, ProgramRejected
+from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.text import printable
 
 Array = npt.NDArray[Any]
 

@@ -14,15 +14,17 @@ from typing import Any
 
 import pytest
 
-from harness import files, flow, markers
-from harness.build import Elf, build_runner
-from harness.compare import Comparison, Tolerance
-from harness.diagnose.redzones import RedZones
-from harness.errors import ConfigError, HarnessError
-from harness.program import HostTensor, Program
-from harness.resolve import Resolved
-from harness.results import RunResult
-from harness.targets import Isa
+from cortex_m_hil.checks.compare import Comparison, Tolerance
+from cortex_m_hil.diagnose.redzones import RedZones
+from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.host import files
+from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.pytest_plugin import markers
+from cortex_m_hil.results import RunResult
+from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import Isa
 
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 POOL: pytest.StashKey[Pool] = pytest.StashKey()
@@ -235,7 +237,7 @@ def _watched(program: Program) -> RedZones:
 def _host(inputs: tuple[Any, ...] | None) -> tuple[HostTensor, ...] | None:
     if inputs is None or all(isinstance(value, HostTensor) for value in inputs):
         return inputs
-    from harness.reference import to_host
+    from cortex_m_hil.lowering.reference import to_host
 
     return tuple(value if isinstance(value, HostTensor) else to_host(value) for value in inputs)
 

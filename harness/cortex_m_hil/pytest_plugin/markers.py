@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from harness import flow
-from harness.errors import ConfigError, InfraError, VerdictError, did_you_mean
-from harness.numbers import in_range
-from harness.resolve import Resolved
-from harness.targets import Isa, parse_size
+from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
+from cortex_m_hil.flow import flow
+from cortex_m_hil.numbers import in_range
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.targets import Isa, parse_size
 
 DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',

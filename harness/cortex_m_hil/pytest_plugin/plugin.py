@@ -14,9 +14,14 @@ from typing import Any, Final
 
 import pytest
 
-from harness import flow, launchers, markers, sandbox, seeding, supervisor
-from harness.errors import ConfigError, HarnessError, InfraError
-from harness.fixtures import (
+from cortex_m_hil import launchers
+from cortex_m_hil.errors import ConfigError, HarnessError, InfraError
+from cortex_m_hil.flow import flow
+from cortex_m_hil.host import sandbox, supervisor
+from cortex_m_hil.lowering import RED_ZONE
+from cortex_m_hil.numbers import argument
+from cortex_m_hil.pytest_plugin import markers, seeding
+from cortex_m_hil.pytest_plugin.fixtures import (
     LOG,
     LOG_TAIL,
     POOL,
@@ -35,13 +40,11 @@ from harness.fixtures import (
     runner_elf,
     target_spec,
 )
-from harness.lowering import RED_ZONE
-from harness.numbers import argument
-from harness.report.table import Outcome, table
-from harness.resolve import Resolved, resolve, select
-from harness.results import Verdict
-from harness.targets import load_targets
-from harness.text import printable
+from cortex_m_hil.report.table import Outcome, table
+from cortex_m_hil.results import Verdict
+from cortex_m_hil.targets.resolve import Resolved, resolve, select
+from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.text import printable
 
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 

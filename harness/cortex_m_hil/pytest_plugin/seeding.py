@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from harness.fixtures import resolved_of
-from harness.generators import ModuleSeeder, Stream, seeded
+from cortex_m_hil.host.generators import ModuleSeeder, Stream, seeded
+from cortex_m_hil.pytest_plugin.fixtures import resolved_of
 
 HIGHEST = 2**32 - 1  # numpy's generator takes 32 bits
 _FIXTURES: pytest.StashKey[Stream] = pytest.StashKey()  # what the function-scoped fixtures of a test draw from

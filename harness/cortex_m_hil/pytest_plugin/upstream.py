@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import pytest
 
-from harness import flow
-from harness.compare import Tolerance
-from harness.errors import HarnessError, InfraError, UnsupportedOperator
-from harness.fixtures import RESOLVED, TEST_ID, Hil
-from harness.lowering import suite
-from harness.plugin import RERUN
-from harness.program import HostTensor, Program
+from cortex_m_hil.checks.compare import Tolerance
+from cortex_m_hil.errors import HarnessError, InfraError, UnsupportedOperator
+from cortex_m_hil.flow import flow
+from cortex_m_hil.lowering import suite
+from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
+from cortex_m_hil.pytest_plugin.plugin import RERUN
 
 # Upstream's test runner is built without these (its backends/cortex_m/test/build_test_runner.sh), and its strict xfails
 # rely on that: a runtime that has them would pass broadcasting divisions and softmax over another dimension.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.results import Verdict
+from cortex_m_hil.results import Verdict
 
 
 @dataclass(frozen=True)

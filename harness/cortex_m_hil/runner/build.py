@@ -17,11 +17,12 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from harness import children, files, prefix, toolchain
-from harness.errors import BuildError, ConfigError
-from harness.folders import TemporaryFolder, remove_abandoned
-from harness.resolve import check_runtime
-from harness.targets import SerialLauncher, Target, package_data
+from cortex_m_hil.errors import BuildError, ConfigError
+from cortex_m_hil.host import files, subprocesses, toolchain
+from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
+from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets.resolve import check_runtime
+from cortex_m_hil.targets.targets import SerialLauncher, Target, package_data
 
 RUNNER, DIGEST = "runner.elf", "runner.elf.sha256"
 ELF_LIMIT = 256 << 20  # bytes
@@ -54,7 +55,7 @@ def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str,
     """
     check_runtime(runtime)
     definitions = _definitions(target, runtime) | dict(options or {})
-    installed = prefix.find(target, cache_directory()) if runtime == "executorch" else None
+    installed = executorch_install.find(target, cache_directory()) if runtime == "executorch" else None
     if installed is not None:
         definitions["HIL_EXECUTORCH_VERSION"] = installed.version
         definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(installed.libraries)
@@ -168,7 +169,7 @@ def _commands(work: Path, target: Target, definitions: Mapping[str, str]) -> Ite
 
 
 def _run(command: list[str], log: Path, target: Target) -> None:
-    status = children.run(command, log, BUILD_TIMEOUT)
+    status = subprocesses.run(command, log, BUILD_TIMEOUT)
     if status is None:
         raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name)
     if status != 0:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import filelock
 
-from harness import children, toolchain
-from harness.errors import BuildError, ConfigError, ToolchainError
-from harness.targets import ExecutorchInstall, Target
+from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
+from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.targets.targets import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "docs/runtimes.md says how one is built, and where to say where it is"
@@ -240,7 +240,7 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
     }
     where = install.base or Path.cwd()
     log.unlink(missing_ok=True)
-    status = children.run(["/bin/sh", "-c", install.build], log, BUILD_TIMEOUT, cwd=where, env=environment)
+    status = subprocesses.run(["/bin/sh", "-c", install.build], log, BUILD_TIMEOUT, cwd=where, env=environment)
     if status is None:
         raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {install.build}", target=target.name)
     if status != 0:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import toolchain
-from harness.errors import ToolchainError
-from harness.protocol import Reader
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.links.protocol import Reader
 
 _EXCEPTIONS = {2: "NMI", 3: "HardFault", 4: "MemManage", 5: "BusFault", 6: "UsageFault", 7: "SecureFault"}
 _CFSR = {

@@ -12,9 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness import protocol
-from harness.build import Elf
-from harness.errors import (
+from cortex_m_hil.errors import (
     HarnessError,
     IdentityError,
     LaunchError,
@@ -25,16 +23,18 @@ from harness.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from harness.faults import Fault
-from harness.launchers import EXIT_FAULT, assertion, explain_end
-from harness.links import Budget, Connection, Deadline, LinkClosed
-from harness.links.framing import VERSION, Decoder, Frame, encode
-from harness.links.window import Window
-from harness.program import HostTensor, PteFile, TensorSpec
-from harness.protocol import RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
-from harness.results import Identity, Stats
-from harness.targets import Target
-from harness.text import printable_lines
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers import EXIT_FAULT, assertion, explain_end
+from cortex_m_hil.links import Budget, Connection, LinkClosed, protocol
+from cortex_m_hil.links.framing import VERSION, Decoder, Frame, encode
+from cortex_m_hil.links.protocol import RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
+from cortex_m_hil.links.window import Window
+from cortex_m_hil.program.program import HostTensor, PteFile, TensorSpec
+from cortex_m_hil.results import Identity, Stats
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.session.faults import Fault
+from cortex_m_hil.targets.targets import Target
+from cortex_m_hil.text import printable_lines
 
 HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
 REQUEST = 30.0  # for one request that executes no program

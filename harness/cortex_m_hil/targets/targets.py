@@ -23,10 +23,10 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, ScalarEvent
 
-from harness import files
-from harness.errors import ConfigError, did_you_mean
-from harness.procedures import LONGEST_WAIT, Procedure, RawProcedure
-from harness.procedures import parse as parse_procedure
+from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.host import files
+from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, Procedure, RawProcedure
+from cortex_m_hil.targets.tool_commands import parse as parse_procedure
 
 
 class Isa(str, Enum):
@@ -313,10 +313,10 @@ class _RawRuntimesFile(_RawFile):
 
 
 def package_data(name: str) -> Path:
-    """`firmware` or `targets.yaml`: in the wheel beside this package's code, in a checkout above it."""
-    here = Path(__file__).resolve().parent
-    installed = here / ("_firmware" if name == "firmware" else name)
-    return installed if installed.exists() else here.parent / name
+    """`firmware` or `targets.yaml`: in the wheel inside this package, in a checkout at its top."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / ("_firmware" if name == "firmware" else name)
+    return installed if installed.exists() else package.parents[1] / name
 
 
 def load_targets(extra: Path | None = None) -> dict[str, Target]:

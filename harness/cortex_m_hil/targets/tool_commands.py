@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.errors import ConfigError, did_you_mean
+from cortex_m_hil.errors import ConfigError, did_you_mean
 
 # What the harness knows itself when it uses a tool.
 GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})

@@ -30,17 +30,18 @@ from typing import NoReturn, Protocol
 import filelock
 import psutil
 
-from harness import children, toolchain
-from harness.errors import ConfigError, FlashError, HarnessError, LaunchError
-from harness.folders import OwnFolder, TemporaryFolder, remove_abandoned
-from harness.launchers import native, qemu
-from harness.launchers.process import Process
-from harness.links import Deadline, LinkClosed
-from harness.links.uart import virtual_directory
-from harness.numbers import argument
-from harness.procedures import parse
-from harness.sandbox import around
-from harness.targets import Port, SerialLauncher
+from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchError
+from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
+from cortex_m_hil.host.sandbox import around
+from cortex_m_hil.launchers import native, qemu
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.links.uart import virtual_directory
+from cortex_m_hil.numbers import argument
+from cortex_m_hil.targets.targets import Port, SerialLauncher
+from cortex_m_hil.targets.tool_commands import parse
 
 BAUD = 921600
 BITS = 10  # on the wire for a byte: 8N1
@@ -290,7 +291,7 @@ class VirtualBoard:
         self._faults = Faults()
         self._reset_at = 0.0
         self._back_at: float | None = None
-        self._child: children.Child | None = None
+        self._child: subprocesses.Child | None = None
         self._terminal: _Terminal | None = None
         self._hearing = False
         self._selector = selectors.DefaultSelector()
@@ -466,7 +467,7 @@ class VirtualBoard:
             self._to_board.cut()
             self._to_host.cut()
         if on and self._child is None:
-            self._child = children.start(self._machine.command(), env=native.environment())
+            self._child = subprocesses.start(self._machine.command(), env=native.environment())
             for stream in self._child.pipes[1:]:
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)
 
@@ -495,7 +496,9 @@ def order(name: str, what: str, **details: object) -> None:
 def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterator[Process]:
     """A board in a process of its own, which ends with this one. LaunchError if it does not start."""
     options = ["--name", name, "--baud", str(baud), "--seed", str(seed)]
-    process = Process([sys.executable, "-m", "harness.boards.vboard", *options, machine], grace=children.GRACE)
+    process = Process(
+        [sys.executable, "-m", "cortex_m_hil.boards.virtual.vboard", *options, machine], grace=subprocesses.GRACE
+    )
     try:
         said = b""
         with contextlib.suppress(LinkClosed, TimeoutError):
@@ -511,7 +514,7 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
 
 def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
     """How a target finds, flashes and resets it."""
-    command = ["{python}", "-m", "harness.boards.vboard", "--name", name, machine]
+    command = ["{python}", "-m", "cortex_m_hil.boards.virtual.vboard", "--name", name, machine]
     flash = parse([*command, "flash", "{elf}"], "flash", name)
     reset = parse([*command, "reset"], "reset", name)
     return SerialLauncher(f"vboard:{name}", baud, flash, reset, pool=(Port(f"vboard:{name}"),))
@@ -552,7 +555,7 @@ def main(arguments: Sequence[str]) -> int:
             board.serve()
         case ["run", *command] if command:
             with running(chosen.machine, name, chosen.baud, chosen.seed):
-                return children.foreground(command)
+                return subprocesses.foreground(command)
         case ["flash", elf]:
             order(name, "flash", elf=os.path.abspath(elf))
         case ["reset"]:
