@@ -21,8 +21,9 @@ from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.flow import flow
 from cortex_m_hil.links.protocol import Space
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import SerialLauncher
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import SerialLauncher, load_targets
 
 BITS = 10
 USERS = Path("targets.yaml")

@@ -23,8 +23,8 @@ from pathlib import Path
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import InfraError, VerdictError
 from cortex_m_hil.flow import flow
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import load_targets
 
 BASES = {"f405": "vboard-f405", "pico": "vboard-pico", "native": "native"}
 USERS = Path("targets.yaml")

@@ -18,16 +18,18 @@ import pytest
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.flow import flow
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.runner.build import Elf, build_runner, cache_directory
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import Board, Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import Board, Target, load_targets
 
 TARGETS = load_targets()
 ROOT = Path(__file__).resolve().parent.parent
 BUILDER = """
 import sys
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 elf = build_runner(load_targets()[sys.argv[1]])
 print(elf.path, elf.path.stat().st_mtime_ns)
 """
@@ -263,7 +265,7 @@ import cortex_m_hil.runner.build
 from cortex_m_hil.errors import BuildError
 cortex_m_hil.runner.build.BUILD_TIMEOUT = 2.0
 try:
-    cortex_m_hil.runner.build.build_runner(cortex_m_hil.targets.targets.load_targets()["m0-qemu"])
+    cortex_m_hil.runner.build.build_runner(cortex_m_hil.targets.load.load_targets()["m0-qemu"])
 except BuildError as error:
     print(error.message)
 """
@@ -336,7 +338,7 @@ LIMITED = """
 import resource, sys
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.errors import BuildError
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, resource.RLIM_INFINITY))
 try:
     build_runner(load_targets()[sys.argv[1]])

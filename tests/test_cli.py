@@ -25,8 +25,9 @@ from cortex_m_hil.cli import app
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.program.program import Array, HostTensor, TensorSpec, ValueKind
 from cortex_m_hil.results import Pool, Ran, RunResult, Stats
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import Isa, load_targets
 
 ROOT = Path(cortex_m_hil.__file__).parents[2]
 OK, NO, CANNOT_TELL = 0, 1, 2

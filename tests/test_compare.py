@@ -24,7 +24,7 @@ from cortex_m_hil.program.program import (
     output_quantization,
     parse_pte,
 )
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 EXPECTED = canary(Isa.MVE).expected[0].array()
 DEFAULT = c.Tolerance()

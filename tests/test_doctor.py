@@ -16,7 +16,7 @@ from cortex_m_hil.cli.doctor import MVE_SOURCE, Check, Probe, State, probes
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import sandbox, supervisor
 from cortex_m_hil.host.toolchain import PACKAGES
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 
 ROOT = Path(cortex_m_hil.__file__).parents[2]
 TIMEOUT = 600.0  # seconds; the shared cache may be cold

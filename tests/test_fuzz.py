@@ -32,8 +32,9 @@ from cortex_m_hil.fuzz.fuzz import (
 )
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.program.program import InstructionKind, Program, parse_pte
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import Isa, load_targets
 
 HERE = Path(__file__).parent
 SEEDS = {path.stem: path.read_bytes() for path in sorted((HERE / "fuzz_seeds").glob("*.pte"))}

@@ -21,8 +21,9 @@ from cortex_m_hil.fvp import shim, verify
 from cortex_m_hil.launchers import fvp
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import FvpLauncher
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import FvpLauncher, load_targets
 from misbehaving import OPTIONS, bad, ones
 
 pytest_plugins = ["pytester"]

@@ -17,7 +17,7 @@ import pytest
 
 from cortex_m_hil.fvp import shim
 from cortex_m_hil.fvp.verify import EXIT_STATUS, Bench, Probe
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 
 M4, M0PLUS, M55 = "FVP_MPS2_Cortex-M4", "FVP_MPS2_Cortex-M0plus", "FVP_Corstone_SSE-300_Ethos-U55"
 TARGETS = {M4: "m4-fvp", M0PLUS: "m0plus-fvp", M55: "m55-fvp"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.targets.targets import package_data
+from cortex_m_hil.host.paths import package_data
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 300.0  # seconds

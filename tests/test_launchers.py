@@ -30,8 +30,10 @@ from cortex_m_hil.launchers import fvp
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import Connection, LinkClosed
 from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import FvpLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
-from cortex_m_hil.targets.targets import FvpLauncher, Isa, Target, load_targets
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 TARGETS = load_targets()
@@ -407,7 +409,7 @@ OWNER = """
 import sys
 from cortex_m_hil.flow import flow
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 targets = load_targets()
 duts = [flow.open_dut(resolve(name, targets)) for name in sys.argv[1:]]
 print(*(dut.session()._process.pid for dut in duts), flush=True)
@@ -493,7 +495,7 @@ FORKER = """
 import os
 from cortex_m_hil.flow import flow
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 resolved = resolve("native", load_targets())
 before = flow.open_dut(resolved)
 flow.selftest(before)

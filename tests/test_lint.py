@@ -31,8 +31,10 @@ from cortex_m_hil.program.program import (
     Value,
     ValueKind,
 )
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import Board, Pools, QemuLauncher, Target
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import Board, Isa, Pools, QemuLauncher, Target, load_targets
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}
 OPERATORS = (

@@ -30,7 +30,7 @@ from cortex_m_hil.lowering.content import NoContent, digest
 from cortex_m_hil.lowering.live import trace
 from cortex_m_hil.lowering.pipeline import cache
 from cortex_m_hil.lowering.reference import to_host
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 nn, F = torch.nn, torch.nn.functional
 X = torch.linspace(-2, 2, 8).reshape(2, 4)

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from cortex_m_hil.canary import canary
-from cortex_m_hil.runner.build import cache_directory
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.targets.cpu import Isa
 
 pytest_plugins = ["pytester"]
 
@@ -375,7 +375,7 @@ def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(p
     pytester.makepyfile(
         """
         import torch
-        from cortex_m_hil.targets.targets import Isa
+        from cortex_m_hil.targets.cpu import Isa
 
         def test_bad(hil):
             inputs = (torch.rand(1, 64) * 0.002,)

@@ -17,7 +17,7 @@ from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import ConfigError, ProgramRejected
 from cortex_m_hil.program import program as p
 from cortex_m_hil.program.program import HostTensor, PteFile, TensorSpec, ValueKind, parse_pte
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 FILES = [canary(isa).program for isa in Isa]
 

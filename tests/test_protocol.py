@@ -36,7 +36,7 @@ from cortex_m_hil.program.program import SCALAR_TYPES, TensorSpec, parse_pte
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session import session as session_module
 from cortex_m_hil.session.session import LOG_LIMIT, NoAnswer, Session
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 
 TARGET = load_targets()["native"]
 ELF = Elf(Path("runner.elf"), "0123456789abcdef", TARGET.config)

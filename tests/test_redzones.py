@@ -22,12 +22,13 @@ from cortex_m_hil.diagnose.redzones import RedZones, Zone, role, zones
 from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import RED_ZONE, clear_cache
 from cortex_m_hil.lowering.spacing import spread
 from cortex_m_hil.program.program import Planned, Program, PteFile, TensorSpec, Value, ValueKind
-from cortex_m_hil.runner.build import cache_directory
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import Isa, load_targets
 from misbehaving import OPTIONS, ones, spaced
 from networks import Net
 
@@ -377,7 +378,7 @@ import pytest
 import torch
 from cortex_m_hil.canary import canary
 from cortex_m_hil.lowering import RED_ZONE
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 @pytest.fixture
 def runner_elf(target_spec):

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve, select
-from cortex_m_hil.targets.targets import load_targets
 
 TARGETS = load_targets()
 NAMES = list(TARGETS)

@@ -19,8 +19,9 @@ from cortex_m_hil.host.generators import seed
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.rounding import RUNS
 from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import Isa, load_targets
 from planted_errors import judged, planted
 from random_networks import network
 

@@ -36,11 +36,14 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import Dut
 from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.links.protocol import Reader, Request, Space
 from cortex_m_hil.program.program import HostTensor, Program
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import ExecutorchInstall, Target
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import ExecutorchInstall, Isa, Target, load_targets, package_data
 
 TARGETS = load_targets()
 FLAGS = {

@@ -25,8 +25,9 @@ from cortex_m_hil.host import confine, sandbox, toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import QemuLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import QemuLauncher, Target, load_targets
 
 SECONDS = 60.0
 TARGET = load_targets()["m4-qemu"]

@@ -67,8 +67,9 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.session import session as session_module
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import Port, Resident, SerialLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import Port, Resident, SerialLauncher, Target, load_targets
 from cortex_m_hil.targets.tool_commands import parse
 from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
@@ -154,8 +155,8 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
-        (session_module, "HANDSHAKE"), (session_module, "REQUEST"), (serial_launcher, "BOOT"), (serial_launcher, "PORT"),
-        (flow, "EXECUTE"),
+        (session_module, "HANDSHAKE"), (session_module, "REQUEST"), (serial_launcher, "BOOT"),
+        (serial_launcher, "PORT"), (flow, "EXECUTE"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 5.0)
 

@@ -38,8 +38,10 @@ from cortex_m_hil.links.protocol import Event, Request, Space, Status
 from cortex_m_hil.program.program import DTYPES, SCALAR_TYPES, TensorSpec, ValueKind, parse_pte
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import TO_THE_END, Session
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import FvpLauncher, SerialLauncher, Target
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import FvpLauncher, Isa, SerialLauncher, Target, load_targets
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 # SCB->CPUID, PARTNO at bits 15:4 (Armv6-M ARM B3.2.3, Armv7-M ARM B3.2.3, Armv8-M ARM D1.2.10).

@@ -14,19 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.targets.targets import (
-    CPU_ISAS,
-    FvpLauncher,
-    Isa,
-    NativeLauncher,
-    Pools,
-    QemuLauncher,
-    Target,
-    _load_file,
-    load_targets,
-    package_data,
-    parse_size,
-)
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.targets.cpu import CPU_ISAS, Isa
+from cortex_m_hil.targets.load import _load_file, load_targets, parse_size
+from cortex_m_hil.targets.model import FvpLauncher, NativeLauncher, Pools, QemuLauncher, Target
 from limits import at_once
 
 GOOD_BOARD = "pools: {program: 1M, planned: 512K, method: 65536}\n"

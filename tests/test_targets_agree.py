@@ -11,8 +11,9 @@ from torch import nn
 
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import NativeLauncher, QemuLauncher
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import NativeLauncher, QemuLauncher, load_targets
 
 NAMES = [name for name, target in load_targets().items() if isinstance(target.launcher, QemuLauncher | NativeLauncher)]
 

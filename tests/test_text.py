@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.runner.build import cache_directory
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import printable, printable_lines
 
 pytest_plugins = ["pytester"]

@@ -12,7 +12,7 @@ import pytest
 from cortex_m_hil.errors import LaunchError, ToolchainError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.launchers import fvp
-from cortex_m_hil.targets.targets import FvpLauncher
+from cortex_m_hil.targets.model import FvpLauncher
 
 MODEL = "FVP_MPS2_Cortex-M4"
 BOUND = 15.0  # seconds for what has one

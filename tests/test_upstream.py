@@ -16,8 +16,9 @@ from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.flow import flow
 from cortex_m_hil.lowering import suite
 from cortex_m_hil.pytest_plugin.upstream import WITHHELD
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import Isa, load_targets
 from upstream_runs import DEADLINE, ROOT, SUITE, environment, files, upstream
 
 TARGETS = load_targets()

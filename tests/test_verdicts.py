@@ -29,8 +29,8 @@ from cortex_m_hil.flow.flow import Dut
 from cortex_m_hil.lowering import quiet
 from cortex_m_hil.program.program import HostTensor, Program
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import load_targets
 from misbehaving import ASLEEP, BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones, program
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]

@@ -25,7 +25,7 @@ from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.links.uart import virtual_directory
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.tool_commands import parse
 from devices import Start, tools
 

@@ -17,7 +17,7 @@ import pytest
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.targets.targets import load_targets
+from cortex_m_hil.targets.load import load_targets
 from devices import tools
 
 REPOSITORY = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from cortex_m_hil.lowering import Layout, lower
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 
 def _fill(module: torch.nn.Module) -> torch.nn.Module:

@@ -12,7 +12,7 @@ import torch
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.flow.flow import Dut
 from cortex_m_hil.pytest_plugin.fixtures import Hil
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 INPUT_RANGE = 0.002
 

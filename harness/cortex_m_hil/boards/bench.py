@@ -11,7 +11,7 @@ from cortex_m_hil.boards import health, labgrid, leases
 from cortex_m_hil.boards.tools import Tools
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.targets.targets import SerialLauncher, Target
+from cortex_m_hil.targets.model import SerialLauncher, Target
 
 
 class Bench:

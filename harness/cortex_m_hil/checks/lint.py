@@ -18,7 +18,8 @@ from cortex_m_hil.program.program import (
     TensorSpec,
     ValueKind,
 )
-from cortex_m_hil.targets.targets import Isa, Target
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.model import Target
 
 
 class Rule(str, Enum):

@@ -41,21 +41,16 @@ from cortex_m_hil.fuzz import fuzz
 from cortex_m_hil.fvp import shim as fvp_shim
 from cortex_m_hil.fvp import verify as verify_fvp
 from cortex_m_hil.host import files, subprocesses, toolchain
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.suite import find as find_suite
 from cortex_m_hil.numbers import in_range
 from cortex_m_hil.program.program import HostTensor, Program, TensorSpec, ValueKind
 from cortex_m_hil.results import Identity, RunResult
-from cortex_m_hil.runner.build import Elf, build_runner, cache_directory
+from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.targets.cpu import CPU_ISAS
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
 from cortex_m_hil.targets.resolve import RUNTIMES, Resolved, check_runtime, executes, resolve, select
-from cortex_m_hil.targets.targets import (
-    CPU_ISAS,
-    FvpLauncher,
-    NativeLauncher,
-    QemuLauncher,
-    SerialLauncher,
-    Target,
-    load_targets,
-)
 
 NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
 _Step = TypeVar("_Step")

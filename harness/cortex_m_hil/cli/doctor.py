@@ -15,11 +15,11 @@ from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, Toolchai
 from cortex_m_hil.flow import flow
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.launchers import fvp
 from cortex_m_hil.launchers.process import Process
-from cortex_m_hil.runner import build
+from cortex_m_hil.targets.model import FvpLauncher, Target
 from cortex_m_hil.targets.resolve import resolve
-from cortex_m_hil.targets.targets import FvpLauncher, Target
 
 ROUND_TRIPS: Final = ("m4-qemu", "m0-qemu", "m55-qemu", "native")  # one per ISA class and compiler
 ONLY_FOR_MESSAGES: Final = frozenset({"arm-none-eabi-addr2line", "arm-none-eabi-objdump"})
@@ -144,7 +144,7 @@ def _succeed(command: list[str], problem: str, tool: str) -> None:
 
 
 def _cache() -> str:
-    folder = build.cache_directory()
+    folder = cache_directory()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -38,8 +38,9 @@ from cortex_m_hil.program.program import HostTensor, Program, References, Scratc
 from cortex_m_hil.results import Ran, RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import NoAnswer, Session
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.model import SerialLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import Isa, SerialLauncher, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
 EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier

@@ -25,13 +25,14 @@ from cortex_m_hil.flow import flow
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.launchers import fvp
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.protocol import Request, Space
 from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.model import FvpLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import FvpLauncher, Target, package_data
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
 SECONDS: Final = 60.0  # for what a guest does in milliseconds

@@ -15,8 +15,8 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialBoard, Tools
 from cortex_m_hil.links import Connection
 from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.model import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
 
 EXIT_FAULT = 70  # the runner's status after a FAULT event
 EXIT_ASSERT = 71  # after a failed assertion in the runner

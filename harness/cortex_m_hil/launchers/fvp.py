@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.targets.targets import FvpLauncher
+from cortex_m_hil.targets.model import FvpLauncher
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first

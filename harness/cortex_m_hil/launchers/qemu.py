@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around
-from cortex_m_hil.targets.targets import QemuLauncher
+from cortex_m_hil.targets.model import QemuLauncher
 
 # Its own filter of system calls: SYS_SYSTEM, and whatever else would start a program, ends it with SIGSYS.
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")

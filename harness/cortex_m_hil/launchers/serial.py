@@ -17,7 +17,7 @@ from cortex_m_hil.links.framing import VERSION, Decoder, Frame, encode
 from cortex_m_hil.links.protocol import RESPONSE, Request
 from cortex_m_hil.links.uart import VIRTUAL, Uart
 from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.targets.targets import Resident, SerialLauncher, Target
+from cortex_m_hil.targets.model import Resident, SerialLauncher, Target
 
 PROBE = 1.0  # seconds for a board that may or may not run a runner
 BOOT = 10.0  # for one that has just been flashed or reset

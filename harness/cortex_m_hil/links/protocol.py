@@ -15,7 +15,8 @@ from enum import IntEnum
 from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.program.program import DTYPES, MAX_RANK, MAX_TENSOR_BYTES, PteFile, TensorSpec, Value, ValueKind
 from cortex_m_hil.results import Identity, Pool, Stats
-from cortex_m_hil.targets.targets import Isa, Pools
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.model import Pools
 from cortex_m_hil.text import printable
 
 RESPONSE = 0x80  # in the type of a frame

@@ -15,8 +15,8 @@ from serial.tools import list_ports
 
 from cortex_m_hil.errors import BoardBusy, ConfigError, NoPort
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.links import LinkClosed
-from cortex_m_hil.runner.build import cache_directory
 
 VIRTUAL = "vboard:"
 CHUNK = 4096

@@ -16,7 +16,7 @@ from cortex_m_hil.canary import DATA, INPUTS, OUTPUTS, file_name
 from cortex_m_hil.lowering.capability import tools
 from cortex_m_hil.lowering.pipeline import lower
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 
 def module() -> Any:

@@ -18,7 +18,7 @@ from cortex_m_hil.lowering.capability import INSTALL, quiet, tools
 from cortex_m_hil.lowering.live import Eager, Inputs, Layout, arrange, export, stage, trace
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.program.program import Program, PteFile, parse_pte
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 
 # A CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}

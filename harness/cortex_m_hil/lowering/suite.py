@@ -25,7 +25,7 @@ from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.live import export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
 from cortex_m_hil.program.program import HostTensor, Program, parse_pte
-from cortex_m_hil.targets.targets import Target
+from cortex_m_hil.targets.model import Target
 
 _PACKAGE: Final = "executorch.backends.cortex_m"
 # A test function that mentions one of these runs a program on the target; the others stay on the host.

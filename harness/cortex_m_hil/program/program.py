@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import ConfigError, ProgramRejected
-from cortex_m_hil.targets.targets import Isa
+from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import printable
 
 Array = npt.NDArray[Any]

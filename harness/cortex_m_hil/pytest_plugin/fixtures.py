@@ -23,8 +23,8 @@ from cortex_m_hil.program.program import HostTensor, Program
 from cortex_m_hil.pytest_plugin import markers
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.targets.targets import Isa
 
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 POOL: pytest.StashKey[Pool] = pytest.StashKey()

@@ -42,8 +42,8 @@ from cortex_m_hil.pytest_plugin.fixtures import (
 )
 from cortex_m_hil.report.table import Outcome, table
 from cortex_m_hil.results import Verdict
+from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select
-from cortex_m_hil.targets.targets import load_targets
 from cortex_m_hil.text import printable
 
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]

@@ -7,7 +7,6 @@ configuration; it is also the build id that the runner says in its handshake.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
-import platformdirs
 
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import files, subprocesses, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
+from cortex_m_hil.host.paths import cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets.model import SerialLauncher, Target
 from cortex_m_hil.targets.resolve import check_runtime
-from cortex_m_hil.targets.targets import SerialLauncher, Target, package_data
 
 RUNNER, DIGEST = "runner.elf", "runner.elf.sha256"
 ELF_LIMIT = 256 << 20  # bytes
@@ -39,12 +38,6 @@ class Elf:
     path: Path
     build_id: str
     config: str
-
-
-def cache_directory() -> Path:
-    """Where builds are kept: the user's cache directory, or `$HIL_CACHE_DIR`."""
-    override = os.environ.get("HIL_CACHE_DIR")
-    return Path(override).absolute() if override else platformdirs.user_cache_path("hil")
 
 
 def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None) -> Elf:

@@ -18,7 +18,7 @@ import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import subprocesses, toolchain
-from cortex_m_hil.targets.targets import ExecutorchInstall, Target
+from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "docs/runtimes.md says how one is built, and where to say where it is"

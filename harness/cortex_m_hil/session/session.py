@@ -33,7 +33,7 @@ from cortex_m_hil.program.program import HostTensor, PteFile, TensorSpec
 from cortex_m_hil.results import Identity, Stats
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session.faults import Fault
-from cortex_m_hil.targets.targets import Target
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.text import printable_lines
 
 HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cortex_m_hil.errors import ConfigError, ToolchainError, did_you_mean
-from cortex_m_hil.targets.targets import FvpLauncher, Target
+from cortex_m_hil.targets.model import FvpLauncher, Target
 
 # What a runtime executes, for headers: a result must never look like more than it is.
 RUNTIMES = {

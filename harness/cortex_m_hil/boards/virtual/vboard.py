@@ -40,7 +40,7 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.uart import virtual_directory
 from cortex_m_hil.numbers import argument
-from cortex_m_hil.targets.targets import Port, SerialLauncher
+from cortex_m_hil.targets.model import Port, SerialLauncher
 from cortex_m_hil.targets.tool_commands import parse
 
 BAUD = 921600

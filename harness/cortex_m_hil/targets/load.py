@@ -1,7 +1,6 @@
-"""Targets and boards: what `targets.yaml` and `board.yaml` say, as checked, frozen values.
+"""`targets.yaml` and `board.yaml`, read strictly.
 
-Both files are strict: an unknown key, a missing board, a duplicate name is a ConfigError that
-names file and line.
+An unknown key, a missing board, a duplicate name is a ConfigError that names file and line.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,189 +22,23 @@ from ruamel.yaml.events import AliasEvent, ScalarEvent
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, Procedure, RawProcedure
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.targets.cpu import CPU_ISAS, Isa
+from cortex_m_hil.targets.model import (
+    Board,
+    ExecutorchInstall,
+    FvpLauncher,
+    Launcher,
+    NativeLauncher,
+    Pools,
+    Port,
+    QemuLauncher,
+    Resident,
+    SerialLauncher,
+    Target,
+)
+from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure
 from cortex_m_hil.targets.tool_commands import parse as parse_procedure
-
-
-class Isa(str, Enum):
-    """CMSIS-NN's three paths, and so the three ahead-of-time layouts."""
-
-    MVE = "MVE"
-    DSP = "DSP"
-    SCALAR = "SCALAR"
-
-
-# Strongest class first: it is the default, the others are legal overrides.
-# Source: CortexMTargetConfig in executorch/backends/cortex_m/target_config.py.
-CPU_ISAS: Mapping[str, tuple[Isa, ...]] = {
-    "cortex-m0": (Isa.SCALAR,),
-    "cortex-m0plus": (Isa.SCALAR,),
-    "cortex-m3": (Isa.SCALAR,),
-    "cortex-m23": (Isa.SCALAR,),
-    "cortex-m4": (Isa.DSP, Isa.SCALAR),
-    "cortex-m7": (Isa.DSP, Isa.SCALAR),
-    "cortex-m33": (Isa.DSP, Isa.SCALAR),
-    "cortex-m35p": (Isa.DSP, Isa.SCALAR),
-    "cortex-m55": (Isa.MVE, Isa.DSP, Isa.SCALAR),
-    "cortex-m85": (Isa.MVE, Isa.DSP, Isa.SCALAR),
-    # The host can impersonate each class: the contract of a layout is plain C++.
-    "host": (Isa.SCALAR, Isa.DSP, Isa.MVE),
-}
-
-
-# What GCC's predefined macros say of the flags in firmware/cmake/arm-none-eabi.cmake, without DSP and MVE.
-# They do not tell Armv8.1-M from Armv8-M.
-_ARCHITECTURES: Mapping[str, str] = {
-    "cortex-m0": "armv6-m",
-    "cortex-m0plus": "armv6-m",
-    "cortex-m3": "armv7-m",
-    "cortex-m23": "armv8-m.base",
-    "cortex-m4": "armv7e-m+fp",
-    "cortex-m7": "armv7e-m+fp",
-    "cortex-m33": "armv8-m.main+fp",
-    "cortex-m35p": "armv8-m.main+fp",
-    "cortex-m55": "armv8-m.main+fp.dp",
-    "cortex-m85": "armv8-m.main+fp.dp",
-    "host": "host",
-}
-_ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
-
-
-@dataclass(frozen=True)
-class Pools:
-    """Bytes of the runner's three static pools.
-
-    `shared`: where it is not 0, programs and planned buffers share so much memory, and one of full size leaves less
-    than its pool for the other.
-    """
-
-    program: int
-    planned: int
-    method: int
-    shared: int = 0
-
-    def planned_beside(self, program: int) -> int:
-        """What is left for planned buffers beside a program of so many bytes in its pool."""
-        return min(self.planned, self.shared - program) if self.shared else self.planned
-
-
-@dataclass(frozen=True)
-class Resident:
-    """Flash beside the runner: a program that lies there need not fit the pool."""
-
-    address: int
-    size: int  # bytes
-
-
-@dataclass(frozen=True)
-class Board:
-    """One memory map: a folder with `board.yaml`, `board.ld` and `board.cpp`."""
-
-    name: str
-    directory: Path
-    pools: Pools
-    resident: Resident = Resident(0, 0)
-
-    @property
-    def program_room(self) -> int:
-        """Bytes of the largest program, wherever it lies."""
-        return max(self.pools.program, self.resident.size)
-
-    def planned_room(self, program: int) -> int:
-        """Bytes for the tensors of a program of so many bytes, wherever it lies best."""
-        in_flash = program > self.pools.program or program <= self.resident.size
-        return self.pools.planned if in_flash else self.pools.planned_beside(program)
-
-    def keeps_in_flash(self, program: int, planned: int) -> bool:
-        """Whether a program of `program` bytes has to lie in flash: the RAM does not hold it and its tensors."""
-        in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)
-        return not in_ram and program <= self.resident.size
-
-
-@dataclass(frozen=True)
-class QemuLauncher:
-    machine: str
-    args: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class FvpLauncher:
-    model: str
-    parameters: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class NativeLauncher:
-    """The runner built for the host, with sanitizers, as a child process."""
-
-
-@dataclass(frozen=True)
-class Port:
-    """Where a board is, and what its tools tell it from others by."""
-
-    url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
-    serial_number: str = ""
-
-
-@dataclass(frozen=True)
-class SerialLauncher:
-    """A board on a serial port, any of `pool`; `port` is the one that is used, the first until there is a lease."""
-
-    port: str
-    baud: int
-    flash: Procedure | None = None
-    reset: Procedure | None = None
-    power: Procedure | None = None
-    pool: tuple[Port, ...] = ()
-    wait: float = 600.0  # seconds for a board that others use
-
-
-Launcher = QemuLauncher | FvpLauncher | NativeLauncher | SerialLauncher
-
-
-@dataclass(frozen=True)
-class ExecutorchInstall:
-    """`runtimes: {executorch: …}`: where the user's own ExecuTorch is installed. `prefix` may contain `{cpu}`.
-
-    `build` is a shell command that is run in `base` where `prefix` is older than `source`. `libraries` are registries
-    of the prefix (`portable_ops_lib`), linked whole instead of this project's selection of portable operators.
-    """
-
-    prefix: str
-    origin: str  # "targets.yaml:3"
-    source: Path | None = None
-    build: str = ""
-    libraries: tuple[str, ...] = ()
-    base: Path | None = None
-
-
-@dataclass(frozen=True)
-class Target:
-    """An entry of `targets.yaml`."""
-
-    name: str
-    cpu: str
-    isa: Isa
-    board: Board
-    launcher: Launcher
-    fallback: str | None
-    origin: str  # "targets.yaml:12"
-    executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
-
-    @property
-    def config(self) -> str:
-        """What the runner is built for, as its handshake says it: `cpu/isa/board`."""
-        return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
-
-    @property
-    def architecture(self) -> str:
-        """What the runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
-        base = _ARCHITECTURES[self.cpu]
-        if self.cpu == "host":
-            return base
-        dsp = self.isa is not Isa.SCALAR or base.startswith(_ALWAYS_DSP)
-        return base + ("+dsp" if dsp else "") + ("+mve.fp" if self.isa is Isa.MVE else "")
-
 
 # A farm of a hundred boards takes a tenth of these. At a limit, reading takes about a second.
 YAML_LIMIT = 128 << 10  # bytes of a file
@@ -310,13 +141,6 @@ class _RawRuntimesFile(_RawFile):
     """A file that says where a runtime is need not have targets of its own."""
 
     targets: dict[str, _RawTarget] = {}
-
-
-def package_data(name: str) -> Path:
-    """`firmware` or `targets.yaml`: in the wheel inside this package, in a checkout at its top."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / ("_firmware" if name == "firmware" else name)
-    return installed if installed.exists() else package.parents[1] / name
 
 
 def load_targets(extra: Path | None = None) -> dict[str, Target]:

@@ -1,0 +1,21 @@
+"""Where things are: the user's cache, and what comes with this package."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def cache_directory() -> Path:
+    """Where builds are kept: the user's cache directory, or `$HIL_CACHE_DIR`."""
+    override = os.environ.get("HIL_CACHE_DIR")
+    return Path(override).absolute() if override else platformdirs.user_cache_path("hil")
+
+
+def package_data(name: str) -> Path:
+    """`firmware` or `targets.yaml`: in the wheel inside this package, in a checkout at its top."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / ("_firmware" if name == "firmware" else name)
+    return installed if installed.exists() else package.parents[1] / name

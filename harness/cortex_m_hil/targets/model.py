@@ -1,0 +1,145 @@
+"""Targets, boards and launchers as checked, frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cortex_m_hil.targets.cpu import ALWAYS_DSP, ARCHITECTURES, Isa
+from cortex_m_hil.targets.tool_commands import Procedure
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Bytes of the runner's three static pools.
+
+    `shared`: where it is not 0, programs and planned buffers share so much memory, and one of full size leaves less
+    than its pool for the other.
+    """
+
+    program: int
+    planned: int
+    method: int
+    shared: int = 0
+
+    def planned_beside(self, program: int) -> int:
+        """What is left for planned buffers beside a program of so many bytes in its pool."""
+        return min(self.planned, self.shared - program) if self.shared else self.planned
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Flash beside the runner: a program that lies there need not fit the pool."""
+
+    address: int
+    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class Board:
+    """One memory map: a folder with `board.yaml`, `board.ld` and `board.cpp`."""
+
+    name: str
+    directory: Path
+    pools: Pools
+    resident: Resident = Resident(0, 0)
+
+    @property
+    def program_room(self) -> int:
+        """Bytes of the largest program, wherever it lies."""
+        return max(self.pools.program, self.resident.size)
+
+    def planned_room(self, program: int) -> int:
+        """Bytes for the tensors of a program of so many bytes, wherever it lies best."""
+        in_flash = program > self.pools.program or program <= self.resident.size
+        return self.pools.planned if in_flash else self.pools.planned_beside(program)
+
+    def keeps_in_flash(self, program: int, planned: int) -> bool:
+        """Whether a program of `program` bytes has to lie in flash: the RAM does not hold it and its tensors."""
+        in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)
+        return not in_ram and program <= self.resident.size
+
+
+@dataclass(frozen=True)
+class QemuLauncher:
+    machine: str
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FvpLauncher:
+    model: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class NativeLauncher:
+    """The runner built for the host, with sanitizers, as a child process."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where a board is, and what its tools tell it from others by."""
+
+    url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
+    serial_number: str = ""
+
+
+@dataclass(frozen=True)
+class SerialLauncher:
+    """A board on a serial port, any of `pool`; `port` is the one that is used, the first until there is a lease."""
+
+    port: str
+    baud: int
+    flash: Procedure | None = None
+    reset: Procedure | None = None
+    power: Procedure | None = None
+    pool: tuple[Port, ...] = ()
+    wait: float = 600.0  # seconds for a board that others use
+
+
+Launcher = QemuLauncher | FvpLauncher | NativeLauncher | SerialLauncher
+
+
+@dataclass(frozen=True)
+class ExecutorchInstall:
+    """`runtimes: {executorch: …}`: where the user's own ExecuTorch is installed. `prefix` may contain `{cpu}`.
+
+    `build` is a shell command that is run in `base` where `prefix` is older than `source`. `libraries` are registries
+    of the prefix (`portable_ops_lib`), linked whole instead of this project's selection of portable operators.
+    """
+
+    prefix: str
+    origin: str  # "targets.yaml:3"
+    source: Path | None = None
+    build: str = ""
+    libraries: tuple[str, ...] = ()
+    base: Path | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """An entry of `targets.yaml`."""
+
+    name: str
+    cpu: str
+    isa: Isa
+    board: Board
+    launcher: Launcher
+    fallback: str | None
+    origin: str  # "targets.yaml:12"
+    executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
+
+    @property
+    def config(self) -> str:
+        """What the runner is built for, as its handshake says it: `cpu/isa/board`."""
+        return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
+
+    @property
+    def architecture(self) -> str:
+        """What the runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
+        base = ARCHITECTURES[self.cpu]
+        if self.cpu == "host":
+            return base
+        dsp = self.isa is not Isa.SCALAR or base.startswith(ALWAYS_DSP)
+        return base + ("+dsp" if dsp else "") + ("+mve.fp" if self.isa is Isa.MVE else "")
