@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.program.program import Instruction, InstructionKind, PteFile, ValueKind, parse_pte
+from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
 
 REGISTRY: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "builtin" / "registry.cpp"
 

@@ -14,7 +14,8 @@ from torch import nn
 from cortex_m_hil.lowering import quiet
 from cortex_m_hil.lowering.pipeline import graph_nodes
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
-from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
 
 OPTIONS = {"HIL_TEST_KERNELS": "ON"}
 UNMAPPED, UNDEFINED, STACK, UNALIGNED = range(4)

@@ -19,7 +19,8 @@ from torch.utils import _pytree as pytree
 
 from cortex_m_hil.checks.compare import Comparison, Tolerance, compare
 from cortex_m_hil.lowering.reference import HostModels, to_torch
-from cortex_m_hil.program.program import Array, HostTensor, Program, References
+from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.tensor import Array, HostTensor
 
 Arguments = dict[str, Any]  # of one call, by their names in the schema
 Error = Callable[[Arguments], Arguments]

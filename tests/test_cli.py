@@ -23,7 +23,8 @@ import cortex_m_hil
 from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import app
 from cortex_m_hil.errors import ConfigError, Mismatch
-from cortex_m_hil.program.program import Array, HostTensor, TensorSpec, ValueKind
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.results import Pool, Ran, RunResult, Stats
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets

@@ -15,15 +15,11 @@ from hypothesis import strategies as st
 from cortex_m_hil import errors
 from cortex_m_hil.canary import canary
 from cortex_m_hil.checks import compare as c
-from cortex_m_hil.program.program import (
-    Array,
-    HostTensor,
-    PteFile,
-    References,
-    TensorSpec,
-    output_quantization,
-    parse_pte,
-)
+from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import References
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 
 EXPECTED = canary(Isa.MVE).expected[0].array()

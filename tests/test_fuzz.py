@@ -31,7 +31,9 @@ from cortex_m_hil.fuzz.fuzz import (
     sites,
 )
 from cortex_m_hil.lowering.scratch import required_scratch
-from cortex_m_hil.program.program import InstructionKind, Program, parse_pte
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

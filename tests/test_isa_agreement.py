@@ -19,7 +19,8 @@ from torch import nn
 
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import Dut
-from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

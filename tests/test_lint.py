@@ -20,17 +20,10 @@ from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import Dut
 from cortex_m_hil.fuzz.fuzz import Kind, Site, example_inputs, sites
-from cortex_m_hil.program.program import (
-    DTYPES,
-    HostTensor,
-    Instruction,
-    InstructionKind,
-    Program,
-    ScratchNeed,
-    TensorSpec,
-    Value,
-    ValueKind,
-)
+from cortex_m_hil.program.model import Instruction, Value
+from cortex_m_hil.program.program import Program, ScratchNeed
+from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Board, Pools, QemuLauncher, Target

@@ -26,15 +26,11 @@ from cortex_m_hil.lowering import canary as builder
 from cortex_m_hil.lowering.cache import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
-from cortex_m_hil.program.program import (
-    HEADER_AT,
-    HEADER_MAGIC,
-    HostTensor,
-    Program,
-    ValueKind,
-    output_quantization,
-    parse_pte,
-)
+from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.schema import HEADER_AT, HEADER_MAGIC, ValueKind
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
 nn = torch.nn

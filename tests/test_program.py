@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import ConfigError, ProgramRejected
-from cortex_m_hil.program import program as p
-from cortex_m_hil.program.program import HostTensor, PteFile, TensorSpec, ValueKind, parse_pte
+from cortex_m_hil.program import dataflow, model, schema, tensor
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 
 FILES = [canary(isa).program for isa in Isa]
@@ -37,7 +40,7 @@ def blocks(kind: str) -> dict[str, str]:
 
 def test_every_slot_is_the_schemas() -> None:
     tables, unions = blocks("table"), blocks("union")
-    for table, slots in p.SLOTS.items():
+    for table, slots in schema.SLOTS.items():
         expected: dict[str, int] = {}
         slot = 0
         for name, type_name in re.findall(r"(\w+)\s*:\s*(\[?\w+\]?)", tables[table]):
@@ -51,18 +54,18 @@ def test_every_slot_is_the_schemas() -> None:
 
 def test_unions_are_the_schemas() -> None:
     unions = {name: re.findall(r"\w+", body) for name, body in blocks("union").items()}
-    assert unions["KernelTypes"] == [kind.value for kind in p.KERNEL_TYPES]
-    assert unions["InstructionArguments"] == [kind.value for kind in p.INSTRUCTION_ARGUMENTS]
+    assert unions["KernelTypes"] == [kind.value for kind in schema.KERNEL_TYPES]
+    assert unions["InstructionArguments"] == [kind.value for kind in schema.INSTRUCTION_ARGUMENTS]
 
 
 def test_enums_are_the_schemas() -> None:
     enums = {name: dict(re.findall(r"(\w+)\s*=\s*(\d+)", body)) for name, body in blocks("enum").items()}
-    assert int(enums["TensorShapeDynamism"]["STATIC"]) == p.STATIC_SHAPE
-    assert int(enums["TensorShapeDynamism"]["DYNAMIC_UNBOUND"]) == p.DYNAMIC_UNBOUND
-    assert int(enums["TensorDataLocation"]["EXTERNAL"]) == p.EXTERNAL_DATA
+    assert int(enums["TensorShapeDynamism"]["STATIC"]) == schema.STATIC_SHAPE
+    assert int(enums["TensorShapeDynamism"]["DYNAMIC_UNBOUND"]) == schema.DYNAMIC_UNBOUND
+    assert int(enums["TensorDataLocation"]["EXTERNAL"]) == schema.EXTERNAL_DATA
     numbers = {n: int(v) for n, v in re.findall(r"(\w+)\s*=\s*(\d+)", schema_text("scalar_type.fbs"))}
-    assert p.SCALAR_TYPES.items() <= numbers.items()
-    assert re.findall(r'file_identifier "(....)"', schema_text("program.fbs"))[0].encode() == p.FILE_IDENTIFIER
+    assert schema.SCALAR_TYPES.items() <= numbers.items()
+    assert re.findall(r'file_identifier "(....)"', schema_text("program.fbs"))[0].encode() == schema.FILE_IDENTIFIER
 
 
 def test_scalar_types_are_the_schemas_vector_element_types() -> None:
@@ -95,12 +98,12 @@ def test_a_real_file(isa: Isa) -> None:
     assert (bias is ValueKind.TENSOR) == (isa is not Isa.MVE)
     assert len(file.ints(linear.args[7])) == 1
     assert file.planned_bytes >= sum(16 * 4 for _ in file.inputs)
-    assert p.computing_operator(file, 0) == linear
-    assert p.producer(file, file.inputs[0]) is None
+    assert dataflow.computing_operator(file, 0) == linear
+    assert dataflow.producer(file, file.inputs[0]) is None
 
 
 def test_output_quantization_is_the_final_dequantize() -> None:
-    found = p.output_quantization(parse_pte(FILES[0]), 0)
+    found = dataflow.output_quantization(parse_pte(FILES[0]), 0)
     assert found is not None and (found.qmin, found.qmax, found.dtype) == (-128, 127, "int8")
     expected = canary(Isa.MVE).expected[0].array()
     quanta = expected / np.float32(found.scale)
@@ -113,32 +116,32 @@ def view_chain(kind: str) -> PteFile:
     flat = TensorSpec.contiguous("float32", (6,))
     numbers = [0.5, 3, -128, 127, 1]
     scalars = tuple(
-        p.Value(4 + n, ValueKind.DOUBLE if isinstance(x, float) else ValueKind.INT, scalar=x)
+        model.Value(4 + n, ValueKind.DOUBLE if isinstance(x, float) else ValueKind.INT, scalar=x)
         for n, x in enumerate(numbers)
     )
-    kept = p.Planned(1, 64, 24)
+    kept = model.Planned(1, 64, 24)
     values = (
-        p.Value(0, ValueKind.TENSOR, int8, planned=p.Planned(1, 0, 6)),
-        p.Value(1, ValueKind.TENSOR, f32, planned=kept),
-        p.Value(2, ValueKind.TENSOR, flat, planned=kept if kind == "alias" else p.Planned(1, 128, 24)),
-        p.Value(3, ValueKind.NULL),
+        model.Value(0, ValueKind.TENSOR, int8, planned=model.Planned(1, 0, 6)),
+        model.Value(1, ValueKind.TENSOR, f32, planned=kept),
+        model.Value(2, ValueKind.TENSOR, flat, planned=kept if kind == "alias" else model.Planned(1, 128, 24)),
+        model.Value(3, ValueKind.NULL),
         *scalars,
     )
-    call = p.InstructionKind.KERNEL
-    instructions = [p.Instruction(0, call, "cortex_m::dequantize_per_tensor.out", (0, 4, 5, 6, 7, 8, 1, 1))]
+    call = schema.InstructionKind.KERNEL
+    instructions = [model.Instruction(0, call, "cortex_m::dequantize_per_tensor.out", (0, 4, 5, 6, 7, 8, 1, 1))]
     if kind != "alias":
-        instructions.append(p.Instruction(1, call, kind, (1, 3, 2, 2)))
+        instructions.append(model.Instruction(1, call, kind, (1, 3, 2, 2)))
     names = tuple(i.operator for i in instructions)
     return PteFile(b"", "", "forward", values, (0,), (2,), tuple(instructions), names, (), (0, 256))
 
 
 @pytest.mark.parametrize("kind", ["alias", "aten::view_copy.out", "dim_order_ops::_clone_dim_order.out"])
 def test_quantization_is_followed_through_views(kind: str) -> None:
-    assert p.output_quantization(view_chain(kind), 0) == (0.5, 3, -128, 127, "int8")
+    assert dataflow.output_quantization(view_chain(kind), 0) == (0.5, 3, -128, 127, "int8")
 
 
 def test_quantization_stops_at_arithmetic() -> None:
-    assert p.output_quantization(view_chain("aten::mul.out"), 0) is None
+    assert dataflow.output_quantization(view_chain("aten::mul.out"), 0) is None
 
 
 # --- bad files -------------------------------------------------------------------------------------------
@@ -165,16 +168,16 @@ def test_truncation_is_called_so() -> None:
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (p.HEADER_AT + 8, 1 << 63, "contradicts itself"),
-        (p.HEADER_AT + 16, 1 << 63, "truncated"),
-        (p.HEADER_AT + 8, 8, "contradicts itself"),
-        (p.HEADER_AT + 16, 8, "contradicts itself"),
-        (p.HEADER_AT + 24, 1 << 60, "truncated"),
+        (schema.HEADER_AT + 8, 1 << 63, "contradicts itself"),
+        (schema.HEADER_AT + 16, 1 << 63, "truncated"),
+        (schema.HEADER_AT + 8, 8, "contradicts itself"),
+        (schema.HEADER_AT + 16, 8, "contradicts itself"),
+        (schema.HEADER_AT + 24, 1 << 60, "truncated"),
     ],
 )
 def test_header_nonsense(at: int, value: int, message: str) -> None:
     data = bytearray(FILES[0])
-    assert data[p.HEADER_AT : p.HEADER_AT + 4] == p.HEADER_MAGIC
+    assert data[schema.HEADER_AT : schema.HEADER_AT + 4] == schema.HEADER_MAGIC
     struct.pack_into("<Q", data, at, value)
     with pytest.raises(ProgramRejected, match=message):
         parse_pte(bytes(data))
@@ -186,8 +189,8 @@ def inspect_all(data: bytes) -> None:
     file.input_specs()
     for number, spec in enumerate(file.output_specs()):
         assert spec.nbytes >= 0
-        p.output_quantization(file, number)
-        p.computing_operator(file, number)
+        dataflow.output_quantization(file, number)
+        dataflow.computing_operator(file, number)
     for value in file.values:
         file.constant(value.index)
         file.ints(value.index) if value.kind is ValueKind.INT_LIST else None
@@ -237,7 +240,7 @@ def test_every_single_byte_change_is_survived() -> None:
 def test_shared_vectors_cannot_multiply_the_work() -> None:
     """A small file in which many tables share one large vector would cost the square of its size."""
     # root → Program without vtable entries is impossible; a table whose vector is the whole file is not.
-    blob = struct.pack("<I4s", 8 + 20, p.FILE_IDENTIFIER)
+    blob = struct.pack("<I4s", 8 + 20, schema.FILE_IDENTIFIER)
     vtable = struct.pack("<HHHHHHHH", 16, 8, 0, 4, 0, 0, 0, 0) + b"\0" * 4
     count = 200_000
     table = struct.pack("<iI", 20, 4)
@@ -252,15 +255,15 @@ def test_shared_vectors_cannot_multiply_the_work() -> None:
 
 
 @st.composite
-def arrays(draw: st.DrawFn) -> tuple[p.Array, tuple[int, ...]]:
+def arrays(draw: st.DrawFn) -> tuple[tensor.Array, tuple[int, ...]]:
     shape = tuple(draw(st.lists(st.integers(0, 4), max_size=5)))
-    dtype = draw(st.sampled_from(sorted(p.DTYPES.values())))
+    dtype = draw(st.sampled_from(sorted(schema.DTYPES.values())))
     order = tuple(draw(st.permutations(range(len(shape)))))
     return (np.arange(int(np.prod(shape))) % 2 * 3).reshape(shape).astype(dtype), order
 
 
 @given(arrays())
-def test_host_tensor_round_trip(case: tuple[p.Array, tuple[int, ...]]) -> None:
+def test_host_tensor_round_trip(case: tuple[tensor.Array, tuple[int, ...]]) -> None:
     array, order = case
     tensor = HostTensor.from_array(array, order)
     assert len(tensor.data) == tensor.spec.nbytes == array.nbytes

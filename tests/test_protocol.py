@@ -32,7 +32,9 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
 from cortex_m_hil.links.protocol import MAX_OPERATORS, RESPONSE, Event, Request, Space, Status
-from cortex_m_hil.program.program import SCALAR_TYPES, TensorSpec, parse_pte
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.schema import SCALAR_TYPES
+from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session import session as session_module
 from cortex_m_hil.session.session import LOG_LIMIT, NoAnswer, Session

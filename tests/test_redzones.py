@@ -25,7 +25,10 @@ from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import RED_ZONE, clear_cache
 from cortex_m_hil.lowering.spacing import spread
-from cortex_m_hil.program.program import Planned, Program, PteFile, TensorSpec, Value, ValueKind
+from cortex_m_hil.program.model import Planned, PteFile, Value
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

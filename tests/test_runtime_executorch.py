@@ -38,7 +38,8 @@ from cortex_m_hil.flow.flow import Dut
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.links.protocol import Reader, Request, Space
-from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets

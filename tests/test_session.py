@@ -35,7 +35,9 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
 from cortex_m_hil.links.protocol import Event, Request, Space, Status
-from cortex_m_hil.program.program import DTYPES, SCALAR_TYPES, TensorSpec, ValueKind, parse_pte
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.schema import DTYPES, SCALAR_TYPES, ValueKind
+from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import TO_THE_END, Session
 from cortex_m_hil.targets.cpu import Isa

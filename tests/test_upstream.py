@@ -121,7 +121,7 @@ import dataclasses
 import pytest
 
 from cortex_m_hil.flow import flow
-from cortex_m_hil.program.program import output_quantization
+from cortex_m_hil.program.dataflow import output_quantization
 
 
 @pytest.fixture(autouse=True)

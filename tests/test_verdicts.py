@@ -27,7 +27,8 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import Dut
 from cortex_m_hil.lowering import quiet
-from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from cortex_m_hil.program.program import HostTensor
+from cortex_m_hil.program.tensor import HostTensor
 
 
 @dataclass(frozen=True)

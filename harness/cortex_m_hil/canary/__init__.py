@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.program.program import HostTensor
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
 INPUTS: Final = 16

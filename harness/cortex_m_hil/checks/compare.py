@@ -17,16 +17,11 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil.errors import ConfigError, Mismatch
-from cortex_m_hil.program.program import (
-    Array,
-    HostTensor,
-    OutputQuantization,
-    PteFile,
-    References,
-    ValueKind,
-    computing_operator,
-    output_quantization,
-)
+from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import References
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import Array, HostTensor
 
 VACUOUS_QUANTA: Final = 4
 SATURATION_OUTPUT: Final = 0.01  # of the elements, wrongly at a bound

@@ -9,15 +9,10 @@ from typing import Final
 
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
-from cortex_m_hil.program.program import (
-    HostTensor,
-    Instruction,
-    InstructionKind,
-    Program,
-    ScratchNeed,
-    TensorSpec,
-    ValueKind,
-)
+from cortex_m_hil.program.model import Instruction
+from cortex_m_hil.program.program import Program, ScratchNeed
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 

@@ -13,15 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cortex_m_hil.program.program import (
-    SCALAR_TYPES,
-    Instruction,
-    InstructionKind,
-    PteFile,
-    TensorSpec,
-    Value,
-    ValueKind,
-)
+from cortex_m_hil.program.model import Instruction, PteFile, Value
+from cortex_m_hil.program.schema import SCALAR_TYPES, InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import TensorSpec
 
 CHANNELS_LAST: Final = (0, 2, 3, 1)
 _FLOATS: Final = "float16|float32|float64"

@@ -44,7 +44,9 @@ from cortex_m_hil.host import files, subprocesses, toolchain
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.suite import find as find_suite
 from cortex_m_hil.numbers import in_range
-from cortex_m_hil.program.program import HostTensor, Program, TensorSpec, ValueKind
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.results import Identity, RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.cpu import CPU_ISAS

@@ -16,16 +16,11 @@ import numpy.typing as npt
 from cortex_m_hil.errors import RedzoneViolation
 from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut, operator_at, prepare
 from cortex_m_hil.links.protocol import Space
-from cortex_m_hil.program.program import (
-    HostTensor,
-    Instruction,
-    InstructionKind,
-    Program,
-    PteFile,
-    Value,
-    ValueKind,
-    written,
-)
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.model import Instruction, PteFile, Value
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import Session
 
 Mask = npt.NDArray[np.bool_]

@@ -13,7 +13,10 @@ import numpy as np
 from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.flow import POISON, Dut, operator_at, prepare
 from cortex_m_hil.links.protocol import Space
-from cortex_m_hil.program.program import HostTensor, InstructionKind, Program, ValueKind, written
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import NoAnswer, Session
 
 

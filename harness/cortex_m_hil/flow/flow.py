@@ -34,7 +34,8 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.links.protocol import Request, Space
-from cortex_m_hil.program.program import HostTensor, Program, References, ScratchNeed
+from cortex_m_hil.program.program import Program, References, ScratchNeed
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import Ran, RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import NoAnswer, Session

@@ -29,19 +29,18 @@ from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut
 from cortex_m_hil.links.protocol import Loaded, Request, Space
-from cortex_m_hil.program.program import (
+from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import (
     HEADER_AT,
     HEADER_MAGIC,
     INSTRUCTION_ARGUMENTS,
     KERNEL_TYPES,
     SLOTS,
-    HostTensor,
     InstructionKind,
-    Program,
-    TensorSpec,
     ValueKind,
-    output_quantization,
 )
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.session.session import NoAnswer, Session
 
 EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it

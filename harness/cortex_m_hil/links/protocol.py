@@ -13,7 +13,9 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 
 from cortex_m_hil.errors import ConfigError, ProtocolError
-from cortex_m_hil.program.program import DTYPES, MAX_RANK, MAX_TENSOR_BYTES, PteFile, TensorSpec, Value, ValueKind
+from cortex_m_hil.program.model import MAX_RANK, PteFile, Value
+from cortex_m_hil.program.schema import DTYPES, ValueKind
+from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 from cortex_m_hil.results import Identity, Pool, Stats
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Pools

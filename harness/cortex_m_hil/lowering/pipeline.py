@@ -17,7 +17,9 @@ from cortex_m_hil.lowering.cache import Lru, key_of
 from cortex_m_hil.lowering.capability import INSTALL, quiet, tools
 from cortex_m_hil.lowering.live import Eager, Inputs, Layout, arrange, export, stage, trace
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
-from cortex_m_hil.program.program import Program, PteFile, parse_pte
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.targets.cpu import Isa
 
 # A CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.

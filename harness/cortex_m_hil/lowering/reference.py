@@ -17,7 +17,9 @@ from torch.utils import _pytree as pytree
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.rounding import disturbed
-from cortex_m_hil.program.program import Array, HostTensor, References, TensorSpec, ValueKind
+from cortex_m_hil.program.program import References
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 
 
 def to_host(value: Any) -> HostTensor:

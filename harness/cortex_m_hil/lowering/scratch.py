@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.lowering.capability import feature, require_sizes
-from cortex_m_hil.program.program import Instruction, PteFile, ScratchNeed
+from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.program import ScratchNeed
 from cortex_m_hil.targets.cpu import Isa
 
 __all__ = ["ScratchNeed", "required_scratch"]

@@ -24,7 +24,9 @@ from cortex_m_hil.lowering.capability import INSTALL, feature, tools
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.live import export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
-from cortex_m_hil.program.program import HostTensor, Program, parse_pte
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.model import Target
 
 _PACKAGE: Final = "executorch.backends.cortex_m"

@@ -19,7 +19,8 @@ from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.flow import flow
 from cortex_m_hil.host import files
-from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.pytest_plugin import markers
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner

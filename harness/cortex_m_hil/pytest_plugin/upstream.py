@@ -21,7 +21,8 @@ from cortex_m_hil.checks.compare import Tolerance
 from cortex_m_hil.errors import HarnessError, InfraError, UnsupportedOperator
 from cortex_m_hil.flow import flow
 from cortex_m_hil.lowering import suite
-from cortex_m_hil.program.program import HostTensor, Program
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
 from cortex_m_hil.pytest_plugin.plugin import RERUN
 

@@ -29,7 +29,8 @@ from cortex_m_hil.links import Budget, Connection, LinkClosed, protocol
 from cortex_m_hil.links.framing import VERSION, Decoder, Frame, encode
 from cortex_m_hil.links.protocol import RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
 from cortex_m_hil.links.window import Window
-from cortex_m_hil.program.program import HostTensor, PteFile, TensorSpec
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.results import Identity, Stats
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session.faults import Fault

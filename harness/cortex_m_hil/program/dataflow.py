@@ -1,0 +1,104 @@
+"""Following values back: who wrote one, through which views, in which quantisation."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
+
+# --- following values back -------------------------------------------------------------------------------
+
+DEQUANTIZE: Final = frozenset(
+    {"cortex_m::dequantize_per_tensor.out", "quantized_decomposed::dequantize_per_tensor.out"}
+)
+VIEWS: Final = frozenset(
+    {
+        "aten::alias_copy.out",
+        "aten::clone.out",
+        "aten::expand_copy.out",
+        "aten::permute_copy.out",
+        "aten::select_copy.int_out",
+        "aten::slice_copy.Tensor_out",
+        "aten::squeeze_copy.dim_out",
+        "aten::squeeze_copy.dims_out",
+        "aten::transpose_copy.int_out",
+        "aten::unsqueeze_copy.out",
+        "aten::view_copy.out",
+        "cortex_m::transpose.out",
+        "dim_order_ops::_clone_dim_order.out",
+        "dim_order_ops::_to_dim_order_copy.out",
+        "executorch_prim::et_view.default",
+    }
+)
+"""Operators whose every output element is an element of their first argument, unchanged."""
+
+
+class OutputQuantization(NamedTuple):
+    """Parameters of the final dequantize; ``dtype`` is the integer's numpy name."""
+
+    scale: float
+    zero_point: int
+    qmin: int
+    qmax: int
+    dtype: str
+
+
+def producer(file: PteFile, value: int, before: int | None = None) -> Instruction | None:
+    """The last instruction (below ``before``) that wrote a value, or the memory it aliases.
+
+    A view that costs nothing is no instruction: its value just has the planned address of its base.
+    Memory is reused over time, so the last writer is the one that counts. None for inputs and constants.
+    """
+    planned = file.values[value].planned
+    for instruction in reversed(file.instructions[:before]):
+        if instruction.kind is not InstructionKind.KERNEL:
+            continue
+        for arg in written(file, instruction):
+            if arg == value or (planned is not None and file.values[arg].planned == planned):
+                return instruction
+    return None
+
+
+def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
+    """Values an instruction writes: its last argument, or what that lists (operators with several outs)."""
+    if not instruction.args:
+        return ()
+    last = file.values[instruction.args[-1]]
+    if last.kind is ValueKind.TENSOR_LIST:
+        return tuple(int(item) for item in last.items)
+    return (last.index,)
+
+
+def skip_views(file: PteFile, instruction: Instruction | None) -> Instruction | None:
+    """The instruction that computed what a chain of views ends in; None if the chain begins at an input."""
+    while instruction is not None and instruction.operator in VIEWS:
+        source, result = file.values[instruction.args[0]], file.values[instruction.args[-1]]
+        if source.spec is None or result.spec is None or source.spec.dtype != result.spec.dtype:
+            return instruction
+        instruction = producer(file, source.index, instruction.index)
+    return instruction
+
+
+def output_quantization(file: PteFile, output_index: int) -> OutputQuantization | None:
+    """Quantisation of a float output: that of the dequantize it comes from, through views; else None."""
+    made_by = skip_views(file, producer(file, file.outputs[output_index]))
+    if made_by is None or made_by.operator not in DEQUANTIZE or len(made_by.args) < 7:
+        return None
+    scale, zero_point, qmin, qmax, number = (file.values[arg].scalar for arg in made_by.args[1:6])
+    if not isinstance(scale, float) or not 0.0 < scale < math.inf:
+        return None
+    if not (isinstance(zero_point, int) and isinstance(qmin, int) and isinstance(qmax, int)):
+        return None
+    if not isinstance(number, int) or number not in DTYPES:
+        return None
+    return OutputQuantization(scale, zero_point, qmin, qmax, DTYPES[number])
+
+
+def computing_operator(file: PteFile, output_index: int) -> Instruction | None:
+    """The instruction that computed an output: behind views and the final dequantize."""
+    made_by = skip_views(file, producer(file, file.outputs[output_index]))
+    if made_by is not None and made_by.operator in DEQUANTIZE:
+        made_by = skip_views(file, producer(file, made_by.args[0], made_by.index))
+    return made_by

@@ -1,0 +1,111 @@
+"""What a `.pte` says, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+
+MAX_RANK: Final = 16  # kTensorDimensionLimit of ExecuTorch's runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Where the memory plan puts a tensor: bytes within planned buffer ``memory_id``."""
+
+    memory_id: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One EValue.
+
+    ``spec`` for tensors and numeric scalars; ``scalar`` for Int, Bool, Double, String; ``items`` for lists:
+    value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers themselves for
+    DoubleList and BoolList. ``constant`` is (offset, bytes) in the file. The shape of a tensor that ``is_dynamic`` is
+    an upper bound.
+    """
+
+    index: int
+    kind: ValueKind
+    spec: TensorSpec | None = None
+    scalar: int | float | bool | str | None = None
+    items: tuple[int | float | bool, ...] = ()
+    planned: Planned | None = None
+    constant: tuple[int, int] | None = None
+    is_dynamic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step of the chain. ``operator`` is ``ns::name.overload``, a delegate's id, or empty.
+
+    A kernel's ``args`` are its schema's arguments, the out tensors, and the returned values again.
+    """
+
+    index: int
+    kind: InstructionKind
+    operator: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PteFile:
+    """What a `.pte` says, checked: every index and every offset in here is in range."""
+
+    data: bytes = field(repr=False)
+    source: str
+    method: str
+    values: tuple[Value, ...] = field(repr=False)
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    instructions: tuple[Instruction, ...] = field(repr=False)
+    operators: tuple[str, ...]
+    delegates: tuple[str, ...]
+    planned_sizes: tuple[int, ...]
+    """Bytes of each planned buffer; entry 0 is a placeholder, as in the file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.data)
+
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes of the planned arena: the buffers one after the other, each aligned to 16 (docs/protocol.md)."""
+        return sum(-(-size // 16) * 16 for size in self.planned_sizes[1:])
+
+    def input_specs(self) -> tuple[TensorSpec, ...]:
+        """Specs of the inputs; ProgramRejected if one is neither a tensor nor a number, or a constant."""
+        for index in self.inputs:
+            if self.values[index].constant is not None:
+                raise ProgramRejected(f"{self.source or 'program'}: input value {index} is a constant")
+        return tuple(self._spec(index, "input") for index in self.inputs)
+
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        """Specs of the outputs; ProgramRejected if one is neither a tensor nor a number."""
+        return tuple(self._spec(index, "output") for index in self.outputs)
+
+    def _spec(self, index: int, role: str) -> TensorSpec:
+        value = self.values[index]
+        if value.spec is None:
+            raise ProgramRejected(f"{self.source or 'program'}: {role} value {index} is a {value.kind.value}")
+        return value.spec
+
+    def constant(self, index: int) -> HostTensor | None:
+        """The constant tensor at a value index, or None where the value is none."""
+        value = self.values[index]
+        if value.spec is None or value.constant is None:
+            return None
+        offset, nbytes = value.constant
+        return HostTensor(value.spec, self.data[offset : offset + nbytes])
+
+    def ints(self, index: int) -> tuple[int, ...]:
+        """An IntList's numbers, looked up through its value indices."""
+        found = (self.values[int(item)].scalar for item in self.values[index].items)
+        return tuple(item for item in found if isinstance(item, int))

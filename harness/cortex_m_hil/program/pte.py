@@ -1,0 +1,399 @@
+"""A `.pte` read: FlatBuffers with every offset checked, header, values, instructions.
+
+ConfigError names what is damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.program.model import MAX_RANK, Instruction, Planned, PteFile, Value
+from cortex_m_hil.program.schema import (
+    DTYPES,
+    DYNAMIC_UNBOUND,
+    EXTERNAL_DATA,
+    FILE_IDENTIFIER,
+    HEADER_AT,
+    HEADER_MAGIC,
+    HEADER_MINIMUM,
+    HEADER_WITH_DATA_SIZE,
+    INSTRUCTION_ARGUMENTS,
+    KERNEL_TYPES,
+    SLOTS,
+    STATIC_SHAPE,
+    InstructionKind,
+    ValueKind,
+)
+from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
+from cortex_m_hil.text import printable
+
+# --- FlatBuffers -----------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Bounds-checked reads from a FlatBuffer of `limit` bytes.
+
+    Offsets may make many fields share one vector, so the elements read in total are bounded too: a file of n
+    bytes cannot cost more than a few times n.
+    """
+
+    def __init__(self, data: bytes, limit: int, source: str) -> None:
+        self.data = data
+        self.limit = limit
+        self.source = source
+        self.budget = 4 * limit + 1024
+
+    def fail(self, problem: str) -> ProgramRejected:
+        return ProgramRejected(f"{self.source or 'program'}: {problem}", hint="export the program again")
+
+    def span(self, at: int, nbytes: int, what: str) -> None:
+        """Raises ProgramRejected unless [at, at + nbytes) lies in the FlatBuffer."""
+        if at < 0 or nbytes < 0 or at + nbytes > self.limit:
+            raise self.fail(f"{what} at byte {at} lies outside the {self.limit} bytes of the program")
+
+    def spend(self, elements: int, what: str) -> None:
+        self.budget -= elements
+        if self.budget < 0:
+            raise self.fail(f"{what} claims more elements than the file can hold")
+
+    def number(self, at: int, code: str, what: str) -> int | float:
+        """One little-endian number; ``code`` as in `struct`."""
+        self.span(at, struct.calcsize(f"<{code}"), what)
+        value: int | float = struct.unpack_from(f"<{code}", self.data, at)[0]
+        return value
+
+    def integer(self, at: int, code: str, what: str) -> int:
+        return int(self.number(at, code, what))
+
+    def vector(self, at: int, code: str, what: str) -> tuple[int, tuple[int | float, ...]]:
+        """Position of the first element, and all elements of the vector at ``at``."""
+        count = self.integer(at, "I", what)
+        self.spend(count, what)
+        self.span(at + 4, count * struct.calcsize(f"<{code}"), what)
+        return at + 4, struct.unpack_from(f"<{count}{code}", self.data, at + 4)
+
+    def text(self, at: int, what: str) -> str:
+        length = self.integer(at, "I", what)
+        self.spend(length, what)
+        self.span(at + 4, length, what)
+        try:
+            return printable(self.data[at + 4 : at + 4 + length].decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise self.fail(f"{what} is not UTF-8") from error
+
+
+class _Table:
+    """A table of a named type at an absolute position; fields are read by their names in `SLOTS`."""
+
+    def __init__(self, reader: _Reader, at: int, type_name: str) -> None:
+        self.reader = reader
+        self.type_name = type_name
+        self.at = at
+        reader.spend(1, type_name)
+        self.vtable = at - reader.integer(at, "i", type_name)
+        self.vtable_bytes = reader.integer(self.vtable, "H", type_name)
+        reader.span(self.vtable, max(self.vtable_bytes, 4), f"{type_name}'s vtable")
+        self.table_bytes = reader.integer(self.vtable + 2, "H", type_name)
+        reader.span(at, self.table_bytes, type_name)
+
+    def position(self, name: str) -> int | None:
+        """Absolute position of a field, None where it is absent."""
+        entry = 4 + 2 * SLOTS[self.type_name][name]
+        if entry + 2 > self.vtable_bytes:
+            return None
+        offset = self.reader.integer(self.vtable + entry, "H", name)
+        if offset >= self.table_bytes:
+            raise self.reader.fail(f"{self.type_name}.{name} lies outside its table")
+        return self.at + offset if offset else None
+
+    def target(self, name: str) -> int | None:
+        """Where an offset field points, None where it is absent."""
+        at = self.position(name)
+        if at is None:
+            return None
+        target = at + self.reader.integer(at, "I", name)
+        self.reader.span(target, 4, f"{self.type_name}.{name}")
+        return target
+
+    def integer(self, name: str, code: str) -> int:
+        at = self.position(name)
+        return 0 if at is None else self.reader.integer(at, code, f"{self.type_name}.{name}")
+
+    def double(self, name: str) -> float:
+        at = self.position(name)
+        return 0.0 if at is None else float(self.reader.number(at, "d", f"{self.type_name}.{name}"))
+
+    def text(self, name: str) -> str:
+        at = self.target(name)
+        return "" if at is None else self.reader.text(at, f"{self.type_name}.{name}")
+
+    def child(self, name: str, type_name: str) -> _Table | None:
+        at = self.target(name)
+        return None if at is None else _Table(self.reader, at, type_name)
+
+    def integers(self, name: str, code: str) -> tuple[int, ...]:
+        """A vector of integers; an absent one is empty."""
+        at = self.target(name)
+        if at is None:
+            return ()
+        return tuple(int(item) for item in self.reader.vector(at, code, f"{self.type_name}.{name}")[1])
+
+    def doubles(self, name: str) -> tuple[float, ...]:
+        at = self.target(name)
+        if at is None:
+            return ()
+        return tuple(float(item) for item in self.reader.vector(at, "d", f"{self.type_name}.{name}")[1])
+
+    def children(self, name: str, type_name: str) -> Iterator[_Table]:
+        at = self.target(name)
+        if at is None:
+            return
+        first, offsets = self.reader.vector(at, "I", f"{self.type_name}.{name}")
+        for position, offset in enumerate(offsets):
+            yield _Table(self.reader, first + 4 * position + int(offset), type_name)
+
+
+# --- the .pte --------------------------------------------------------------------------------------------
+
+
+class _Layout(NamedTuple):
+    """Extended header: bytes of the FlatBuffer, and where segments begin and end in the file."""
+
+    program_size: int
+    segments_begin: int
+    segments_end: int
+
+
+def parse_pte(data: bytes, source: str = "") -> PteFile:
+    """Read a `.pte`. Arbitrary bytes raise ProgramRejected and nothing else, in time linear in their number."""
+    layout = _read_header(data, source)
+    reader = _Reader(data, layout.program_size, source)
+    program = _Table(reader, reader.integer(0, "I", "root offset"), "Program")
+    plans = list(program.children("execution_plan", "ExecutionPlan"))
+    if len(plans) != 1:
+        raise reader.fail(f"the program has {len(plans)} methods; one is supported")
+    plan = plans[0]
+    planned_sizes = _read_planned_sizes(plan)
+    constants = _constant_areas(program, layout)
+    tables = list(plan.children("values", "EValue"))
+    values = tuple(
+        _read_value(table, index, len(tables), constants, planned_sizes) for index, table in enumerate(tables)
+    )
+    operators = tuple(_operator_name(table) for table in plan.children("operators", "Operator"))
+    delegates = tuple(table.text("id") for table in plan.children("delegates", "BackendDelegate"))
+    return PteFile(
+        data=data,
+        source=source,
+        method=plan.text("name"),
+        values=values,
+        inputs=_value_indices(plan, "inputs", len(values)),
+        outputs=_value_indices(plan, "outputs", len(values)),
+        instructions=_read_instructions(plan, operators, delegates, len(values)),
+        operators=operators,
+        delegates=delegates,
+        planned_sizes=planned_sizes,
+    )
+
+
+def _read_header(data: bytes, source: str) -> _Layout:
+    """The sizes the file announces, checked against the bytes that are here."""
+    reader = _Reader(data, len(data), source)
+    if len(data) < HEADER_AT or data[4:8] != FILE_IDENTIFIER:
+        raise reader.fail(f"not a .pte: bytes 4 to 8 are {data[4:8]!r}, not {FILE_IDENTIFIER!r}")
+    if data[HEADER_AT : HEADER_AT + 4] != HEADER_MAGIC:
+        return _Layout(len(data), len(data), len(data))
+    length = reader.integer(HEADER_AT + 4, "I", "extended header")
+    if length < HEADER_MINIMUM:
+        raise reader.fail(f"the extended header says it has {length} bytes; the least is {HEADER_MINIMUM}")
+    reader.span(HEADER_AT, length, "extended header")
+    size = reader.integer(HEADER_AT + 8, "Q", "program size")
+    base = reader.integer(HEADER_AT + 16, "Q", "segment base")
+    has_data_size = length >= HEADER_WITH_DATA_SIZE
+    tail = reader.integer(HEADER_AT + 24, "Q", "segment data size") if has_data_size else 0
+    if size < HEADER_AT + length or (base and base < size):
+        raise reader.fail(f"the extended header contradicts itself: program {size}, segments at {base}")
+    if tail and not base:
+        raise reader.fail(f"the extended header announces {tail} bytes of segments and no place for them")
+    announced = max(size, base + tail)
+    if announced > len(data):
+        raise reader.fail(f"truncated: the header announces {announced} bytes, {len(data)} are here")
+    if not base:
+        return _Layout(size, size, size)
+    return _Layout(size, base, base + tail if has_data_size else len(data))
+
+
+def _read_planned_sizes(plan: _Table) -> tuple[int, ...]:
+    sizes = plan.integers("non_const_buffer_sizes", "q")
+    for number, size in enumerate(sizes):
+        if size < 0 or size > MAX_TENSOR_BYTES:
+            raise plan.reader.fail(f"planned buffer {number} has an absurd size of {size} bytes")
+    return sizes
+
+
+def _constant_areas(program: _Table, layout: _Layout) -> tuple[tuple[int, int], ...]:
+    """(begin, end) in the file by data_buffer_idx: at most so many bytes belong to that constant."""
+    reader = program.reader
+    inline = []
+    for buffer in program.children("constant_buffer", "Buffer"):
+        at = buffer.target("storage")
+        nbytes = 0 if at is None else reader.integer(at, "I", "constant")
+        if at is not None:
+            reader.span(at + 4, nbytes, "constant")
+        inline.append((at + 4, at + 4 + nbytes) if at is not None else (0, 0))
+    subsegment = program.child("constant_segment", "SubsegmentOffsets")
+    offsets = subsegment.integers("offsets", "Q") if subsegment is not None else ()
+    if subsegment is None or not offsets:
+        return tuple(inline)
+    segments = [(table.integer("offset", "Q"), table.integer("size", "Q"))
+                for table in program.children("segments", "DataSegment")]  # fmt: skip
+    number = subsegment.integer("segment_index", "I")
+    if number >= len(segments):
+        # An export without constants still writes the placeholder offset, and no segment.
+        if not segments and len(offsets) == 1:
+            return ((0, 0),)
+        raise reader.fail(f"constants are in segment {number} of {len(segments)}")
+    begin = layout.segments_begin + segments[number][0]
+    end = begin + segments[number][1]
+    if end > layout.segments_end:
+        raise reader.fail(f"segment {number} ends at byte {end}, the segments at {layout.segments_end}")
+    return tuple((min(begin + offset, end), end) for offset in offsets)
+
+
+def _read_value(
+    table: _Table, index: int, count: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
+) -> Value:
+    number = table.integer("val_type", "B")
+    if number == 0:
+        return Value(index, ValueKind.NULL)
+    if number > len(KERNEL_TYPES):
+        raise table.reader.fail(f"value {index} is of unknown kind {number}")
+    kind = KERNEL_TYPES[number - 1]
+    body = table.child("val", kind.value)
+    if body is None:
+        raise table.reader.fail(f"value {index} is a {kind.value} without contents")
+    if kind is ValueKind.TENSOR:
+        return _read_tensor(body, index, constants, planned_sizes)
+    return _read_plain_value(body, index, kind, count)
+
+
+def _read_plain_value(body: _Table, index: int, kind: ValueKind, count: int) -> Value:
+    """Everything but a tensor."""
+    if kind is ValueKind.INT:
+        return Value(index, kind, TensorSpec.scalar(kind), body.integer("int_val", "q"))
+    if kind is ValueKind.BOOL:
+        return Value(index, kind, TensorSpec.scalar(kind), bool(body.integer("bool_val", "B")))
+    if kind is ValueKind.DOUBLE:
+        return Value(index, kind, TensorSpec.scalar(kind), body.double("double_val"))
+    if kind is ValueKind.STRING:
+        return Value(index, kind, scalar=body.text("string_val"))
+    if kind is ValueKind.DOUBLE_LIST:
+        return Value(index, kind, items=body.doubles("items"))
+    if kind is ValueKind.BOOL_LIST:
+        return Value(index, kind, items=tuple(bool(item) for item in body.integers("items", "B")))
+    if kind in (ValueKind.INT_LIST, ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST):
+        least = -1 if kind is ValueKind.OPTIONAL_TENSOR_LIST else 0
+        items = body.integers("items", "q" if kind is ValueKind.INT_LIST else "i")
+        if any(not least <= item < count for item in items):
+            raise body.reader.fail(f"value {index}, a {kind.value}, refers to a value that does not exist")
+        return Value(index, kind, items=items)
+    return Value(index, kind)
+
+
+def _read_tensor(
+    body: _Table, index: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
+) -> Value:
+    spec = _read_spec(body, index)
+    if body.integer("storage_offset", "i"):
+        raise body.reader.fail(f"tensor {index} has a storage offset, which the runtime does not support")
+    extra = body.child("extra_tensor_info", "ExtraTensorInfo")
+    if extra is not None and extra.integer("location", "B") == EXTERNAL_DATA:
+        raise body.reader.fail(f"the data of tensor {index} is in another file")
+    allocation = body.child("allocation_info", "AllocationDetails")
+    planned = _read_planned(allocation, index, spec.nbytes, planned_sizes) if allocation is not None else None
+    buffer = body.integer("data_buffer_idx", "I")
+    constant = None
+    if buffer and planned is None:
+        begin, end = constants[buffer] if buffer < len(constants) else (0, -1)
+        if begin + spec.nbytes > end:
+            raise body.reader.fail(f"the data of constant tensor {index} ({spec}) lies outside the file")
+        constant = (begin, spec.nbytes)
+    is_dynamic = body.integer("shape_dynamism", "b") != STATIC_SHAPE
+    return Value(index, ValueKind.TENSOR, spec, planned=planned, constant=constant, is_dynamic=is_dynamic)
+
+
+def _read_spec(body: _Table, index: int) -> TensorSpec:
+    number = body.integer("scalar_type", "b")
+    if number not in DTYPES:
+        raise body.reader.fail(f"tensor {index} has dtype number {number}, which is not supported")
+    shape = body.integers("sizes", "i")
+    dim_order = body.integers("dim_order", "B")
+    if len(shape) > MAX_RANK or any(size < 0 for size in shape):
+        raise body.reader.fail(f"tensor {index} has an absurd shape of rank {len(shape)}: {shape[:MAX_RANK]}")
+    if sorted(dim_order) != list(range(len(shape))):
+        raise body.reader.fail(f"tensor {index} of rank {len(shape)} has dim order {dim_order[:MAX_RANK]}")
+    if body.integer("shape_dynamism", "b") == DYNAMIC_UNBOUND:
+        raise body.reader.fail(f"tensor {index} has an unbounded shape, for which no memory is planned")
+    spec = TensorSpec(DTYPES[number], shape, dim_order)
+    if spec.nbytes > MAX_TENSOR_BYTES:
+        raise body.reader.fail(f"tensor {index} has an absurd size of {spec.nbytes} bytes")
+    return spec
+
+
+def _read_planned(allocation: _Table, index: int, nbytes: int, planned_sizes: tuple[int, ...]) -> Planned:
+    memory_id = allocation.integer("memory_id", "I")
+    low, high = allocation.integer("memory_offset_low", "I"), allocation.integer("memory_offset_high", "I")
+    offset = high << 32 | low
+    if not 1 <= memory_id < len(planned_sizes) or offset + nbytes > planned_sizes[memory_id]:
+        raise allocation.reader.fail(
+            f"tensor {index}: {nbytes} bytes at {offset} of planned buffer {memory_id}, "
+            f"and the buffers have {list(planned_sizes[:8])} bytes"
+        )
+    return Planned(memory_id, offset, nbytes)
+
+
+def _operator_name(table: _Table) -> str:
+    overload = table.text("overload")
+    return table.text("name") + (f".{overload}" if overload else "")
+
+
+def _value_indices(table: _Table, name: str, count: int) -> tuple[int, ...]:
+    indices = table.integers(name, "i")
+    if any(not 0 <= index < count for index in indices):
+        raise table.reader.fail(f"{table.type_name}.{name} refers to a value that does not exist")
+    return indices
+
+
+def _read_instructions(
+    plan: _Table, operators: tuple[str, ...], delegates: tuple[str, ...], values: int
+) -> tuple[Instruction, ...]:
+    chains = list(plan.children("chains", "Chain"))
+    if len(chains) != 1:
+        raise plan.reader.fail(f"the method has {len(chains)} chains; one is supported")
+    tables = list(chains[0].children("instructions", "Instruction"))
+    return tuple(
+        _read_instruction(table, index, operators, delegates, values, len(tables)) for index, table in enumerate(tables)
+    )
+
+
+def _read_instruction(
+    table: _Table, index: int, operators: tuple[str, ...], delegates: tuple[str, ...], values: int, instructions: int
+) -> Instruction:
+    number = table.integer("instr_args_type", "B")
+    kind = INSTRUCTION_ARGUMENTS[number - 1] if 1 <= number <= len(INSTRUCTION_ARGUMENTS) else None
+    body = table.child("instr_args", kind.value) if kind is not None else None
+    if kind is None or body is None:
+        raise table.reader.fail(f"instruction {index} is of unknown kind {number}")
+    if kind in (InstructionKind.KERNEL, InstructionKind.DELEGATE):
+        names = operators if kind is InstructionKind.KERNEL else delegates
+        called = body.integer("op_index" if kind is InstructionKind.KERNEL else "delegate_index", "i")
+        if not 0 <= called < len(names):
+            raise table.reader.fail(f"instruction {index} calls number {called} of {len(names)}")
+        return Instruction(index, kind, names[called], _value_indices(body, "args", values))
+    args = tuple(body.integer(name, "i") for name in SLOTS[kind.value])
+    limits = (values, instructions + 1) if kind is InstructionKind.JUMP_FALSE else (values, values)
+    if any(not 0 <= arg < limit for arg, limit in zip(args, limits, strict=False)):
+        raise table.reader.fail(f"instruction {index}, a {kind.value}, refers to what does not exist")
+    return Instruction(index, kind, "", args)

@@ -1,0 +1,124 @@
+"""Tensors of a program: dtype, shape, dim order, bytes."""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.program.schema import DTYPES, ValueKind
+
+Array = npt.NDArray[Any]
+MAX_TENSOR_BYTES: Final = 1 << 31  # no Cortex-M addresses more
+
+_SCALAR_DTYPES: Final = {ValueKind.INT: "int64", ValueKind.BOOL: "int64", ValueKind.DOUBLE: "float64"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Type and layout of one input, output or value.
+
+    ``dtype`` is a numpy name, ``shape`` is logical, ``dim_order`` lists dimensions from outer to inner as in
+    ExecuTorch. Scalars (``kind`` INT, BOOL, DOUBLE) have shape ``()`` and travel as 8 bytes, i64 or f64
+    (docs/protocol.md, "Spaces"). Raises ConfigError where the parts contradict each other.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    dim_order: tuple[int, ...]
+    kind: ValueKind = ValueKind.TENSOR
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES.values():
+            raise ConfigError(f"{self.dtype!r} is no dtype a tensor can have here")
+        if sorted(self.dim_order) != list(range(len(self.shape))) or any(size < 0 for size in self.shape):
+            raise ConfigError(f"dim order {self.dim_order} does not fit shape {self.shape}")
+
+    @classmethod
+    def contiguous(cls, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
+        """A spec whose dim order is 0, 1, 2 …"""
+        return cls(dtype, shape, tuple(range(len(shape))))
+
+    @classmethod
+    def scalar(cls, kind: ValueKind) -> TensorSpec:
+        """The spec of an Int, Bool or Double input."""
+        return cls(_SCALAR_DTYPES[kind], (), (), kind)
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * np.dtype(self.dtype).itemsize
+
+    @property
+    def memory_order(self) -> tuple[int, ...]:
+        """The dim order without dimensions of size 1, whose place changes no byte."""
+        return tuple(dim for dim in self.dim_order if self.shape[dim] != 1)
+
+    def same_memory(self, other: TensorSpec) -> bool:
+        """Whether the same bytes mean the same tensor under both specs."""
+        return (
+            (self.kind, self.dtype, self.shape) == (other.kind, other.dtype, other.shape)
+            and (self.memory_order == other.memory_order or self.numel == 0)
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        if self.kind is not ValueKind.TENSOR:
+            return str(self.kind.value)
+        order = "" if self.dim_order == tuple(range(len(self.shape))) else f" dim order {list(self.dim_order)}"
+        return f"{self.dtype}{list(self.shape)}{order}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostTensor:
+    """A tensor or scalar as it travels: ``data`` in the spec's own dim order. ConfigError if the size is wrong."""
+
+    spec: TensorSpec
+    data: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.data) != self.spec.nbytes:
+            raise ConfigError(f"{self.spec} takes {self.spec.nbytes} bytes, not {len(self.data)}")
+
+    @classmethod
+    def from_array(cls, array: Array, dim_order: tuple[int, ...] | None = None) -> HostTensor:
+        """From an array of logical shape, laid out in ``dim_order`` (default: row-major)."""
+        order = tuple(range(array.ndim)) if dim_order is None else dim_order
+        spec = TensorSpec(array.dtype.name, tuple(array.shape), order)
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        return cls(spec, np.ascontiguousarray(little.transpose(order)).tobytes())
+
+    @classmethod
+    def from_scalar(cls, value: int | float | bool) -> HostTensor:
+        """An Int, Bool or Double input."""
+        if isinstance(value, bool):
+            return cls(TensorSpec.scalar(ValueKind.BOOL), struct.pack("<q", value))
+        if isinstance(value, int):
+            return cls(TensorSpec.scalar(ValueKind.INT), struct.pack("<q", value))
+        return cls(TensorSpec.scalar(ValueKind.DOUBLE), struct.pack("<d", value))
+
+    def array(self) -> Array:
+        """A read-only view of logical shape."""
+        spec = self.spec
+        stored = np.frombuffer(self.data, dtype=spec.dtype).reshape([spec.shape[dim] for dim in spec.dim_order])
+        return stored.transpose([spec.dim_order.index(dim) for dim in range(len(spec.shape))])
+
+    def item(self) -> int | float | bool:
+        """The Python value of a scalar."""
+        value: int | float = self.array().item()
+        return bool(value) if self.spec.kind is ValueKind.BOOL else value
+
+    def npy(self) -> bytes:
+        """A .npy file of logical shape. Made in memory: where numpy itself writes, why it failed is lost."""
+        array = self.array() if self.spec.kind is ValueKind.TENSOR else np.asarray(self.item())
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(array).reshape(self.spec.shape))
+        return buffer.getvalue()
