@@ -23,9 +23,9 @@ from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Board, Target
 from cortex_m_hil.targets.resolve import Resolved
+from paths import IMPORT_ROOT, REPOSITORY
 
 TARGETS = load_targets()
-ROOT = Path(__file__).resolve().parent.parent
 BUILDER = """
 import sys
 from cortex_m_hil.runner.build import build_runner
@@ -52,11 +52,11 @@ def builder(target: str, script: str = BUILDER) -> subprocess.Popen[str]:
     """A process of its own that builds."""
     return subprocess.Popen(
         [sys.executable, "-c", script, target],
-        cwd=ROOT,
+        cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)},
     )
 
 

@@ -29,8 +29,8 @@ from cortex_m_hil.results import Pool, Ran, RunResult, Stats
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from paths import IMPORT_ROOT, REPOSITORY
 
-ROOT = Path(cortex_m_hil.__file__).parents[2]
 OK, NO, CANNOT_TELL = 0, 1, 2
 FIRST_BUILD = 300.0  # seconds; the shared cache may be cold
 # QEMU's -S starts the machine with its CPU stopped: a target that never says a word.
@@ -67,7 +67,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+    return {**os.environ, "PYTHONPATH": str(IMPORT_ROOT), **changes}
 
 
 def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
@@ -165,7 +165,7 @@ def test_targets_of_a_named_file_are_added(hil: Hil, tmp_path: Path) -> None:
 
 
 def test_the_default_file_adds_nothing_to_itself(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(REPOSITORY)
     assert hil("targets").status == OK
 
 

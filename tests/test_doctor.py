@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import cortex_m_hil
 from cortex_m_hil.cli import app
 from cortex_m_hil.cli.doctor import MVE_SOURCE, Check, Probe, State, probes
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import sandbox, supervisor
 from cortex_m_hil.host.toolchain import PACKAGES
 from cortex_m_hil.targets.load import load_targets
+from paths import IMPORT_ROOT
 
-ROOT = Path(cortex_m_hil.__file__).parents[2]
 TIMEOUT = 600.0  # seconds; the shared cache may be cold
 
 
@@ -26,7 +25,7 @@ def doctor(*arguments: str, cwd: Path, **changes: str) -> subprocess.CompletedPr
     done = subprocess.run(
         [sys.executable, "-m", "cortex_m_hil.cli.app", "doctor", *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **changes},
+        env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT), **changes},
         capture_output=True,
         text=True,
         timeout=TIMEOUT,

@@ -25,10 +25,10 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import FvpLauncher
 from cortex_m_hil.targets.resolve import resolve
 from misbehaving import OPTIONS, bad, ones
+from paths import REPOSITORY
 
 pytest_plugins = ["pytester"]
 NAMES = ["m4-fvp", "m55-fvp", "m0plus-fvp"]
-ROOT = Path(shim.__file__).parents[1]
 SHORT = 0.02  # of 30 s of engine time
 DEADLINE = 120.0  # seconds
 TARGETS = load_targets()
@@ -57,7 +57,7 @@ def run(program: Program, *, multiplier: float = 1.0) -> None:
 
 
 def test_the_linear_layer_and_the_names_of_what_ran(pytester: pytest.Pytester) -> None:
-    test = ROOT / "tests" / "targets" / "test_linear.py"
+    test = REPOSITORY / "tests" / "targets" / "test_linear.py"
     names = ",".join(NAMES)
     result = pytester.runpytest_subprocess(str(test), f"--target={names}", "--require-fvp", timeout=300)
     result.assert_outcomes(passed=4 * len(NAMES))
@@ -143,7 +143,7 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
         "dut.session()\nprint('up', flush=True)\ntime.sleep(60)\n"
     )
     command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "up\n"
             children = psutil.Process(process.pid).children(recursive=True)

@@ -34,12 +34,12 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import FvpLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from paths import IMPORT_ROOT, REPOSITORY
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 TARGETS = load_targets()
 MODEL = "FVP_MPS2_Cortex-M4"
 CPU = "armcortexm4ct"
-ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 60.0  # nothing here comes near
 
 PARAMETERS = [
@@ -334,7 +334,7 @@ def test_a_simulator_that_speaks_the_protocol_badly(bin_first: Path, tmp_path: P
         "    out.write(encode(Frame(frame.type | 0x80, frame.seq, b'\\0\\0\\x40\\0short')))\n"
     )
     (tmp_path / "liar.py").write_text(source)
-    dut = fake_qemu(bin_first, f"PYTHONPATH={ROOT} exec {sys.executable} {tmp_path}/liar.py")
+    dut = fake_qemu(bin_first, f"PYTHONPATH={IMPORT_ROOT} exec {sys.executable} {tmp_path}/liar.py")
     with dut, pytest.raises((ProtocolError, LinkError)):
         dut.session()
 
@@ -420,8 +420,8 @@ sys.stdin.read()
 def run_python(source: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", source, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -39,6 +39,7 @@ from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session import session as session_module
 from cortex_m_hil.session.session import LOG_LIMIT, NoAnswer, Session
 from cortex_m_hil.targets.load import load_targets
+from paths import IMPORT_ROOT
 
 TARGET = load_targets()["native"]
 ELF = Elf(Path("runner.elf"), "0123456789abcdef", TARGET.config)
@@ -469,7 +470,7 @@ def test_a_log_without_end_takes_no_more_memory_than_its_limit() -> None:
 
 _PEER = f"""
 import itertools, os, struct, sys, time
-sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
+sys.path.insert(0, {str(IMPORT_ROOT)!r})
 from cortex_m_hil.links.framing import Decoder, Frame, encode
 def say(data):
     os.write(1, data)

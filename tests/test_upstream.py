@@ -19,7 +19,8 @@ from cortex_m_hil.pytest_plugin.upstream import WITHHELD
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from upstream_runs import DEADLINE, ROOT, SUITE, environment, files, upstream
+from paths import IMPORT_ROOT
+from upstream_runs import DEADLINE, SUITE, environment, files, upstream
 
 TARGETS = load_targets()
 # Twelve divisions and four that are expected to fail; pooling in int8; a network; the explicit layout.
@@ -207,7 +208,7 @@ def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True, parents=True)
         (folder / "__init__.py").touch()
     call = [sys.executable, "-c", "from cortex_m_hil.lowering import suite; print(suite.find())"]
-    there = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    there = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{IMPORT_ROOT}")
     missing = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert missing.returncode != 0 and ToolchainError.__name__ in missing.stderr
     (package / "test").mkdir()

@@ -10,10 +10,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import cortex_m_hil
 from cortex_m_hil.lowering import suite
+from paths import IMPORT_ROOT, REPOSITORY
 
-ROOT = Path(cortex_m_hil.__file__).parents[2]
 SUITE = suite.find()
 DEADLINE = 600.0  # seconds, for a run that may have to build runners
 
@@ -44,7 +43,7 @@ class Done:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    path = os.pathsep.join(str(folder) for folder in (ROOT, ROOT / "tests"))
+    path = os.pathsep.join(str(folder) for folder in (IMPORT_ROOT, REPOSITORY / "tests"))
     return {**os.environ, "PYTHONPATH": path, **changes}
 
 

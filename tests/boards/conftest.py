@@ -13,6 +13,7 @@ import pytest
 
 from cortex_m_hil.boards import leases
 from devices import Start
+from paths import IMPORT_ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         path.write_text(script)
         child = subprocess.Popen(
             [sys.executable, str(path), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)},
         )  # fmt: skip
         children.append(child)
         return child

@@ -13,8 +13,8 @@ import pytest
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy
+from paths import IMPORT_ROOT
 
-REPOSITORY = Path(__file__).parents[2]
 TARGETS = """
 targets:
   one: {cpu: cortex-m4, board: stm32f4, launcher: {serial: {port: "a:1"}}}
@@ -26,7 +26,7 @@ def hil(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "targets.yaml").write_text(TARGETS)
     return subprocess.run(
         [sys.executable, "-m", "cortex_m_hil.cli.app", "board", *arguments], cwd=folder, capture_output=True, text=True,
-        timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)},
     )  # fmt: skip
 
 

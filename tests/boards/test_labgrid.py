@@ -28,8 +28,8 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.tool_commands import parse
 from devices import Start, tools
+from paths import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 # `make test` installs labgrid into an environment of its own: it brings another pyserial.
 PATH = f"{Path(sys.prefix) / 'labgrid' / 'bin'}:{os.environ['PATH']}:/usr/sbin"
 PROGRAMS = ("labgrid-client", "labgrid-coordinator", "labgrid-exporter", "ser2net")

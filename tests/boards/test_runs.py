@@ -19,8 +19,8 @@ from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.load import load_targets
 from devices import tools
+from paths import IMPORT_ROOT
 
-REPOSITORY = Path(__file__).parents[2]
 TOOLS = tools("{serial_number}")
 NOTHING = ["{python}", "-c", ""]  # a tool that believes it did something
 TESTS = """
@@ -62,7 +62,7 @@ class Bed:
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s", "--target=pair",
              *options, "test_it.py"],
             cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "RUN": "one", **variables},
+            env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT), "RUN": "one", **variables},
         )  # fmt: skip
 
     def run(self, *options: str, **variables: str) -> str:

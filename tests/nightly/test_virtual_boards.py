@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from devices import need_rp2040js
-
-ROOT = Path(__file__).parents[2]
+from paths import REPOSITORY
 
 
 # Skipped for their size: MobileNet's tensors on both, the autoencoder's program on the F405.
@@ -21,6 +20,6 @@ def test_every_sample_test_runs(board: str, skipped: int, tmp_path: Path, monkey
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     tests = [sys.executable, "-m", "pytest", f"--target=vboard-{board}", "tests/targets"]
     command = [sys.executable, "-m", "cortex_m_hil.cli.app", "vboard", board, "run", *tests]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert f" passed, {skipped} skipped" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0
