@@ -193,14 +193,16 @@ class Spread:
     def explained(cls, runs: Sequence[Array]) -> Spread:
         """What rounding explains, by the deviations of several disturbed runs.
 
-        Deviations whose signs are by chance have a sum of less than twice the root of their squares' sum, 19 times of
-        20: two elements that went opposite ways in a run could have gone the same way.
+        A number that is by chance varies by its root: where 3 elements moved, it could have been 4 or 5. A sum of
+        deviations whose signs are by chance is less than twice the root of their squares' sum, 19 times of 20: two
+        elements that went opposite ways could have gone the same way.
         """
         if not runs:
             return cls()
         worst, elements, drift, energy = map(max, zip(*(astuple(cls.of(run)) for run in runs), strict=True))
+        more = max(ROUNDING_MARGIN, 1 + 1 / math.sqrt(elements)) if elements else 1.0
         drift = max(ROUNDING_MARGIN * drift, 2 * math.sqrt(energy))
-        return cls(worst, ROUNDING_MARGIN * elements, drift, ROUNDING_MARGIN * energy)
+        return cls(worst, more * elements, drift, more * energy)
 
     def within(self, bound: Spread) -> bool:
         return all(mine <= most for mine, most in zip(astuple(self), astuple(bound), strict=True))
