@@ -21,7 +21,9 @@ import pytest
 
 import cortex_m_hil
 from cortex_m_hil.canary import canary
-from cortex_m_hil.cli import app
+from cortex_m_hil.cli import __main__ as cli
+from cortex_m_hil.cli import files as cli_files
+from cortex_m_hil.cli.commands.run import refuse_unwritten
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -54,7 +56,7 @@ def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
     def call(*arguments: object) -> Done:
         with pytest.raises(SystemExit) as end:
-            app.main([str(argument) for argument in arguments])
+            cli.main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         assert isinstance(end.value.code, int)
         return Done(end.value.code, out, err)
@@ -63,7 +65,7 @@ def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "cortex_m_hil.cli.app", *map(str, arguments)]
+    return [sys.executable, "-m", "cortex_m_hil.cli", *map(str, arguments)]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -265,7 +267,7 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
     array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
     np.save(tmp_path / "x.npy", array)
     spec = TensorSpec("int8", (1, 2, 3, 4), (0, 2, 3, 1))
-    tensor = app._read_input(tmp_path / "x.npy", 0, spec)
+    tensor = cli_files._read_input(tmp_path / "x.npy", 0, spec)
     assert tensor.spec == spec
     assert tensor.data == array.transpose(0, 2, 3, 1).tobytes()
     np.testing.assert_array_equal(tensor.array(), array)
@@ -274,10 +276,10 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
 @pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
 def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
     np.save(tmp_path / "x.npy", np.array(value))
-    assert app._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind)).item() == value
+    assert cli_files._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind)).item() == value
     np.save(tmp_path / "x.npy", np.array([value]))
     with pytest.raises(ConfigError, match=f"a single {kind.value}"):
-        app._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind))
+        cli_files._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind))
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
@@ -312,7 +314,7 @@ def test_an_output_nobody_wrote_is_a_verdict() -> None:
     stats, ran = Stats(pool, pool, pool, pool, pool), Ran("m4-qemu", "m4-qemu", "QEMU", "builtin", "1")
     result = RunResult((tensor,), (np.array([[False, True]]),), stats, 0, ran, "")
     with pytest.raises(Mismatch, match="1 of 2 elements of output 0 were never written"):
-        app._refuse_unwritten(result, resolve("m4-qemu", load_targets()))
+        refuse_unwritten(result, resolve("m4-qemu", load_targets()))
 
 
 # --- what one can get wrong ----------------------------------------------------------------------------------
@@ -455,7 +457,7 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
 def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array(1 << 63, np.uint64))
     with pytest.raises(ConfigError, match="9223372036854775808 does not fit a single Int"):
-        app._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(ValueKind.INT))
+        cli_files._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(ValueKind.INT))
 
 
 def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.cli import app
-from cortex_m_hil.cli.doctor import MVE_SOURCE, Check, Probe, State, probes
+from cortex_m_hil.cli.output import print_table
+from cortex_m_hil.cli.probes import MVE_SOURCE, Check, Probe, State, probes
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import sandbox, supervisor
 from cortex_m_hil.host.toolchain import PACKAGES
@@ -23,7 +23,7 @@ TIMEOUT = 600.0  # seconds; the shared cache may be cold
 
 def doctor(*arguments: str, cwd: Path, **changes: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "cortex_m_hil.cli.app", "doctor", *arguments],
+        [sys.executable, "-m", "cortex_m_hil.cli", "doctor", *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT), **changes},
         capture_output=True,
@@ -187,5 +187,5 @@ def test_every_failing_row_says_what_to_do() -> None:
 
 
 def test_brackets_in_messages_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    app._table(("", "what"), [("FAIL", "error: [bold]operand[/bold] :warning:")])
+    print_table(("", "what"), [("FAIL", "error: [bold]operand[/bold] :warning:")])
     assert "error: [bold]operand[/bold] :warning:" in capsys.readouterr().out

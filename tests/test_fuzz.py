@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.canary import canary
-from cortex_m_hil.cli import app
+from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.errors import ProgramRejected, TargetHang
 from cortex_m_hil.flow import flow
 from cortex_m_hil.flow.flow import Dut
@@ -183,7 +183,7 @@ def test_a_bug_is_saved_with_what_makes_it_again(fuzzer: Fuzzer, tmp_path: Path)
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as end:
-        app.main(["fuzz", "--target", "native", "--count", "20", "--seed", "5", "--corpus", str(tmp_path)])
+        cli.main(["fuzz", "--target", "native", "--count", "20", "--seed", "5", "--corpus", str(tmp_path)])
     out = capsys.readouterr().out
     assert end.value.code == 0 and "20 mutants" in out and "0 bugs" in out
     assert list(tmp_path.iterdir()) == []

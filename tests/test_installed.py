@@ -82,7 +82,7 @@ def test_the_wheel_runs_a_users_test_on_a_users_board(python: Path, folder: Path
 
 
 def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_path: Path) -> None:
-    done = run(python, tmp_path, "cortex_m_hil.cli.app", "selftest", "--target", "native")
+    done = run(python, tmp_path, "cortex_m_hil.cli", "selftest", "--target", "native")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
 
@@ -90,9 +90,9 @@ def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_
 def test_the_wheel_carries_the_stand_in_and_the_check_of_fvps(
     python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run(python, tmp_path, "cortex_m_hil.cli.app", "fvp-shim", "install", "models")
+    done = run(python, tmp_path, "cortex_m_hil.cli", "fvp-shim", "install", "models")
     assert done.returncode == 0, done.stdout + done.stderr
     monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
-    done = run(python, tmp_path, "cortex_m_hil.cli.app", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
+    done = run(python, tmp_path, "cortex_m_hil.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "stand-in" in done.stdout

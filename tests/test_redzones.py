@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cortex_m_hil.canary import canary
-from cortex_m_hil.cli import app
+from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.diagnose.redzones import RedZones, Zone, role, zones
 from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
 from cortex_m_hil.flow import flow
@@ -441,6 +441,6 @@ def test_the_command_line_watches_too(
     np.save("x.npy", known.inputs[0].array())
     Path("canary.pte").write_bytes(known.program)
     with pytest.raises(SystemExit) as end:
-        app.main(["run", "canary.pte", "-t", "m4-qemu", "-i", "x.npy", "--redzones"])
+        cli.main(["run", "canary.pte", "-t", "m4-qemu", "-i", "x.npy", "--redzones"])
     assert end.value.code == 0
     assert re.search(r"^red zones intact: \d+ zones, \d+ bytes; only what", capsys.readouterr().out, re.MULTILINE)

@@ -291,7 +291,7 @@ def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> No
 
 def compare(*arguments: object) -> tuple[int, str]:
     """`hil compare-runtimes` on the host, where the wheel is the installed ExecuTorch."""
-    command = [sys.executable, "-m", "cortex_m_hil.cli.app", "compare-runtimes", "-t", "native", *map(str, arguments)]
+    command = [sys.executable, "-m", "cortex_m_hil.cli", "compare-runtimes", "-t", "native", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout + done.stderr
 

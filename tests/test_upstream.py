@@ -262,7 +262,7 @@ def test_sharing_the_front_of_the_lowering_changes_no_byte() -> None:
 def test_upstreams_own_command_runs_on_an_installed_runner(tmp_path: Path) -> None:
     """No code of this project in that pytest: its tests find a model on PATH and a runner in EXECUTORCH_ROOT."""
     shim = tmp_path / "shim"
-    install = [sys.executable, "-m", "cortex_m_hil.cli.app", "fvp-shim", "install", str(shim), "--runner", "m0-qemu"]
+    install = [sys.executable, "-m", "cortex_m_hil.cli", "fvp-shim", "install", str(shim), "--runner", "m0-qemu"]
     subprocess.run(install, env=environment(), check=True, capture_output=True, timeout=DEADLINE)
     call = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "--cortex-m-target=cortex-m0"]
     call += [*files("ops/test_div.py"), "-k", "implementation_div and not int16 and (broadcast or tensor_pos)"]
@@ -286,7 +286,7 @@ def test_a_runner_that_upstream_cannot_name_is_refused(tmp_path: Path) -> None:
         install = [
             sys.executable,
             "-m",
-            "cortex_m_hil.cli.app",
+            "cortex_m_hil.cli",
             "fvp-shim",
             "install",
             str(tmp_path / "x"),

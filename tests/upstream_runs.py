@@ -51,7 +51,7 @@ def upstream(folder: Path, targets: str, *arguments: str, path: str = "", deadli
     """`hil upstream` in `folder`; `path` goes before PATH."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "cortex_m_hil.cli.app", "upstream", "-t", targets, "--", f"--junit-xml={report}"]
+    command = [sys.executable, "-m", "cortex_m_hil.cli", "upstream", "-t", targets, "--", f"--junit-xml={report}"]
     changes = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}"} if path else {}
     changes["PYTHONPATH"] = os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
     done = subprocess.run(

@@ -25,7 +25,7 @@ targets:
 def hil(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "targets.yaml").write_text(TARGETS)
     return subprocess.run(
-        [sys.executable, "-m", "cortex_m_hil.cli.app", "board", *arguments], cwd=folder, capture_output=True, text=True,
+        [sys.executable, "-m", "cortex_m_hil.cli", "board", *arguments], cwd=folder, capture_output=True, text=True,
         timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)},
     )  # fmt: skip
 

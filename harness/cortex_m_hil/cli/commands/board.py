@@ -1,0 +1,82 @@
+"""hil board."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.boards import leases
+from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.options import DAY, Json, Targets, targets_of, within
+from cortex_m_hil.cli.output import print_table
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.targets.model import SerialLauncher
+
+# --- boards --------------------------------------------------------------------------------------------------
+
+board = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(board, name="board")
+BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a target's name", show_default=False)]
+
+
+@board.callback()
+def _board() -> None:
+    """Who uses which board; take one for yourself, give it back, believe in it again."""
+
+
+@board.command("status")
+def board_status(as_json: Json = False) -> None:
+    """List the boards that were used on this machine: held by whom and for what, wedged why, or free."""
+    statuses = [leases.inspect(name) for name in leases.known_boards()]
+    if as_json:
+        print(json.dumps([asdict(status) for status in statuses], indent=2))
+        return
+    rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
+    print_table(("board", "state", "failures"), rows)
+
+
+@board.command("hold")
+def board_hold(
+    name: BoardPort,
+    minutes: Annotated[
+        float,
+        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="Until the tests get it back"),
+    ] = 60.0,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
+    wait: Annotated[float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for it")] = 60.0,
+    targets_file: Targets = None,
+) -> None:
+    """Keep a board from the tests, for a person, beyond this command."""
+    holder = leases.hold(_port(name, targets_file), seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
+    print(f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})")
+
+
+@board.command("release")
+def board_release(name: BoardPort, targets_file: Targets = None) -> None:
+    """End a hold."""
+    holder = leases.release_hold(_port(name, targets_file))
+    print(f"{name} was held by {holder.describe()}")
+
+
+@board.command("clear")
+def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
+    """Believe in a wedged board again, and forget its failures."""
+    leases.clear(_port(name, targets_file))
+    print(f"{name} is in use again")
+
+
+def _port(name: str, targets_file: Path | None) -> str:
+    """A target's port, or the port as it is."""
+    target = targets_of(targets_file).get(name)
+    if target is None:
+        return name
+    if not isinstance(target.launcher, SerialLauncher):
+        raise ConfigError(f"{name} is no board", hint="hil targets; hil board status")
+    if len(target.launcher.pool) > 1:
+        ports = ", ".join(port.url for port in target.launcher.pool)
+        raise ConfigError(f"{name} has several boards", hint=f"name one of them: {ports}")
+    return target.launcher.port

@@ -1,0 +1,93 @@
+"""hil fvp-shim."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.options import Runtime, Targets, resolve_target, targets_of
+from cortex_m_hil.cli.output import label_of
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.fvp import shim as fvp_shim
+from cortex_m_hil.lowering.suite import find as find_suite
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.cpu import CPU_ISAS
+from cortex_m_hil.targets.model import QemuLauncher
+from cortex_m_hil.targets.resolve import Resolved, select
+
+shim = typer.Typer(cls=Commands, help="Stand-ins for Arm's FVPs: QEMU behind their command line.", no_args_is_help=True)
+app.add_typer(shim, name="fvp-shim")
+
+
+@shim.callback()
+def _shim() -> None:
+    """Stand-ins for Arm's FVPs: QEMU behind their command line. They are NOT Arm's models."""
+
+
+@shim.command("install")
+def install_shim(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
+    runner: Annotated[
+        list[str] | None,
+        typer.Option("--runner", help="Also a target's runner, for ExecuTorch's own tests; repeatable"),
+    ] = None,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models.
+
+    With --runner, ExecuTorch's Cortex-M tests run on that target as they are, no plugin needed: they look for the
+    model on PATH, and for the runner below EXECUTORCH_ROOT. The stand-in then runs the target's machine, not the
+    model's.
+    """
+    runners = [resolve_target(name, targets_file, runtime) for name in select(runner or [], targets_of(targets_file))]
+    _check_runners(runners)
+    paths = fvp_shim.install(folder)
+    paths += [_install_runner(folder, resolved) for resolved in runners]
+    for path in paths:
+        print(path)
+    print(
+        f"\n{len(fvp_shim.MODELS)} of these are stand-ins and NOT Arm's models: QEMU runs behind their command line."
+        '\nResults on them say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is'
+        f"\nwanted:\n  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
+    )
+    for resolved in runners:
+        where = shlex.quote(str(folder.absolute()))
+        print(
+            f"\nExecuTorch's tests on {label_of(resolved)}:\n  EXECUTORCH_ROOT={where} PATH={where}:$PATH pytest "
+            f"--cortex-m-target={resolved.target.cpu} {shlex.quote(str(find_suite() / 'ops'))}"
+        )
+
+
+def _check_runners(runners: Sequence[Resolved]) -> None:
+    """ConfigError for what ExecuTorch's tests cannot name, or the stand-in cannot run."""
+    taken: dict[str, str] = {}
+    for resolved in runners:
+        target = resolved.target
+        if not isinstance(target.launcher, QemuLauncher):
+            raise ConfigError(f"--runner {resolved.name}: not on QEMU, which is what the stand-in runs")
+        strongest = CPU_ISAS[target.cpu][0]
+        if target.isa is not strongest:
+            raise ConfigError(
+                f"--runner {resolved.name}: ExecuTorch's tests know {target.cpu} only as {strongest.value}",
+                hint=f"hil upstream --target {resolved.name}",
+            )
+        if target.cpu in taken:
+            raise ConfigError(f"--runner {resolved.name}: {taken[target.cpu]} is for {target.cpu} too")
+        taken[target.cpu] = resolved.name
+
+
+def _install_runner(folder: Path, resolved: Resolved) -> Path:
+    """Its operators are those of ExecuTorch's own test runner, so that what is expected to fail there fails here."""
+    target = resolved.target
+    assert isinstance(target.launcher, QemuLauncher)
+    elf = build_runner(target, resolved.runtime, {"HIL_UPSTREAM_OPERATORS": "ON"})
+    return fvp_shim.install_runner(
+        folder, elf.path, target.cpu, target=resolved.arrow, machine=target.launcher.machine,
+        arguments=target.launcher.args,
+    )  # fmt: skip

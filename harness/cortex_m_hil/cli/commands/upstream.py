@@ -1,0 +1,58 @@
+"""hil upstream."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.cli.app import CANNOT_TELL, INTERRUPTED, NO, app
+from cortex_m_hil.cli.options import Runtime, Targets, targets_of
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.lowering.suite import find as find_suite
+from cortex_m_hil.targets.resolve import check_runtime, select
+
+
+@app.command("upstream")
+def upstream(
+    target: Annotated[list[str], typer.Option("--target", "-t", help="Names, globs, comma lists or 'all'; repeatable")],
+    pytest_args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
+    ] = None,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Run ExecuTorch's own Cortex-M test suite, unmodified, on targets."""
+    suite = find_suite()
+    select(target, targets_of(targets_file))  # a wrong name is told here, in one line
+    check_runtime(runtime)
+    command = [sys.executable, "-m", "pytest", *_pytest_plugins()]
+    # A configuration file beside the suite or above it is not about this run, and the suite's folder not to be
+    # written to.
+    command += [f"--confcutdir={suite}", "-c", os.devnull, f"--rootdir={suite}", "--import-mode=importlib"]
+    command.append("--continue-on-collection-errors")  # a module that is broken costs only itself
+    command += ["-o", f"cache_dir={cache_directory() / 'pytest-upstream'}", *_WARNINGS]
+    command += [f"--hil-target={name}" for name in target] + [f"--runtime={runtime}"]
+    command += [f"--targets-file={targets_file}"] if targets_file is not None else []
+    raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
+
+
+# Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
+_PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}
+# Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
+_WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.pytest_plugin.fixtures.HilWarning")
+
+
+def _pytest_plugins() -> list[str]:
+    """Where the package is not installed, its own pytest plugin must be named as well."""
+    installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
+    names = (
+        ["cortex_m_hil.pytest_plugin.upstream"]
+        if installed
+        else ["cortex_m_hil.pytest_plugin.plugin", "cortex_m_hil.pytest_plugin.upstream"]
+    )
+    return [word for name in names for word in ("-p", name)]

@@ -1,0 +1,16 @@
+"""hil vboard."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.cli.app import app
+
+
+@app.command("vboard", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+def virtual_board(arguments: Annotated[list[str] | None, typer.Argument(metavar="BOARD [ACTION]…")] = None) -> None:
+    """A board without hardware: a simulator behind a serial port. See 'hil vboard --help'."""
+    raise typer.Exit(vboard.main(arguments or []))

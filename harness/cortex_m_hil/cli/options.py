@@ -1,0 +1,56 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil import launchers
+from cortex_m_hil.flow import flow
+from cortex_m_hil.numbers import in_range
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.resolve import Resolved, check_runtime, resolve
+
+Targets = Annotated[
+    Path | None,
+    typer.Option("--targets-file", help="More targets [default: ./targets.yaml, if there is one]", show_default=False),
+]
+OneTarget = Annotated[str, typer.Option("--target", "-t", help="A target's name; see 'hil targets'")]
+Runtime = Annotated[str, typer.Option("--runtime", help="What executes the program")]
+Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="For machines")]
+RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instead of a fallback")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on standard error")]
+
+
+def within(low: float, high: float) -> Callable[[float], float]:
+    """The callback of an option: typer's own `min` and `max` let NaN through."""
+
+    def check(value: float) -> float:
+        try:
+            return in_range(value, low, high)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return check
+
+
+DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
+Multiplier = Annotated[
+    float, typer.Option("--timeout-multiplier", callback=within(*flow.MULTIPLIERS), help="For slow programs")
+]
+
+
+def targets_of(file: Path | None) -> dict[str, Target]:
+    local = Path("targets.yaml")
+    return load_targets(file or (local if os.path.lexists(local) else None))
+
+
+def resolve_target(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
+    check_runtime(runtime)
+    return launchers.name_stand_in(resolve(name, targets_of(file), runtime=runtime, require_fvp=require_fvp))

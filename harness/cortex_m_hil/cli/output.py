@@ -1,0 +1,94 @@
+"""What several commands print."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.results import Identity, RunResult
+from cortex_m_hil.targets.resolve import Resolved, executes
+
+_Step = TypeVar("_Step")
+SHOWN_VALUES = 8
+
+
+@contextlib.contextmanager
+def log_of_errors(verbose: bool) -> Iterator[None]:
+    try:
+        yield
+    except HarnessError as error:
+        tell_log(error.log, verbose)
+        if error.log.strip() and not verbose:
+            error.hint = "; ".join(part for part in (error.hint, "--verbose shows the log") if part)
+        raise
+
+
+def tell_log(log: str, verbose: bool) -> None:
+    if verbose and log.strip():
+        print(log.rstrip(), file=sys.stderr)
+
+
+def with_status(steps: Sequence[_Step], name: Callable[[_Step], str]) -> Iterator[_Step]:
+    """Each of them, while a terminal shows which."""
+    with Console(stderr=True, markup=False).status("") as status:
+        for number, step in enumerate(steps, 1):
+            status.update(f"{number} of {len(steps)}: {name(step)}")
+            yield step
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> None:
+    print(f"ran       {ran_by(result, resolved)}" + (f"; {resolved.why}" if resolved.why else ""))
+    for number, output in enumerate(result.outputs):
+        print(f"output {number}  {output.spec}: {_first_values(output)}")
+    peaks = ", ".join(f"{name} {pool['used']} of {pool['size']}" for name, pool in asdict(result.stats).items())
+    print(f"memory    {peaks} bytes")
+    ticks = f"{result.ticks} of {identity.tick_source}, {identity.tick_hz} Hz" if identity.tick_hz else "not counted"
+    print(f"ticks     {ticks}")
+
+
+def ran_by(result: RunResult, resolved: Resolved) -> str:
+    return f"{result.ran.label} ({executes(result.ran.runtime, resolved.target)})"
+
+
+def _first_values(output: HostTensor) -> str:
+    values = output.array().ravel()
+    shown = " ".join(str(value) for value in values[:SHOWN_VALUES])
+    return shown + (" …" if values.size > SHOWN_VALUES else "")
+
+
+# --- output --------------------------------------------------------------------------------------------------
+
+
+def label_of(resolved: Resolved) -> str:
+    return resolved.label + (f"; {resolved.why}" if resolved.why else "")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns without a frame. Into a pipe nothing is wrapped, so that lines can be searched."""
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
+    with console.capture() as drawn:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+_STYLES = {"ok": "green", "absent": "yellow", "FAIL": "bold red"}
