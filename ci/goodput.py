@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import harmonic_mean
 
+from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
-from cortex_m_hil.flow import flow
 from cortex_m_hil.links.protocol import Space
 from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.load import load_targets

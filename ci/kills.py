@@ -33,7 +33,7 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
 # A program whose outputs are known, again and again while $LOOP is set.
 TEST = """
 import os, pathlib
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 
 def test_known_answers(hil_dut):
     flow.selftest(hil_dut)

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import InfraError, VerdictError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil import flow
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner.build import Elf, build_runner
@@ -261,11 +261,12 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(
 
 
 IMPATIENT = """
-import cortex_m_hil.runner.build
 from cortex_m_hil.errors import BuildError
-cortex_m_hil.runner.build.BUILD_TIMEOUT = 2.0
+from cortex_m_hil.runner import build
+from cortex_m_hil.targets.load import load_targets
+build.BUILD_TIMEOUT = 2.0
 try:
-    cortex_m_hil.runner.build.build_runner(cortex_m_hil.targets.load.load_targets()["m0-qemu"])
+    build.build_runner(load_targets()["m0-qemu"])
 except BuildError as error:
     print(error.message)
 """

@@ -12,24 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil import flow
 from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.errors import ProgramRejected, TargetHang
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
-from cortex_m_hil.fuzz import fuzz
-from cortex_m_hil.fuzz.fuzz import (
-    BLIND,
-    Fuzzer,
-    Judgement,
-    Kind,
-    Mutant,
-    Mutator,
-    Outcome,
-    example_inputs,
-    mutants,
-    sites,
-)
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.fuzz import campaign
+from cortex_m_hil.fuzz.judge import Fuzzer, Judgement, Outcome, example_inputs
+from cortex_m_hil.fuzz.mutate import BLIND, Kind, Mutant, Mutator, mutants, sites
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
@@ -161,7 +151,7 @@ def test_a_program_the_target_lacks_operators_for_lets_nothing_pass(fuzzer: Fuzz
 def test_a_small_campaign_finds_nothing(target: str, total: int) -> None:
     with flow.open_dut(resolve(target, TARGETS)) as opened:
         fuzzers = [Fuzzer(opened, program(name)) for name in PROGRAMS]
-        tally = fuzz.campaign(fuzzers, total, SEED, lambda *_: None)
+        tally = campaign.campaign(fuzzers, total, SEED, lambda *_: None)
     assert [(bug.mutant.kind, bug.mutant.edits, bug.detail) for bug in tally.bugs] == []
     assert tally.total == total
 
@@ -175,7 +165,7 @@ def test_what_was_found_stays_mended(dut: Dut, path: Path) -> None:
 
 def test_a_bug_is_saved_with_what_makes_it_again(fuzzer: Fuzzer, tmp_path: Path) -> None:
     mutant = Mutator(SEEDS["linear"]).mutant(3, 14)
-    path = fuzz.save(tmp_path / "corpus", fuzzer, Judgement(mutant, Outcome.BUG, "it broke"))
+    path = campaign.save(tmp_path / "corpus", fuzzer, Judgement(mutant, Outcome.BUG, "it broke"))
     told = json.loads(path.with_suffix(".json").read_text())
     assert path.read_bytes() == mutant.data == Mutator(SEEDS["linear"]).mutant(told["seed"], told["number"]).data
     assert told["detail"] == "it broke" and told["edits"] == list(mutant.edits)

@@ -14,9 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cortex_m_hil import launchers
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.errors import ConfigError, TargetFault, TargetHang
-from cortex_m_hil.flow import flow
 from cortex_m_hil.fvp import shim, verify
 from cortex_m_hil.launchers import fvp
 from cortex_m_hil.program.program import Program
@@ -137,8 +136,8 @@ def test_a_parameter_that_the_model_lacks(tmp_path: Path) -> None:
 
 def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
     script = (
-        "import time\nfrom cortex_m_hil.flow import flow\nfrom cortex_m_hil.targets.resolve import resolve\n"
-        "from cortex_m_hil.targets.targets import load_targets\n"
+        "import time\nfrom cortex_m_hil import flow\nfrom cortex_m_hil.targets.resolve import resolve\n"
+        "from cortex_m_hil.targets.load import load_targets\n"
         "dut = flow.open_dut(resolve('m4-fvp', load_targets(), require_fvp=True))\n"
         "dut.session()\nprint('up', flush=True)\ntime.sleep(60)\n"
     )

@@ -17,8 +17,8 @@ from executorch.examples.models.mlperf_tiny.mobilenet_v1_025 import MobileNetV10
 from executorch.examples.models.mlperf_tiny.resnet8 import ResNet8Model
 from torch import nn
 
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil import flow
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa

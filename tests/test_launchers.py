@@ -20,10 +20,9 @@ import psutil
 import pytest
 
 import cortex_m_hil.session.session
-from cortex_m_hil import launchers
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import ConfigError, LaunchError, LinkError, ProtocolError, TargetFault, ToolchainError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers import fvp
@@ -407,7 +406,7 @@ def test_budgets_count_the_childs_time() -> None:
 
 OWNER = """
 import sys
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.load import load_targets
 targets = load_targets()
@@ -493,7 +492,7 @@ def test_a_simulator_outlives_the_thread_that_asked_for_it() -> None:
 
 FORKER = """
 import os
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 from cortex_m_hil.targets.resolve import resolve
 from cortex_m_hil.targets.load import load_targets
 resolved = resolve("native", load_targets())

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex_m_hil import errors
+from cortex_m_hil import errors, flow
 from cortex_m_hil.canary import canary
 from cortex_m_hil.checks.lint import LintFinding, Rule, lint, lint_inputs, raise_findings
 from cortex_m_hil.checks.signatures import signature_of
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
-from cortex_m_hil.fuzz.fuzz import Kind, Site, example_inputs, sites
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.fuzz.judge import example_inputs
+from cortex_m_hil.fuzz.mutate import Kind, Site, sites
 from cortex_m_hil.program.model import Instruction, Value
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind

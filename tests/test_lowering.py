@@ -253,7 +253,7 @@ def test_only_lowering_loads_torch() -> None:
         "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.compare\n"
         "from cortex_m_hil.canary import canary\n"
         "from cortex_m_hil.program.program import parse_pte\n"
-        "from cortex_m_hil.targets.targets import Isa\n"
+        "from cortex_m_hil.targets.cpu import Isa\n"
         "cortex_m_hil.lowering.required_scratch(parse_pte(canary(Isa.MVE).program), Isa.MVE)\n"
         "assert 'torch' not in sys.modules, 'torch was imported'\n"
     )

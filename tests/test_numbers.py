@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 from cortex_m_hil.numbers import argument, in_range
 from cortex_m_hil.pytest_plugin import seeding
 

@@ -23,7 +23,7 @@ pytest_plugins = ["pytester"]
 
 # No torch: what is tested here is the plugin, on the canary.
 SMOKE = """
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 
 def test_canary(hil_dut):
     flow.selftest(hil_dut)
@@ -454,7 +454,7 @@ def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> Non
 
 WAITING = """
 import pathlib, time
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 
 def test_waits(hil_dut):
     flow.selftest(hil_dut)

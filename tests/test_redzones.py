@@ -16,12 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from cortex_m_hil import flow
 from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.diagnose.redzones import RedZones, Zone, role, zones
 from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import RED_ZONE, clear_cache
 from cortex_m_hil.lowering.spacing import spread

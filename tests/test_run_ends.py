@@ -20,7 +20,7 @@ Looping = tuple["subprocess.Popen[bytes]", list[psutil.Process]]
 
 TESTS = """
 import os, pathlib
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 
 def test_first(hil_dut):
     flow.selftest(hil_dut)

@@ -23,6 +23,7 @@ import pytest
 import torch
 from torch import nn
 
+from cortex_m_hil import flow
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
 from cortex_m_hil.errors import (
     BuildError,
@@ -33,8 +34,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.links.protocol import Reader, Request, Space

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil import launchers
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.boards.virtual.vboard import F405
 from cortex_m_hil.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.fvp import shim
 from cortex_m_hil.host import confine, sandbox, toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi

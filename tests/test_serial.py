@@ -31,6 +31,7 @@ import serial.rfc2217
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex_m_hil import flow
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.virtual import vboard
@@ -51,8 +52,9 @@ from cortex_m_hil.errors import (
     TargetHang,
     ToolchainError,
 )
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.flow import dut as dut_module
+from cortex_m_hil.flow import self_test
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers import serial as serial_launcher
@@ -156,7 +158,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
         (session_module, "HANDSHAKE"), (session_module, "REQUEST"), (serial_launcher, "BOOT"),
-        (serial_launcher, "PORT"), (flow, "EXECUTE"),
+        (serial_launcher, "PORT"), (dut_module, "EXECUTE"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 5.0)
 
@@ -439,7 +441,7 @@ def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_canary(
     wrong = dataclasses.replace(known, expected=(known.inputs[0],))
     leases.write_health(board, Health(wedged="smoke", wedged_for=("another setup",)))
     with monkeypatch.context() as patch, native.dut() as dut:
-        patch.setattr(flow, "canary", lambda isa: wrong)
+        patch.setattr(self_test, "canary", lambda isa: wrong)
         with pytest.raises(
             BoardWedged, match=r"the canary's output is .* after reset: the same; after reflash: the same"
         ):
@@ -455,7 +457,7 @@ def test_a_canary_that_faults_on_such_a_board_is_no_verdict(f405: Bench, monkeyp
     known = canary(f405.target.isa)
     faulty = dataclasses.replace(known, program=bad("fault", UNDEFINED).pte, inputs=ones())
     leases.write_health(f"vboard:{f405.name}", Health(wedged="smoke", wedged_for=("another setup",)))
-    monkeypatch.setattr(flow, "canary", lambda isa: faulty)
+    monkeypatch.setattr(self_test, "canary", lambda isa: faulty)
     with f405.dut(OPTIONS) as dut, pytest.raises(BoardWedged, match="the canary ends with TargetFault: UsageFault"):
         dut.session()
 

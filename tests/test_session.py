@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cortex_m_hil import launchers
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.canary import Canary, canary
 from cortex_m_hil.errors import (
     IdentityError,
@@ -28,8 +28,7 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed

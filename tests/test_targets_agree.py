@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil import flow
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import NativeLauncher, QemuLauncher
 from cortex_m_hil.targets.resolve import resolve

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from cortex_m_hil import flow
 from cortex_m_hil.errors import ToolchainError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.lowering import suite
 from cortex_m_hil.pytest_plugin.upstream import WITHHELD
 from cortex_m_hil.targets.cpu import Isa
@@ -121,13 +121,13 @@ import dataclasses
 
 import pytest
 
-from cortex_m_hil.flow import flow
+from cortex_m_hil.flow import checking
 from cortex_m_hil.program.dataflow import output_quantization
 
 
 @pytest.fixture(autouse=True)
 def wrong(monkeypatch):
-    run = flow.run
+    run = checking.run
 
     def off_by_one(dut, program, *args, **options):
         # The dialect alone sees it: the float output moves by one quantum, which upstream's tolerance allows.
@@ -137,7 +137,7 @@ def wrong(monkeypatch):
         array.flat[0] -= output_quantization(program.file, 0).scale
         return dataclasses.replace(result, outputs=(type(output).from_array(array, output.spec.dim_order),))
 
-    monkeypatch.setattr(flow, "run", off_by_one)
+    monkeypatch.setattr(checking, "run", off_by_one)
 """
 
 

@@ -15,6 +15,7 @@ from executorch.exir import to_edge
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.test.backend_with_compiler_demo import BackendWithCompilerDemo
 
+from cortex_m_hil import flow
 from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import (
     LintError,
@@ -24,8 +25,7 @@ from cortex_m_hil.errors import (
     TargetHang,
     UnsupportedOperator,
 )
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import quiet
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor

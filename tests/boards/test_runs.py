@@ -26,7 +26,7 @@ NOTHING = ["{python}", "-c", ""]  # a tool that believes it did something
 TESTS = """
 import json, os, time
 import pytest
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow
 
 @pytest.mark.parametrize("number", range(int(os.environ.get("COUNT", "1"))))
 def test_board(hil_dut, number):

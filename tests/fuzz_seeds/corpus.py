@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 import cortex_m_hil
-from cortex_m_hil.fuzz.fuzz import mutants
+from cortex_m_hil.fuzz.mutate import mutants
 from cortex_m_hil.links.protocol import Request, Space
 from cortex_m_hil.session.session import CHUNK
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from cortex_m_hil import flow
 from cortex_m_hil.checks.compare import Comparison, Tolerance
 from cortex_m_hil.errors import VerdictError
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa

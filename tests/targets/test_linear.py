@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
-from cortex_m_hil.flow.flow import Dut
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from cortex_m_hil.targets.cpu import Isa
 

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil import launchers
-from cortex_m_hil.flow import flow
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.numbers import in_range
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Target

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, ToolchainError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.paths import cache_directory

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import RedzoneViolation
-from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut, operator_at, prepare
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, operator_at, prepare
 from cortex_m_hil.links.protocol import Space
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.model import Instruction, PteFile, Value

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cortex_m_hil.errors import HarnessError, ProtocolError
-from cortex_m_hil.flow.flow import POISON, Dut, operator_at, prepare
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import POISON, operator_at, prepare
 from cortex_m_hil.links.protocol import Space
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.program import Program

@@ -1,0 +1,31 @@
+"""The pipeline of a test: lower, lint, run, compare. Nothing else owns this sequence."""
+
+from __future__ import annotations
+
+from cortex_m_hil.flow.checking import Checked, arrange, check, lower, verify
+from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, MULTIPLIERS, Dut, open_dut
+from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
+from cortex_m_hil.flow.running import findings, kept_input, run, scratch_needs
+from cortex_m_hil.flow.self_test import selftest
+
+__all__ = [
+    "EXECUTE",
+    "LONGEST_EXECUTION",
+    "MULTIPLIERS",
+    "POISON",
+    "Checked",
+    "Dut",
+    "Guard",
+    "Guards",
+    "arrange",
+    "check",
+    "findings",
+    "kept_input",
+    "lower",
+    "open_dut",
+    "prepare",
+    "run",
+    "scratch_needs",
+    "selftest",
+    "verify",
+]

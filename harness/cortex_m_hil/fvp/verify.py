@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Final
 
 import cortex_m_hil
-from cortex_m_hil import launchers
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, ToolchainError, did_you_mean
-from cortex_m_hil.flow import flow
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from cortex_m_hil import flow
 from cortex_m_hil.checks.compare import Comparison, Tolerance
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import ConfigError, HarnessError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.host import files
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor

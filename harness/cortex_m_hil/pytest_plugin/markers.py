@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
-from cortex_m_hil.flow import flow
 from cortex_m_hil.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import parse_size

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil import launchers
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.errors import ConfigError, HarnessError, InfraError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.host import sandbox, supervisor
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.numbers import argument

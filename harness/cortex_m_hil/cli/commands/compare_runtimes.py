@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
+from cortex_m_hil import flow
 from cortex_m_hil.cli.app import NO, app
 from cortex_m_hil.cli.files import read_inputs, read_program
 from cortex_m_hil.cli.options import OneTarget, Targets, resolve_target
 from cortex_m_hil.cli.output import counted
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
-from cortex_m_hil.flow import flow
-from cortex_m_hil.fuzz import fuzz
+from cortex_m_hil.fuzz import judge
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.resolve import RUNTIMES
@@ -55,7 +55,7 @@ def _given(program: Program, pte: Path, inputs: Sequence[Path] | None) -> tuple[
     kept = [flow.kept_input(pte, number) for number in range(len(program.file.input_specs()))]
     if inputs or any(map(os.path.lexists, kept)):
         return read_inputs(program, inputs or kept)
-    return fuzz.example_inputs(program)
+    return judge.example_inputs(program)
 
 
 def _compare(

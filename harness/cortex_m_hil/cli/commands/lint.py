@@ -6,13 +6,13 @@ from pathlib import Path
 
 import typer
 
+from cortex_m_hil import flow
 from cortex_m_hil.checks.lint import LintFinding
 from cortex_m_hil.cli.app import NO, app
 from cortex_m_hil.cli.files import read_program
 from cortex_m_hil.cli.options import OneTarget, Pte, Runtime, Targets, Verbose, resolve_target
 from cortex_m_hil.cli.output import counted, log_of_errors
 from cortex_m_hil.errors import ToolchainError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.resolve import Resolved
 

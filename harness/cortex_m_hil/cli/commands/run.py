@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from cortex_m_hil import flow
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import check_outputs, read_inputs, read_program, write_output
 from cortex_m_hil.cli.options import Multiplier, OneTarget, Pte, RequireFvp, Runtime, Targets, Verbose, resolve_target
 from cortex_m_hil.cli.output import log_of_errors, tell_log, tell_result
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import Mismatch
-from cortex_m_hil.flow import flow
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.targets.resolve import Resolved
 

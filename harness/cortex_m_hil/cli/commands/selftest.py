@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil import launchers
+from cortex_m_hil import flow, launchers
 from cortex_m_hil.cli.app import NO, app
 from cortex_m_hil.cli.options import Multiplier, RequireFvp, Runtime, Targets, Verbose, targets_of
 from cortex_m_hil.cli.output import log_of_errors, ran_by, tell_log
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.flow import flow
 from cortex_m_hil.targets.resolve import check_runtime, resolve, select
 
 

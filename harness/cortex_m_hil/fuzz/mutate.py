@@ -1,36 +1,16 @@
-"""Hostile programs: a field-aware mutator of `.pte` files, and the judge of what a target makes of them.
-
-A mutant is one of a sequence that follows from the program, a seed and a number alone, so every finding can be made
-again. `Fuzzer.judge` gives it to the host's parser and lint and to a live target, without asking whether it fits.
-Whatever is not a typed refusal, the seed program's outputs bit for bit, or other outputs (a Mismatch in a test) is a
-bug.
-"""
+"""Mutations of a `.pte`: fields by the schema, bits, lengths."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import struct
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from cortex_m_hil.canary import canary
-from cortex_m_hil.checks.lint import lint_inputs
-from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
-from cortex_m_hil.flow import flow
-from cortex_m_hil.flow.flow import COUNTER_POISON, POISON, Dut
-from cortex_m_hil.links.protocol import Loaded, Request, Space
-from cortex_m_hil.program.dataflow import output_quantization
-from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import (
     HEADER_AT,
     HEADER_MAGIC,
@@ -40,11 +20,7 @@ from cortex_m_hil.program.schema import (
     InstructionKind,
     ValueKind,
 )
-from cortex_m_hil.program.tensor import HostTensor, TensorSpec
-from cortex_m_hil.session.session import NoAnswer, Session
 
-EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
-HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
 FIELD_SHARE: Final = 0.75  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
 
 
@@ -174,7 +150,7 @@ _UNIONS: Final[Mapping[str, tuple[str, Sequence[Enum]]]] = {
     "EValue": ("val_type", KERNEL_TYPES),
     "Instruction": ("instr_args_type", INSTRUCTION_ARGUMENTS),
 }
-_MOST_ITEMS: Final = 64  # sites per vector: inline constants are data, not fields
+MOST_ITEMS: Final = 64  # sites per vector: inline constants are data, not fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +212,7 @@ class _Walk:
                 self._offset(at + 4 + 4 * number, f"{name}[{number}]", item, Kind.OFFSET, kind)
             return
         size = struct.calcsize(f"<{item}")
-        for number in range(min(length, _MOST_ITEMS)):
+        for number in range(min(length, MOST_ITEMS)):
             self.sites.append(Site(kind, at + 4 + size * number, item, f"{name}[{number}]"))
 
     def _table(self, at: int, type_name: str) -> None:
@@ -404,277 +380,3 @@ def mutants(pte: bytes, seed: int) -> Iterator[Mutant]:
     """Without end: number 0, 1, 2 … of a seed."""
     mutator = Mutator(pte)
     return (mutator.mutant(seed, number) for number in count())
-
-
-# --- the judge -----------------------------------------------------------------------------------------------
-
-
-class Outcome(str, Enum):
-    """What became of a mutant; of these only BUG is one of ours."""
-
-    REJECTED = "rejected"
-    UNSUPPORTED = "unsupported"
-    TOO_LARGE = "out of target memory"
-    REFUSED = "kernel refused"
-    UNFIT = "inputs do not fit"
-    DIFFERS = "outputs differ"
-    PASS = "pass, bit-equal"
-    HANG = "hang (bounded)"
-    BUG = "BUG"
-
-
-@dataclass(frozen=True)
-class Judgement:
-    mutant: Mutant
-    outcome: Outcome
-    detail: str
-
-
-_REFUSALS: Final[tuple[tuple[type[HarnessError], Outcome], ...]] = (
-    (ProgramRejected, Outcome.REJECTED),
-    (UnsupportedOperator, Outcome.UNSUPPORTED),
-    (OutOfTargetMemory, Outcome.TOO_LARGE),
-)
-
-
-class _Refused(Exception):
-    """A typed refusal by host or target."""
-
-    def __init__(self, outcome: Outcome, error: HarnessError | str) -> None:
-        super().__init__(error.message if isinstance(error, HarnessError) else error)
-        self.outcome = outcome
-
-
-class _Bug(Exception):
-    """What no program may cause."""
-
-
-def example_inputs(program: Program) -> tuple[HostTensor, ...]:
-    """Inputs for a program that came without: whole multiples of 1/8 between -1 and 1, the same on every machine."""
-    return tuple(_example(spec) for spec in program.file.input_specs())
-
-
-def _example(spec: TensorSpec) -> HostTensor:
-    steps = (np.arange(spec.numel) * 5 % 17 - 8) / 8
-    values = steps if spec.dtype.startswith("float") else steps * 8
-    if spec.dtype == "bool" or spec.dtype.startswith("u"):
-        values = np.abs(values)
-    return HostTensor(spec, values.astype(np.dtype(spec.dtype).newbyteorder("<")).tobytes())
-
-
-class Fuzzer:
-    """Judges mutants of one program on one target; one that breaks it costs a boot, not the next one's verdict."""
-
-    def __init__(self, dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None) -> None:
-        self.dut = dut
-        self.program = program
-        self.inputs = tuple(inputs) if inputs is not None else example_inputs(program)
-        self.mutator = Mutator(program.pte)
-        self.unsuited = ""
-        """Why the target refuses even the unchanged program; then nothing may pass."""
-        self.expected = self._expect()
-
-    def _expect(self) -> tuple[HostTensor, ...]:
-        try:
-            return flow.run(self.dut, self.program, self.inputs, linted=False).outputs
-        except (ProgramRejected, UnsupportedOperator, OutOfTargetMemory) as error:
-            self.unsuited = error.describe()
-            return ()
-
-    def judge(self, mutant: Mutant) -> Judgement:
-        """Never raises for anything that the mutant can cause."""
-        try:
-            outcome, detail = self._judge(mutant.data)
-        except _Bug as bug:
-            outcome, detail = Outcome.BUG, str(bug)
-        if outcome in (Outcome.BUG, Outcome.HANG):
-            self.dut.close()
-        return Judgement(mutant, outcome, detail)
-
-    def _judge(self, data: bytes) -> tuple[Outcome, str]:
-        program, refusal = self._on_host(data)
-        try:
-            outcome, detail = self._on_target(data, program)
-        except _Refused as refused:
-            outcome, detail = refused.outcome, str(refused)
-        if refusal and outcome in (Outcome.PASS, Outcome.DIFFERS):
-            return Outcome.REJECTED, f"by the host alone: {refusal}"
-        return outcome, detail
-
-    # --- on the host ------------------------------------------------------------------------------------------
-
-    def _on_host(self, data: bytes) -> tuple[Program | None, str]:
-        """The program, or why there is none. Everything `hil run` and a test do with a file before and after a run."""
-        began = time.process_time()
-        try:
-            program = Program.from_bytes(data, "mutant.pte")
-            flow.findings(program, self.dut.target, self.dut.session().identity.operators, self.dut.resolved.runtime)
-            program.file.input_specs()
-            for number in range(len(program.file.output_specs())):
-                output_quantization(program.file, number)
-        except ProgramRejected as error:
-            return None, error.message
-        except Exception as error:
-            raise _Bug(f"host: {type(error).__name__}: {error}") from error
-        finally:
-            self._bounded(time.process_time() - began)
-        return program, ""
-
-    @staticmethod
-    def _bounded(seconds: float) -> None:
-        if seconds > HOST_LIMIT:
-            raise _Bug(f"host: {seconds:.1f} s for the parser and lint")
-
-    # --- on the target ----------------------------------------------------------------------------------------
-
-    def _on_target(self, data: bytes, program: Program | None) -> tuple[Outcome, str]:
-        try:
-            session = self.dut.session()
-            loaded = self._typed(lambda: session.load(data), Outcome.REJECTED)
-            if program is None:
-                return self._blindly(session, loaded)
-            self._agree(session, loaded, program)
-            misfit = lint_inputs(program, self.inputs)
-            if misfit:
-                self._run(session, example_inputs(program), len(program.file.outputs), POISON)
-                return Outcome.UNFIT, misfit[0].message
-            return self._compare(session, len(program.file.outputs))
-        except NoAnswer as stuck:
-            if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
-                return Outcome.HANG, f"no end after {EXECUTE:g} s of engine time"
-            raise _Bug(f"no answer to {stuck.request.name}") from stuck
-        except HarnessError as error:
-            raise _Bug(error.describe()) from error
-
-    @staticmethod
-    def _typed(ask: Callable[[], Any], rejected: Outcome) -> Any:
-        try:
-            return ask()
-        except (ProgramRejected, UnsupportedOperator, OutOfTargetMemory) as error:
-            outcome = next(outcome for kind, outcome in _REFUSALS if isinstance(error, kind))
-            raise _Refused(rejected if outcome is Outcome.REJECTED else outcome, error) from error
-
-    def _agree(self, session: Session, loaded: Loaded, program: Program) -> None:
-        """Host and target must have read the same program."""
-        file = program.file
-        counts = (len(file.inputs), len(file.outputs), len(file.values), len(file.instructions), file.planned_bytes)
-        told = (loaded.inputs, loaded.outputs, loaded.values, loaded.instructions, loaded.planned)
-        if counts != told:
-            raise _Bug(f"host and target disagree: inputs, outputs, values, instructions, planned: {counts}, {told}")
-        for space, specs in ((Space.INPUT, file.input_specs()), (Space.OUTPUT, file.output_specs())):
-            for number, spec in enumerate(specs[:_MOST_ITEMS]):
-                seen = session.describe(space, number)
-                if seen != spec:
-                    raise _Bug(f"host and target disagree: {space.name} {number} is {spec}, {seen}")
-
-    def _blindly(self, session: Session, loaded: Loaded) -> tuple[Outcome, str]:
-        """Runs what no test would run, for what it does to the target; nothing is read as a tensor."""
-        session.fill(Space.PLANNED, 0, POISON)
-        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
-        for number in range(min(loaded.outputs, _MOST_ITEMS)):
-            session.digest(Space.OUTPUT, number)
-        return Outcome.DIFFERS, "ran"
-
-    def _compare(self, session: Session, outputs: int) -> tuple[Outcome, str]:
-        """A pass is bit-equal from either poison: an output may not depend on what memory held."""
-        for poison in (POISON, COUNTER_POISON):
-            got = self._run(session, self.inputs, outputs, poison)
-            difference = _difference(got, self.expected)
-            if difference:
-                return Outcome.DIFFERS, difference
-        return Outcome.PASS, ""
-
-    def _run(self, session: Session, inputs: Sequence[HostTensor], outputs: int, poison: int) -> list[HostTensor]:
-        session.fill(Space.PLANNED, 0, poison)
-        for number, value in enumerate(inputs):
-            session.set_input(number, value)
-        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
-        return [session.get_output(number) for number in range(outputs)]
-
-
-def _may_loop(program: Program) -> bool:
-    return any(
-        instruction.kind is InstructionKind.JUMP_FALSE and instruction.args[1] <= instruction.index
-        for instruction in program.file.instructions
-    )
-
-
-def _difference(got: Sequence[HostTensor], expected: Sequence[HostTensor]) -> str:
-    if len(got) != len(expected) or not expected:
-        return f"{len(got)} outputs, {len(expected)} expected"
-    for number, (one, other) in enumerate(zip(got, expected, strict=True)):
-        if one.spec != other.spec:
-            return f"output {number} is {one.spec}, expected {other.spec}"
-        if one.data != other.data:
-            return f"output {number} has other bytes"
-    return ""
-
-
-# --- a campaign ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Tally:
-    """How many mutants of which kind became what."""
-
-    counts: Counter[tuple[Kind, Outcome]] = field(default_factory=Counter)
-    bugs: list[Judgement] = field(default_factory=list)
-
-    def add(self, judgement: Judgement) -> None:
-        self.counts[judgement.mutant.kind, judgement.outcome] += 1
-        if judgement.outcome is Outcome.BUG:
-            self.bugs.append(judgement)
-
-    @property
-    def total(self) -> int:
-        return self.counts.total()
-
-    @property
-    def field_aware(self) -> float:
-        """Share of the mutants that edit fields."""
-        aware = sum(number for (kind, _), number in self.counts.items() if kind not in BLIND)
-        return aware / self.total if self.total else 0.0
-
-    def of(self, outcome: Outcome) -> int:
-        return sum(number for (_, found), number in self.counts.items() if found is outcome)
-
-    def of_kind(self, kind: Kind) -> int:
-        return sum(number for (found, _), number in self.counts.items() if found is kind)
-
-
-def campaign(fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[Fuzzer, Judgement], None]) -> Tally:
-    """`total` mutants, the programs taking turns."""
-    tally = Tally()
-    for turn in range(total):
-        fuzzer = fuzzers[turn % len(fuzzers)]
-        judgement = fuzzer.judge(fuzzer.mutator.mutant(seed, turn // len(fuzzers)))
-        tally.add(judgement)
-        tell(fuzzer, judgement)
-    return tally
-
-
-def save(folder: Path, fuzzer: Fuzzer, judgement: Judgement) -> Path:
-    """The mutant as a `.pte`, and beside it a `.json` that tells how to make it again."""
-    mutant = judgement.mutant
-    path = folder / f"{fuzzer.program.name}-{mutant.seed}-{mutant.number}.pte"
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(mutant.data)
-    told = {
-        "program": fuzzer.program.name,
-        "sha256": hashlib.sha256(fuzzer.program.pte).hexdigest(),
-        "seed": mutant.seed,
-        "number": mutant.number,
-        "kind": mutant.kind.value,
-        "edits": mutant.edits,
-        "target": fuzzer.dut.target.name,
-        "outcome": judgement.outcome.value,
-        "detail": judgement.detail,
-    }
-    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
-    return path
-
-
-def canary_fuzzer(dut: Dut) -> Fuzzer:
-    """Of the target's own canary, with its inputs."""
-    known = canary(dut.target.isa)
-    return Fuzzer(dut, Program.from_bytes(known.program, "canary.pte"), known.inputs)

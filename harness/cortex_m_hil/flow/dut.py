@@ -1,0 +1,168 @@
+"""A target with its runner: boots when first used, stays up between programs, boots anew when broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from cortex_m_hil import launchers
+from cortex_m_hil.boards.bench import Bench
+from cortex_m_hil.errors import (
+    HarnessError,
+    LaunchError,
+    LinkError,
+    NoPort,
+    VerdictError,
+)
+from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.results import Ran
+from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.session.session import NoAnswer, Session
+from cortex_m_hil.targets.model import SerialLauncher, Target
+from cortex_m_hil.targets.resolve import Resolved
+
+EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
+# A wait in the kernel takes at most 2^31 ms, 24 days, and waits by the wall clock are six times those in CPU time.
+LONGEST_EXECUTION = 86400.0
+MULTIPLIERS = 0.01, 1000.0  # 0.3 s, in which no simulator boots, and 8 hours of EXECUTE
+
+
+class Dut:
+    """A device under test: boots when first used, stays up between programs, boots anew when broken."""
+
+    def __init__(self, resolved: Resolved, elf: Elf, *, multiplier: float = 1.0) -> None:
+        self.resolved = resolved
+        self.elf = elf
+        self.seconds = EXECUTE * multiplier
+        self.what = "hil"  # what a board is used for, as others are told
+        self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
+        self.remedy = ""  # what brought the board back since the last restart
+        self._session: Session | None = None
+        self._folder: TemporaryFolder | None = None
+        self._bench: Bench | None = None
+        self._recovering = False
+
+    @property
+    def target(self) -> Target:
+        """With the port of the very board, while there is one."""
+        return self._bench.target if self._bench is not None else self.resolved.target
+
+    def session(self) -> Session:
+        """The live session. Raises infra errors, with the name that the user asked for."""
+        if self._session is not None and self._session.broken:
+            self.restart()
+        if self._session is None:
+            self._session = self._begin()
+        return self._session
+
+    def ran(self) -> Ran:
+        identity = self.session().identity
+        engine = launchers.engine(self.target)
+        return Ran(self.resolved.name, self.target.name, engine, identity.runtime, identity.runtime_version)
+
+    def restart(self) -> None:
+        """Ends the simulator, or closes the port. The next use boots anew. A board is still ours."""
+        self.remedy = ""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+    def close(self) -> None:
+        """The same, and gives the board back."""
+        self.restart()
+        if self._bench is not None:
+            self._bench.release()
+            self._bench = None
+
+    def rest(self) -> None:
+        """Between two tests: a simulator stays up, a board is given back, and adopted again by its handshake."""
+        if self._bench is not None:
+            self.close()
+
+    def recover(self, cause: HarnessError) -> HarnessError:
+        """`cause`, if it is for a simulator, or for a board that was brought back. BoardWedged if it was not."""
+        if self._bench is None:
+            return cause
+        self._recovering = True
+        try:
+            self.remedy = self._bench.recover(cause, self._canary)
+        finally:
+            self._recovering = False
+        return cause
+
+    def _canary(self) -> None:
+        self.restart()
+        selftest(self)
+
+    def _begin(self) -> Session:
+        if not isinstance(self.target.launcher, SerialLauncher):
+            return self._boot()
+        if self._bench is None:
+            self._bench = Bench(self.target, self.elf, self.what)
+        self._bench.begin()
+        if self._recovering:
+            return self._boot(self._bench)
+        try:
+            self._session = self._boot(self._bench)
+            if self._bench.is_wedged:
+                self._prove()
+        except NoPort:
+            raise
+        except (LaunchError, LinkError) as error:
+            cause = error
+            self.restart()
+            self.recover(error)
+        if self._session is None:  # the board has no tools, so nobody climbed
+            raise cause
+        self._bench.passed()
+        return self._session  # the canary's, if it had to be recovered
+
+    def _prove(self) -> None:
+        """The canary, on a board that somebody else has given up."""
+        try:
+            selftest(self)
+        except VerdictError as error:  # which is no verdict on anybody's program
+            what = f"the canary ends with {type(error).__name__}: {error.message}"
+            raise LaunchError(what, target=self.target.name, log=error.log) from error
+
+    def __enter__(self) -> Dut:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _boot(self, bench: Bench | None = None) -> Session:
+        self._remove_folder()  # of a boot that failed
+        try:
+            self._folder = TemporaryFolder()
+            process = launchers.connect(self.target, self.elf, self._folder.path, bench)
+        except OSError as error:
+            raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
+        try:
+            return Session(self.target, self.elf, process)
+        except NoAnswer as stuck:
+            process.close()
+            raise LaunchError(
+                "the runner does not answer its handshake",
+                target=self.target.name,
+                log=stuck.log,
+                hint=f"hil doctor; hil selftest --target {self.target.name}",
+            ) from None
+        except BaseException:
+            process.close()
+            raise
+
+
+def open_dut(resolved: Resolved, *, multiplier: float = 1.0, options: Mapping[str, str] | None = None) -> Dut:
+    """A Dut with its runner built."""
+    return Dut(resolved, build_runner(resolved.target, resolved.runtime, options), multiplier=multiplier)

@@ -1,0 +1,88 @@
+"""One pass over a program on a live target: load, poison, set inputs, execute, read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.results import RunResult
+from cortex_m_hil.session.session import Session
+
+if TYPE_CHECKING:
+    from cortex_m_hil.flow.dut import Dut
+
+
+POISON, COUNTER_POISON = 0xA5, 0x5A
+
+
+def execute(
+    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
+) -> RunResult:
+    session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
+    outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
+    unwritten = [_equals(output, POISON) for output in outputs]
+    if guard or any(mask.any() for mask in unwritten):
+        again, _ = _pass(dut, session, program, inputs, COUNTER_POISON, guard)
+        unwritten = [mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)]
+    if guard:
+        guard.judge(dut, session, inputs)
+    return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, dut.ran(), session.log)
+
+
+def _pass(
+    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], poison: int, guard: Guard | None
+) -> tuple[list[HostTensor], int]:
+    prepare(session, inputs, poison, guard)
+    ticks = session.execute(dut.seconds)
+    if guard:
+        guard.inspect(session, poison)
+    return [session.get_output(number) for number in range(len(program.file.outputs))], ticks
+
+
+def prepare(session: Session, inputs: Sequence[HostTensor], poison: int, guard: Guard | None = None) -> None:
+    """Brings a loaded program to its first instruction: arena full of poison, inputs set."""
+    session.fill(Space.PLANNED, 0, poison)
+    if guard:
+        guard.fill(session, poison)
+    for number, value in enumerate(inputs):
+        session.set_input(number, value)
+
+
+def operator_at(program: Program, instruction: int) -> str:
+    """`cortex_m::quantized_linear.out`, with the graph node where it is known."""
+    if not 0 <= instruction < len(program.file.instructions):
+        return ""
+    name = program.file.instructions[instruction].operator
+    node = program.nodes[instruction]
+    return f"{name} ({node})" if node else name
+
+
+def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:
+    """Elements all of whose bytes are the poison."""
+    spec = output.spec
+    itemsize = np.dtype(spec.dtype).itemsize
+    stored = np.frombuffer(output.data, np.uint8).reshape([*(spec.shape[d] for d in spec.dim_order), itemsize])
+    mask: npt.NDArray[np.bool_] = (stored == poison).all(axis=-1)
+    return mask.transpose([spec.dim_order.index(d) for d in range(len(spec.shape))])
+
+
+class Guard(Protocol):
+    """Watches what one program does to memory, in two passes: with POISON and with COUNTER_POISON."""
+
+    def fill(self, session: Session, poison: int) -> None:
+        """The arena is full of `poison`, the inputs are not yet set."""
+
+    def inspect(self, session: Session, poison: int) -> None:
+        """The program has run."""
+
+    def judge(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> None:
+        """After both passes. Raises a verdict."""
+
+
+Guards = Callable[[Program], Guard]

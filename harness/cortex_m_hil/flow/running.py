@@ -1,0 +1,145 @@
+"""One program on a target: lint, execute, and what it was that hung."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+
+from cortex_m_hil.checks.lint import LintFinding, lint, lint_inputs, raise_findings
+from cortex_m_hil.errors import (
+    BoardWedged,
+    HarnessError,
+    InfraError,
+    LaunchError,
+    LinkError,
+    TargetHang,
+    ToolchainError,
+)
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import Guards, execute
+from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.links.protocol import Request
+from cortex_m_hil.program.program import Program, ScratchNeed
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.results import RunResult
+from cortex_m_hil.session.session import NoAnswer
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.model import SerialLauncher, Target
+
+
+def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
+    """Scratch sizes by the wheel's CMSIS-NN; none where the program is for no wheel on this machine."""
+    from cortex_m_hil.lowering.scratch import required_scratch
+
+    with contextlib.suppress(ToolchainError):
+        return required_scratch(program.file, isa)
+    return ()
+
+
+def findings(
+    program: Program, target: Target, operators: Sequence[str] | None, runtime: str
+) -> tuple[LintFinding, ...]:
+    """Everything that lint has to say; `operators` is the runner's list, None if unknown."""
+    return lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa), runtime=runtime)
+
+
+def run(
+    dut: Dut,
+    program: Program,
+    inputs: tuple[HostTensor, ...] | None = None,
+    *,
+    linted: bool = True,
+    withheld: Sequence[str] = (),
+    guards: Guards | None = None,
+) -> RunResult:
+    """One program, once (twice where an output looks unwritten, or under a guard).
+
+    `inputs` default to the program's own. `linted=False` skips the rules of fit, never those of the inputs.
+    `withheld` are patterns of operators that lint takes for absent, though the runner has them.
+    `guards` makes the program's guard, for instance `diagnose.redzones.RedZones`.
+    Raises infra or verdict errors; a program that does not end is TargetHang only if the target
+    passes its canary afterwards.
+    """
+    given = program.inputs if inputs is None else inputs
+    if dut.keep is not None:
+        _keep(program, given, dut.keep, dut.what)
+    session = dut.session()
+    if linted:
+        offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), withheld))]
+        raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
+    raise_findings(lint_inputs(program, given), dut.target.name)
+    try:
+        return execute(dut, session, program, given, guards(program) if guards else None)
+    except NoAnswer as stuck:
+        problem = _explain_hang(dut, stuck, session.log)
+    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, SerialLauncher):
+        problem = _hangs_again(dut, program, given, problem)
+    raise problem
+
+
+def kept_input(pte: Path, number: int) -> Path:
+    """Where the input of a program that was kept lies."""
+    return pte.with_suffix(f".{number}.npy")
+
+
+def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: str) -> None:
+    """Each program with its inputs once, whatever becomes of it."""
+    content = hashlib.sha256(b"".join([program.pte, *(value.data for value in inputs)])).hexdigest()
+    name = re.sub(r"[^\w.+-]+", "_", what)[:160]
+    path = folder / f"{name}-{content[:8]}.pte"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, value in enumerate(inputs):
+            kept_input(path, number).write_bytes(value.npy())
+        path.write_bytes(program.pte)
+    except OSError as error:
+        raise InfraError(f"cannot keep the program in {folder}: {error.strerror}") from error
+
+
+def _explain_hang(dut: Dut, stuck: NoAnswer, log: str) -> HarnessError:
+    """The program hangs, or the target does: the canary tells."""
+    name = dut.target.name
+    dut.restart()
+    try:
+        selftest(dut)
+    except BoardWedged as error:
+        return error
+    except HarnessError as error:
+        problem = LaunchError("the target stopped answering, and does not pass its canary now", target=name, log=log)
+        problem.__cause__ = error
+        return dut.recover(problem)
+    if dut.remedy:
+        return LaunchError(f"the target stopped answering, and came back by {dut.remedy} only", target=name, log=log)
+    if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, SerialLauncher):
+        return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
+    return TargetHang(
+        f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its canary",
+        target=name,
+        operator=stuck.operator,
+        log=log,
+        hint="--timeout-multiplier, if the program is only slow",
+    )
+
+
+def _hangs_again(dut: Dut, program: Program, inputs: Sequence[HostTensor], hang: TargetHang) -> HarnessError:
+    """The same hang if the program hangs a second time: once, it looks like a wire that is cut for a while."""
+    try:
+        execute(dut, dut.session(), program, inputs)
+    except NoAnswer as stuck:
+        if stuck.request is Request.EXECUTE:
+            dut.restart()
+            return hang
+    except HarnessError as error:
+        return error
+    return LinkError(
+        "the board fell silent while it ran the program, and did not when it ran it again",
+        target=hang.target,
+        operator=hang.operator,
+        log=hang.log,
+        hint="cable, power, or a board that hangs now and then",
+    )

@@ -1,0 +1,36 @@
+"""A known program with known outputs: is the target well?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cortex_m_hil.canary import canary
+from cortex_m_hil.errors import (
+    LaunchError,
+)
+from cortex_m_hil.flow.execution import execute
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.results import RunResult
+from cortex_m_hil.session.session import NoAnswer
+
+if TYPE_CHECKING:
+    from cortex_m_hil.flow.dut import Dut
+
+
+def selftest(dut: Dut) -> RunResult:
+    """The canary: a known program with known outputs, bit for bit. LaunchError if the target fails it."""
+    known = canary(dut.target.isa)
+    program = Program.from_bytes(known.program, "canary.pte")
+    try:
+        result = execute(dut, dut.session(), program, known.inputs)
+    except NoAnswer:
+        dut.restart()
+        raise LaunchError("the canary does not end", target=dut.target.name) from None
+    for got, wanted in zip(result.outputs, known.expected, strict=True):
+        if got.data != wanted.data:
+            raise LaunchError(
+                f"the canary's output is {got.array().tolist()}, expected {wanted.array().tolist()}",
+                target=dut.target.name,
+                hint="the simulator, the build or the board is broken, not your program",
+            )
+    return result
