@@ -9,8 +9,9 @@ import pytest
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.pte import parse_pte
 from kernel_coverage import ATTRIBUTES, gaps, main, operators
+from paths import REPOSITORY
 
-SEEDS = Path(__file__).parent / "fuzz_seeds"
+SEEDS = REPOSITORY / "tests" / "fuzz_seeds"
 
 
 def seed(name: str) -> PteFile:

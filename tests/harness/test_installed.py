@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.host.paths import package_data
+from paths import REPOSITORY
 
-ROOT = Path(__file__).parent.parent
 DEADLINE = 300.0  # seconds
 
 TEST = """
@@ -36,7 +36,7 @@ targets:
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with the wheel installed; torch and the other dependencies come from this environment."""
     folder = tmp_path_factory.mktemp("installed")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
     subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=True)

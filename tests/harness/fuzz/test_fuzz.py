@@ -27,8 +27,9 @@ from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from paths import REPOSITORY
 
-HERE = Path(__file__).parent
+HERE = REPOSITORY / "tests"
 SEEDS = {path.stem: path.read_bytes() for path in sorted((HERE / "fuzz_seeds").glob("*.pte"))}
 CANARIES = {f"canary-{isa.value}": canary(isa).program for isa in Isa}
 PROGRAMS = {**SEEDS, **CANARIES}

@@ -20,8 +20,8 @@ from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
 from cortex_m_hil.launchers.process import Process
+from paths import IMPORT_ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 60.0  # nothing here comes near
 
 
@@ -37,7 +37,7 @@ def owner(source: str) -> subprocess.Popen[str]:
     """A process of its own that starts children, and then says so."""
     return subprocess.Popen(
         [sys.executable, "-c", f"import sys\n{source}\nprint('up', flush=True)\nsys.stdin.read()"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

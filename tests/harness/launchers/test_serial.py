@@ -75,8 +75,8 @@ from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.tool_commands import parse
 from devices import need_rp2040js, tools
 from misbehaving import BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMAPPED, bad, ones
+from paths import REPOSITORY
 
-ROOT = Path(__file__).resolve().parent.parent
 TARGETS = load_targets()
 BAUD = 921600
 SECONDS = 60.0  # nothing here comes near
@@ -384,11 +384,15 @@ def test_the_sample_tests_run_from_an_unflashed_board(tmp_path: Path) -> None:
     serial_port = {"port": vboard.launcher("f405", name).port, "baud": BAUD, **tools(name)}
     target = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial_port}}
     (tmp_path / "targets.yaml").write_text(json.dumps({"targets": {"sample": target}}))
-    tests = [str(ROOT / "tests" / "targets" / file) for file in ("test_linear.py", "test_mlperf_tiny.py")]
+    tests = [str(REPOSITORY / "tests" / "targets" / file) for file in ("test_linear.py", "test_mlperf_tiny.py")]
     options = ["--target=sample", f"--targets-file={tmp_path / 'targets.yaml'}"]
     with vboard.running("f405", name):
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *tests], cwd=ROOT, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 passed, 2 skipped" in done.stdout

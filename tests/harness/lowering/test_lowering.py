@@ -7,7 +7,6 @@ import logging
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import HEADER_AT, HEADER_MAGIC, ValueKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
+from paths import REPOSITORY
 
 nn = torch.nn
 
@@ -257,8 +257,7 @@ def test_only_lowering_loads_torch() -> None:
         "cortex_m_hil.lowering.required_scratch(parse_pte(canary(Isa.MVE).program), Isa.MVE)\n"
         "assert 'torch' not in sys.modules, 'torch was imported'\n"
     )
-    root = Path(__file__).parent.parent
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
 def test_quiet_is_over_when_it_is_over() -> None:

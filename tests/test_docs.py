@@ -1,0 +1,74 @@
+"""The docs against the tree: every path that is named exists, every link leads somewhere, the rooms are the layers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paths import REPOSITORY
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PAGES = sorted(
+    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "firmware").rglob("*.md")]
+)
+FOLDERS = "ci|docs|firmware|harness|tests"
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """GitHub's: lower case, spaces to hyphens, all but word characters and hyphens left out."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists() or (anchor and found.suffix == ".md" and anchor not in anchors(found)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_paths_that_are_named_exist(page: Path) -> None:
+    """Those of this repository, by their first folder; CHANGELOG speaks of the past."""
+    if page.name == "CHANGELOG.md":
+        return
+    named = re.findall(rf"(?<![\w./-])((?:{FOLDERS})/[\w./*-]*[\w*/])", page.read_text())
+    placeholder = re.compile(r"/[A-Z]+(/|$)")  # firmware/boards/NAME/
+    missing = {path for path in named if not placeholder.search(path) and not list(REPOSITORY.glob(path.rstrip("/")))}
+    assert missing == set()
+
+
+def test_the_rooms_are_the_layers() -> None:
+    contract = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = [room.strip(" ()") for layer in contract["layers"] for room in layer.split(":")]
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    table = text[text.index("| room |") :].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == layers
+
+
+def test_every_room_is_tracked() -> None:
+    """A folder that .gitignore hides would be missing from everybody else's checkout."""
+    package = REPOSITORY / "harness" / "cortex_m_hil"
+    files = [str(path) for path in package.rglob("*.py")]
+    ignored = subprocess.run(
+        ["git", "check-ignore", *files], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert ignored.stdout == ""
