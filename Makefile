@@ -16,7 +16,7 @@ demo: install ## install what is missing, then run the sample tests on three tar
 	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets tests/harness/flow/test_isa_agreement.py
 
 test: lint ## lint, the own tests, tests/targets on four targets, on one with red zones; do they use every operator?
-	$(BIN)/pytest -n $(JOBS) tests/harness tests/ci tests/test_docs.py
+	$(BIN)/pytest -n $(JOBS) tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
 	rm -rf build/programs
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones --keep-programs build/programs tests/targets
