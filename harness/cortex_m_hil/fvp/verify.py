@@ -30,6 +30,7 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.protocol import Request, Space
 from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.model import FvpLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -40,19 +41,6 @@ COMPILE: Final = 60.0
 ECHOED: Final = 256 * 1024  # bytes
 BLOCK: Final = 64 * 1024  # bytes of the program pool with one pattern
 EXIT_STATUS, MEMORY_FINE = 42, 10  # what the probe says
-# SCB->CPUID, PARTNO at bits 15:4 (the cores' technical reference manuals).
-PART_NUMBERS: Final = {
-    "cortex-m0": 0xC20,
-    "cortex-m0plus": 0xC60,
-    "cortex-m3": 0xC23,
-    "cortex-m4": 0xC24,
-    "cortex-m7": 0xC27,
-    "cortex-m23": 0xD20,
-    "cortex-m33": 0xD21,
-    "cortex-m35p": 0xD31,
-    "cortex-m55": 0xD22,
-    "cortex-m85": 0xD23,
-}
 STOPPED: Final = "Simulation is stopping. Reason: "
 
 
@@ -334,7 +322,7 @@ def _canary(bench: Bench) -> str:
 def _cpuid(bench: Bench) -> str:
     with _dut(bench) as dut:
         cpuid = dut.session().identity.cpuid
-    wanted = PART_NUMBERS.get(bench.target.cpu)
+    wanted = cpus()[bench.target.cpu].part
     if cpuid >> 4 & 0xFFF != wanted:
         raise Violated(f"CPUID 0x{cpuid:08x}" + (f"; the part number should be 0x{wanted:03x}" if wanted else ""))
     return f"CPUID 0x{cpuid:08x}"

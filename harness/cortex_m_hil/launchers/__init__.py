@@ -60,8 +60,8 @@ def connect(target: Target, elf: Elf, directory: Path, tools: Tools | None = Non
 def engine(target: Target) -> str:
     """What executes the target's instructions, with its version: `QEMU 7.2.22`."""
     match target.launcher:
-        case QemuLauncher():
-            return qemu.engine()
+        case QemuLauncher() as launcher:
+            return qemu.engine(launcher)
         case FvpLauncher() as launcher:
             return fvp.engine(launcher)
         case SerialLauncher() as launcher:

@@ -13,8 +13,9 @@ from cortex_m_hil.targets.model import QemuLauncher
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 
 
-def engine() -> str:
-    return f"QEMU {toolchain.find('qemu-system-arm').version}"
+def engine(launcher: QemuLauncher) -> str:
+    core = f" ({launcher.core})" if launcher.core else ""
+    return f"QEMU {toolchain.find('qemu-system-arm').version}{core}"
 
 
 def command(launcher: QemuLauncher, elf: Path, arguments: Sequence[str]) -> list[str]:

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import filelock
 
-from cortex_m_hil.errors import BuildError, ConfigError
+from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import files, subprocesses, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
 from cortex_m_hil.host.paths import cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.model import SerialLauncher, Target
 from cortex_m_hil.targets.resolve import check_runtime
 
@@ -81,7 +82,17 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _compiler(target: Target) -> toolchain.Tool:
-    return toolchain.find("g++" if target.cpu == "host" else "arm-none-eabi-g++")
+    """The compiler for this CPU. ToolchainError where it is older than the CPU."""
+    if target.cpu == HOST.name:
+        return toolchain.find("g++")
+    found, cpu = toolchain.find("arm-none-eabi-g++"), cpus()[target.cpu]
+    if int(found.version.partition(".")[0]) < cpu.gcc:
+        raise ToolchainError(
+            f"{found.path} is GCC {found.version}, which does not know {cpu.name}",
+            target=target.name,
+            hint=f"put an arm-none-eabi-g++ of GCC {cpu.gcc} or newer on PATH (Arm's GNU toolchain)",
+        )
+    return found
 
 
 def _definitions(target: Target, runtime: str) -> dict[str, str]:

@@ -1,9 +1,17 @@
-"""CPUs, and what follows from them: ISA classes and architectures."""
+"""CPUs, and what follows from them: ISA classes, the compiler's flags, the architecture that a runner says.
+
+The table is `firmware/cpus.json`, a row for each CPU, which the CMake toolchain file reads as well.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+
+from cortex_m_hil.host.paths import package_data
 
 
 class Isa(str, Enum):
@@ -14,37 +22,50 @@ class Isa(str, Enum):
     SCALAR = "SCALAR"
 
 
-# Strongest class first: it is the default, the others are legal overrides.
-# Source: CortexMTargetConfig in executorch/backends/cortex_m/target_config.py.
-CPU_ISAS: Mapping[str, tuple[Isa, ...]] = {
-    "cortex-m0": (Isa.SCALAR,),
-    "cortex-m0plus": (Isa.SCALAR,),
-    "cortex-m3": (Isa.SCALAR,),
-    "cortex-m23": (Isa.SCALAR,),
-    "cortex-m4": (Isa.DSP, Isa.SCALAR),
-    "cortex-m7": (Isa.DSP, Isa.SCALAR),
-    "cortex-m33": (Isa.DSP, Isa.SCALAR),
-    "cortex-m35p": (Isa.DSP, Isa.SCALAR),
-    "cortex-m55": (Isa.MVE, Isa.DSP, Isa.SCALAR),
-    "cortex-m85": (Isa.MVE, Isa.DSP, Isa.SCALAR),
-    # The host can impersonate each class: the contract of a layout is plain C++.
-    "host": (Isa.SCALAR, Isa.DSP, Isa.MVE),
-}
+@dataclass(frozen=True)
+class Cpu:
+    """A row of the table.
+
+    `isas`: strongest class first, which is the default; the others are legal overrides (ExecuTorch's
+    `backends/cortex_m/target_config.py`; it does not name the Cortex-M52).
+    `architecture`: what GCC's predefined macros say of its flags, without DSP and MVE. They do not tell Armv8.1-M from
+    Armv8-M.
+    `flags`: how GCC is told of the floating-point unit. `without`: what is appended to -mcpu for a lesser class.
+    `part`: bits 15:4 of SCB->CPUID (the cores' technical reference manuals), 0 unknown.
+    `gcc`: the first major version of GCC that knows the CPU, 0 where any does that this project has seen.
+    """
+
+    name: str
+    isas: tuple[Isa, ...]
+    architecture: str
+    flags: str = ""
+    without: Mapping[Isa, str] = field(default_factory=dict)
+    part: int = 0
+    gcc: int = 0
 
 
-# What GCC's predefined macros say of the flags in firmware/cmake/arm-none-eabi.cmake, without DSP and MVE.
-# They do not tell Armv8.1-M from Armv8-M.
-ARCHITECTURES: Mapping[str, str] = {
-    "cortex-m0": "armv6-m",
-    "cortex-m0plus": "armv6-m",
-    "cortex-m3": "armv7-m",
-    "cortex-m23": "armv8-m.base",
-    "cortex-m4": "armv7e-m+fp",
-    "cortex-m7": "armv7e-m+fp",
-    "cortex-m33": "armv8-m.main+fp",
-    "cortex-m35p": "armv8-m.main+fp",
-    "cortex-m55": "armv8-m.main+fp.dp",
-    "cortex-m85": "armv8-m.main+fp.dp",
-    "host": "host",
-}
-ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
+# The host can impersonate each class: the contract of a layout is plain C++.
+HOST = Cpu("host", (Isa.SCALAR, Isa.DSP, Isa.MVE), "host")
+_ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
+
+
+@functools.cache
+def cpus() -> Mapping[str, Cpu]:
+    """All CPUs by name, the host too."""
+    table = json.loads((package_data("firmware") / "cpus.json").read_text())
+    return {name: _cpu(name, **row) for name, row in table.items()} | {HOST.name: HOST}
+
+
+def _cpu(name: str, *, isas: list[str], without: Mapping[str, str] | None = None, part: str = "0", **row: str) -> Cpu:
+    lesser = {Isa(isa): extension for isa, extension in (without or {}).items()}
+    gcc = int(row.pop("gcc", 0))
+    return Cpu(name, tuple(map(Isa, isas)), without=lesser, part=int(part, 16), gcc=gcc, **row)
+
+
+def architecture(cpu: str, isa: Isa) -> str:
+    """What a runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
+    base = cpus()[cpu].architecture
+    if cpu == HOST.name:
+        return base
+    dsp = isa is not Isa.SCALAR or base.startswith(_ALWAYS_DSP)
+    return base + ("+dsp" if dsp else "") + ("+mve.fp" if isa is Isa.MVE else "")

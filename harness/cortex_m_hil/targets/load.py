@@ -23,7 +23,7 @@ from ruamel.yaml.events import AliasEvent, ScalarEvent
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.targets.cpu import CPU_ISAS, Isa
+from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.model import (
     Board,
     ExecutorchInstall,
@@ -85,6 +85,7 @@ class _RawBoard(_Strict):
 class _RawQemu(_Strict):
     machine: str
     args: list[str] = []
+    core: str = ""
 
 
 class _RawFvp(_Strict):
@@ -342,8 +343,8 @@ _NAME = re.compile(r"(?!all$)[A-Za-z0-9][A-Za-z0-9_.+-]*")
 def _check_target(name: str, raw: _RawTarget, path: Path, origin: str) -> Target:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{origin}: {name!r} cannot name a target", hint="letters, digits and -_.+, and not 'all'")
-    if raw.cpu not in CPU_ISAS:
-        raise ConfigError(f"{origin}: {name}: unknown cpu {raw.cpu!r}", hint=did_you_mean(raw.cpu, CPU_ISAS))
+    if raw.cpu not in cpus():
+        raise ConfigError(f"{origin}: {name}: unknown cpu {raw.cpu!r}", hint=did_you_mean(raw.cpu, cpus()))
     return Target(
         name=name,
         cpu=raw.cpu,
@@ -356,7 +357,7 @@ def _check_target(name: str, raw: _RawTarget, path: Path, origin: str) -> Target
 
 
 def _check_isa(raw: _RawTarget, where: str) -> Isa:
-    legal = CPU_ISAS[raw.cpu]
+    legal = cpus()[raw.cpu].isas
     if raw.isa is None:
         return legal[0]
     for isa in legal:
@@ -379,7 +380,9 @@ def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
         return _check_serial(_RawSerial(port=raw.serial) if isinstance(raw.serial, str) else raw.serial, where)
     if raw.qemu is not None:
         qemu = _RawQemu(machine=raw.qemu) if isinstance(raw.qemu, str) else raw.qemu
-        return QemuLauncher(qemu.machine, tuple(qemu.args))
+        if qemu.core and qemu.core not in cpus():
+            raise ConfigError(f"{where}: unknown core {qemu.core!r}", hint=did_you_mean(qemu.core, cpus()))
+        return QemuLauncher(qemu.machine, tuple(qemu.args), qemu.core)
     assert raw.fvp is not None
     fvp = _RawFvp(model=raw.fvp) if isinstance(raw.fvp, str) else raw.fvp
     return FvpLauncher(fvp.model, tuple((key, str(value)) for key, value in fvp.parameters.items()))

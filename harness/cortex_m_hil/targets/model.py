@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cortex_m_hil.targets.cpu import ALWAYS_DSP, ARCHITECTURES, Isa
+from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.tool_commands import Procedure
 
 
@@ -62,8 +62,11 @@ class Board:
 
 @dataclass(frozen=True)
 class QemuLauncher:
+    """`core`: what the machine has where that is not the target's CPU, but executes its instructions."""
+
     machine: str
     args: tuple[str, ...] = ()
+    core: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,4 @@ class Target:
     @property
     def architecture(self) -> str:
         """What the runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
-        base = ARCHITECTURES[self.cpu]
-        if self.cpu == "host":
-            return base
-        dsp = self.isa is not Isa.SCALAR or base.startswith(ALWAYS_DSP)
-        return base + ("+dsp" if dsp else "") + ("+mve.fp" if self.isa is Isa.MVE else "")
+        return architecture(self.cpu, self.isa)

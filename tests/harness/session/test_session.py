@@ -49,6 +49,7 @@ NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 PART_NUMBERS = {
     "cortex-m0": 0xC20, "cortex-m3": 0xC23, "cortex-m4": 0xC24, "cortex-m7": 0xC27, "cortex-m33": 0xD21,
     "cortex-m55": 0xD22, "host": 0,
+    "cortex-m23": 0xD21,  # on QEMU's Cortex-M33
 }  # fmt: skip
 ALIGNMENT = 16  # of planned buffers
 SECONDS = 60.0  # of engine time or of wall time; nothing here comes near

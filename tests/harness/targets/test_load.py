@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.targets.cpu import CPU_ISAS, Isa
+from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.load import _load_file, load_targets, parse_size
 from cortex_m_hil.targets.model import FvpLauncher, NativeLauncher, Pools, QemuLauncher, Target
 from limits import at_once
@@ -52,7 +52,7 @@ def test_the_defaults_load_and_every_fallback_runs_the_same_isa() -> None:
     targets = load_targets()
     assert {"m55-fvp", "m4-fvp", "m0plus-fvp", "m55-qemu", "m4-qemu", "m0-qemu", "native"} <= set(targets)
     for target in targets.values():
-        assert target.isa in CPU_ISAS[target.cpu]
+        assert target.isa in cpus()[target.cpu].isas
         assert (target.board.directory / "board.cpp").is_file()
         if target.fallback is not None:
             assert targets[target.fallback].isa is target.isa
@@ -78,6 +78,7 @@ def test_naming_the_default_file_itself_changes_nothing() -> None:
         ("native", NativeLauncher()),
         ("{qemu: mps2-an386}", QemuLauncher("mps2-an386")),
         ("{qemu: {machine: microbit, args: [-icount, '1']}}", QemuLauncher("microbit", ("-icount", "1"))),
+        ("{qemu: {machine: mps2-an505, core: cortex-m33}}", QemuLauncher("mps2-an505", core="cortex-m33")),
         ("{fvp: FVP_MPS2_Cortex-M4}", FvpLauncher("FVP_MPS2_Cortex-M4")),
         ("{fvp: {model: FVP_X, parameters: {a.b: 1, c: x}}}", FvpLauncher("FVP_X", (("a.b", "1"), ("c", "x")))),
     ],
@@ -86,7 +87,7 @@ def test_launchers(tmp_path: Path, text: str, launcher: object) -> None:
     assert load(tmp_path, entry(launcher=text)).launcher == launcher
 
 
-@pytest.mark.parametrize(("cpu", "isas"), CPU_ISAS.items())
+@pytest.mark.parametrize(("cpu", "isas"), [(cpu.name, cpu.isas) for cpu in cpus().values()])
 def test_the_isa_is_derived_and_every_legal_override_is_taken(tmp_path: Path, cpu: str, isas: tuple[Isa, ...]) -> None:
     assert load(tmp_path, entry(cpu=cpu)).isa is isas[0]
     for isa in isas:

@@ -16,7 +16,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fvp import shim as fvp_shim
 from cortex_m_hil.lowering.suite import find as find_suite
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.targets.cpu import CPU_ISAS
+from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.model import QemuLauncher
 from cortex_m_hil.targets.resolve import Resolved, select
 
@@ -71,7 +71,7 @@ def _check_runners(runners: Sequence[Resolved]) -> None:
         target = resolved.target
         if not isinstance(target.launcher, QemuLauncher):
             raise ConfigError(f"--runner {resolved.name}: not on QEMU, which is what the stand-in runs")
-        strongest = CPU_ISAS[target.cpu][0]
+        strongest = cpus()[target.cpu].isas[0]
         if target.isa is not strongest:
             raise ConfigError(
                 f"--runner {resolved.name}: ExecuTorch's tests know {target.cpu} only as {strongest.value}",

@@ -1,0 +1,59 @@
+"""The table of CPUs: CMake, GCC and the handshake have to agree about each row."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.runner import build
+from cortex_m_hil.targets.cpu import HOST, Isa, architecture, cpus
+from cortex_m_hil.targets.load import load_targets
+
+ALL = [(cpu.name, isa) for cpu in cpus().values() for isa in cpu.isas if cpu is not HOST]
+FIRMWARE = package_data("firmware")
+BOARD = "targets:\n  mine: {cpu: %s, isa: %s, board: mps2, launcher: {qemu: mps2-an386}}\n"
+
+
+def flags(cpu: str, isa: Isa, folder: Path) -> list[str]:
+    """Those that CMake takes from its toolchain file."""
+    script = folder / "flags.cmake"
+    script.write_text(f'include("{FIRMWARE}/cmake/arm-none-eabi.cmake")\nmessage("${{CMAKE_CXX_FLAGS_INIT}}")\n')
+    command = ["cmake", f"-DHIL_CPU={cpu}", f"-DHIL_ISA={isa.value}", "-P", str(script)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr.split()
+
+
+def test_the_cpus_are_those_that_are_promised() -> None:
+    promised = {f"cortex-m{name}" for name in ("0", "0plus", "3", "4", "7", "23", "33", "35p", "52", "55", "85")}
+    assert cpus().keys() == promised | {"host"}
+
+
+@pytest.mark.parametrize(("cpu", "isa"), ALL, ids=[f"{cpu}-{isa.value}" for cpu, isa in ALL])
+def test_the_compiler_makes_what_the_handshake_will_be_held_against(cpu: str, isa: Isa, tmp_path: Path) -> None:
+    """Or it is too old, and says so: then its version is what the table asks for."""
+    macros = f"-DHIL_ISA_{isa.value}=1"
+    source = '#include "platform/isa.h"\nconst char *architecture = HIL_ARCHITECTURE HIL_ARCHITECTURE_FP '
+    source += "HIL_ARCHITECTURE_DSP HIL_ARCHITECTURE_MVE;\n"
+    command = ["arm-none-eabi-g++", *flags(cpu, isa, tmp_path), macros, f"-I{FIRMWARE}", "-std=c++17", "-E", "-P", "-"]
+    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        assert f"unrecognized -mcpu target: {cpu}" in done.stderr
+        assert int(toolchain.find("arm-none-eabi-g++").version.split(".")[0]) < cpus()[cpu].gcc
+        return
+    said = done.stdout.rpartition("architecture =")[2].replace('"', "").replace(";", "").split()
+    assert "".join(said) == architecture(cpu, isa)
+
+
+def test_a_compiler_older_than_the_cpu_is_a_toolchain_error(tmp_path: Path) -> None:
+    gcc = toolchain.find("arm-none-eabi-g++")
+    newer = [cpu for cpu in cpus().values() if cpu.gcc > int(gcc.version.split(".")[0])]
+    for cpu in newer:
+        (tmp_path / "targets.yaml").write_text(BOARD % (cpu.name, "scalar"))
+        target = load_targets(tmp_path / "targets.yaml")["mine"]
+        with pytest.raises(ToolchainError, match=f"{gcc.version}, which does not know {cpu.name}") as caught:
+            build.build_runner(target)
+        assert f"GCC {cpu.gcc} or newer" in caught.value.hint
