@@ -4,10 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hil {
+#include "platform/protocol.h"
 
-constexpr int kExitFault = 70;
-constexpr int kExitFatal = 71;
+namespace hil {
 
 void console_open();
 

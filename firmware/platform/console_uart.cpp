@@ -12,7 +12,6 @@
 namespace {
 
 constexpr uint32_t kRing = 8192;  // a power of two: head and tail count on over 32 bits
-constexpr uint8_t kEnded = 0x44;  // the event
 
 uint8_t ring[kRing];
 volatile uint32_t head = 0;  // written by the interrupt only
@@ -75,7 +74,7 @@ void system_exit(int status) {
   asm volatile("cpsid i" ::: "memory");
   const uint8_t code = static_cast<uint8_t>(status);
   Frame frame;
-  frame.type = kEnded;
+  frame.type = static_cast<uint8_t>(Event::kEnded);
   frame.payload = &code;
   frame.size = sizeof code;
   const size_t size = encode_frame(frame, ended, sizeof ended);

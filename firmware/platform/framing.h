@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "platform/protocol.h"
+
 namespace hil {
 
-constexpr uint8_t kProtocolVersion = 1;
 #if !defined(HIL_MAX_PAYLOAD)
 #define HIL_MAX_PAYLOAD 4096
 #endif

@@ -11,9 +11,8 @@
 
 namespace {
 
+using hil::Event;
 using hil::Writer;
-
-enum EventType : uint8_t { kLog = 0x40, kProgress = 0x41, kFault = 0x42, kReady = 0x43 };
 
 constexpr size_t kMaxEvent = 1024;
 
@@ -23,9 +22,9 @@ bool plain_text = false;
 uint8_t payload[kMaxEvent];
 uint8_t encoded[hil::encoded_bound(kMaxEvent)];
 
-void send(EventType type, const Writer& body) {
+void send(Event type, const Writer& body) {
   hil::Frame frame;
-  frame.type = type;
+  frame.type = static_cast<uint8_t>(type);
   frame.payload = body.data();
   frame.size = body.size();
   hil::send_encoded(encoded, hil::encode_frame(frame, encoded, sizeof encoded));
@@ -63,7 +62,7 @@ void send_fault(const hil::FaultRecord& fault) {
   for (const uint32_t word : fault.frame) body.u32(word);
   body.u32(fault.sp);
   body.str(hil::current_operator());
-  send(kFault, body);
+  send(Event::kFault, body);
 }
 
 }  // namespace
@@ -79,13 +78,13 @@ void send_encoded(const uint8_t* frame, size_t size) {
 void send_ready() {
   Writer body(payload, sizeof payload);
   body.str(build_id());
-  send(kReady, body);
+  send(Event::kReady, body);
 }
 
 void send_progress(uint32_t instruction) {
   Writer body(payload, sizeof payload);
   body.u32(instruction);
-  send(kProgress, body);
+  send(Event::kProgress, body);
 }
 
 void send_log(LogLevel level, const char* text) {
@@ -93,7 +92,7 @@ void send_log(LogLevel level, const char* text) {
   Writer body(payload, sizeof payload);
   body.u8(static_cast<uint8_t>(level));
   body.str(text);
-  if (body.ok()) send(kLog, body);
+  if (body.ok()) send(Event::kLog, body);
 }
 
 void report_fault(const FaultRecord& fault) { plain_text ? print_fault(fault) : send_fault(fault); }

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hil {
+#include "platform/protocol.h"
 
-enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kError = 2 };
+namespace hil {
 
 void use_plain_text();
 

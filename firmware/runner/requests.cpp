@@ -256,21 +256,25 @@ void reset(Reader& request, uint16_t, Reply& reply) {
 }
 
 struct Entry {
-  uint8_t type;
+  Request type;
   void (*handle)(Reader& request, uint16_t seq, Reply& reply);
 };
 
 constexpr Entry kTable[] = {
-    {0x01, hello}, {0x02, write},       {0x03, read},        {0x04, fill},      {0x05, digest},
-    {0x06, load},  {0x07, describe},    {0x08, execute_all}, {0x09, step},      {0x0A, stats},
-    {0x0B, reset}, {0x0C, open_stream}, {0x0D, data},        {0x0E, operators},
+    {Request::kHello, hello},       {Request::kWrite, write},
+    {Request::kRead, read},         {Request::kFill, fill},
+    {Request::kDigest, digest},     {Request::kLoad, load},
+    {Request::kDescribe, describe}, {Request::kExecute, execute_all},
+    {Request::kStep, step},         {Request::kStats, stats},
+    {Request::kReset, reset},       {Request::kStream, open_stream},
+    {Request::kData, data},         {Request::kOperators, operators},
 };
 
 }  // namespace
 
 void handle_request(uint8_t type, uint16_t seq, Reader request, Reply& reply) {
   for (const Entry& entry : kTable) {
-    if (entry.type != type) continue;
+    if (static_cast<uint8_t>(entry.type) != type) continue;
     entry.handle(request, seq, reply);
     if (!reply.body().ok()) reply.fail(Code::kOutOfMemory, "the answer exceeds max_payload");
     return;

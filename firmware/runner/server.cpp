@@ -10,15 +10,12 @@ namespace hil {
 
 namespace {
 
-constexpr uint8_t kFirstEventType = 0x40;
-constexpr uint8_t kResponseBit = 0x80;
-
 // Keeps its last response, encoded: a retransmitted request gets the same bytes again.
 class Server {
  public:
   void take(uint8_t byte) {
     Frame frame;
-    if (!decoder_.feed(byte, &frame) || frame.type >= kFirstEventType) return;
+    if (!decoder_.feed(byte, &frame) || frame.type >= kFirstEvent) return;
     if (!repeats(frame)) answer(frame);
     send_encoded(encoded_, encoded_size_);
   }

@@ -3,19 +3,11 @@
 
 #include <cstdint>
 
+#include "platform/protocol.h"
 #include "runner/wire.h"
 #include "runtime/runtime.h"
 
 namespace hil {
-
-enum class Space : uint8_t {
-  kProgram = 0,
-  kPlanned = 1,
-  kValue = 2,
-  kInput = 3,
-  kOutput = 4,
-  kResident = 5,
-};
 
 // `bytes` may be written only if `writable`.
 struct Region {

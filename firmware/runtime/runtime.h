@@ -5,21 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hil {
+#include "platform/protocol.h"
 
-// Numbers of docs/protocol.md, "Responses".
-enum class Code : uint16_t {
-  kOk = 0,
-  kBadRequest = 1,
-  kBadVersion = 2,
-  kBadState = 3,
-  kProgramRejected = 4,
-  kUnsupportedOperator = 5,
-  kUnsupportedDelegate = 6,
-  kOutOfMemory = 7,
-  kKernelFailed = 8,
-  kBadDigest = 9,
-};
+namespace hil {
 
 // Why something did not work. One instance lives as long as the runtime; text is truncated to fit.
 struct Failure {
@@ -36,8 +24,6 @@ struct Span {
   T* data = nullptr;
   size_t size = 0;
 };
-
-enum class Kind : uint8_t { kNone = 0, kTensor = 1, kInt = 2, kDouble = 3, kBool = 4 };
 
 constexpr size_t kMaxRank = 16;
 

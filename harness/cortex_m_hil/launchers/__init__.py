@@ -14,12 +14,11 @@ from cortex_m_hil.launchers import fvp, native, qemu, serial
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialBoard, Tools
 from cortex_m_hil.links import Connection
+from cortex_m_hil.links.protocol import EXIT_ASSERT, EXIT_FAULT
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.model import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
 
-EXIT_FAULT = 70  # the runner's status after a FAULT event
-EXIT_ASSERT = 71  # after a failed assertion in the runner
 ERROR = "[error] "  # what a session puts before the runner's errors in its log
 # What a process brings upon itself. A simulator that does has a bug of its own, the native runner has one of ours.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)

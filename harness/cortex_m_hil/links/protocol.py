@@ -1,4 +1,6 @@
-"""What a runner says, as checked values. Specification: docs/protocol.md.
+"""What a runner says, as checked values, and the protocol's numbers, which `firmware/platform/protocol.h` has as well.
+
+Specification: docs/protocol.md.
 
 Each function takes one response or event off a `Reader` and returns a frozen value. What breaks the specification is a
 ProtocolError that names the message, the field and the value. Nothing behind this module checks again.
@@ -22,6 +24,8 @@ from cortex_m_hil.targets.model import Pools
 from cortex_m_hil.text import printable
 
 RESPONSE = 0x80  # in the type of a frame
+EXIT_FAULT = 70  # the runner's exit status after a FAULT event
+EXIT_ASSERT = 71  # after a failed assertion in the runner
 MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payload
 MAX_NAME = 255  # bytes of a name
 MAX_OPERATORS = 8192

@@ -24,10 +24,10 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.launchers import EXIT_FAULT, assertion, explain_end
+from cortex_m_hil.launchers import assertion, explain_end
 from cortex_m_hil.links import Budget, Connection, LinkClosed, protocol
 from cortex_m_hil.links.framing import VERSION, Decoder, Frame, encode
-from cortex_m_hil.links.protocol import RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
+from cortex_m_hil.links.protocol import EXIT_FAULT, RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
 from cortex_m_hil.links.window import Window
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
