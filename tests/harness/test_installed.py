@@ -81,6 +81,15 @@ def test_the_wheel_runs_a_users_test_on_a_users_board(python: Path, folder: Path
     assert str(python.parent.parent) in where.stdout, "the checkout was tested, not the wheel"
 
 
+def test_a_users_package_may_be_called_harness(python: Path, folder: Path) -> None:
+    """`python -m` puts the user's folder first on sys.path, so a package of ours of that name would not be found."""
+    (folder / "harness").mkdir()
+    (folder / "harness" / "__init__.py").write_text("MINE = True\n")
+    (folder / "test_theirs.py").write_text("import harness\n\n\ndef test_theirs():\n    assert harness.MINE\n")
+    done = run(python, folder, "pytest", "--target=mine")
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_path: Path) -> None:
     done = run(python, tmp_path, "cortex_m_hil.cli", "selftest", "--target", "native")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,7 @@ from cortex_m_hil.errors import (
     InfraError,
     LaunchError,
     LinkError,
+    Mismatch,
     TargetHang,
     ToolchainError,
 )
@@ -56,12 +57,14 @@ def run(
     linted: bool = True,
     withheld: Sequence[str] = (),
     guards: Guards | None = None,
+    complete: bool = True,
 ) -> RunResult:
     """One program, once (twice where an output looks unwritten, or under a guard).
 
     `inputs` default to the program's own. `linted=False` skips the rules of fit, never those of the inputs.
     `withheld` are patterns of operators that lint takes for absent, though the runner has them.
     `guards` makes the program's guard, for instance `diagnose.redzones.RedZones`.
+    `complete`: an output with an element that nobody wrote is a Mismatch; without, `RunResult.unwritten` tells.
     Raises infra or verdict errors; a program that does not end is TargetHang only if the target
     passes its canary afterwards.
     """
@@ -74,12 +77,27 @@ def run(
         raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
     raise_findings(lint_inputs(program, given), dut.target.name)
     try:
-        return execute(dut, session, program, given, guards(program) if guards else None)
+        result = execute(dut, session, program, given, guards(program) if guards else None)
     except NoAnswer as stuck:
         problem = _explain_hang(dut, stuck, session.log)
+    else:
+        if complete:
+            _refuse_unwritten(result, dut.target.name)
+        return result
     if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, SerialLauncher):
         problem = _hangs_again(dut, program, given, problem)
     raise problem
+
+
+def _refuse_unwritten(result: RunResult, target: str) -> None:
+    for number, mask in enumerate(result.unwritten):
+        if mask.any():
+            raise Mismatch(
+                f"{int(mask.sum())} of {mask.size} elements of output {number} were never written",
+                target=target,
+                hint="an operator that writes a part of its output, or none that writes it: hil lint, --redzones",
+                log=result.log,
+            )
 
 
 def kept_input(pte: Path, number: int) -> Path:

@@ -155,13 +155,16 @@ void test_stray(KernelContext& ctx) {
   out.data[at] = static_cast<uint8_t>(byte);
 }
 
-// hil_test::overcopy.out(Tensor x, int extra, *, Tensor(a!) out): copies that many bytes too many
+// hil_test::overcopy.out(Tensor x, int extra, *, Tensor(a!) out): copies that many bytes too
+// many, or too few
 void test_overcopy(KernelContext& ctx) {
   const Tensor& x = ctx.tensor(0, "x");
-  const int32_t extra = ctx.integer(1, "extra", 0, 256);
+  const int32_t extra = ctx.integer(1, "extra", -256, 256);
   const Tensor& out = ctx.out(2);
   if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
-  std::memmove(out.data, x.data, out.nbytes + static_cast<uint32_t>(extra));
+  const int64_t size = static_cast<int64_t>(out.nbytes) + extra;
+  if (!ctx.require(size >= 0, "out is ", out)) return;
+  std::memmove(out.data, x.data, static_cast<size_t>(size));
 }
 
 }  // namespace hil::builtin
