@@ -62,7 +62,12 @@ def spaced(module: nn.Module, shape: tuple[int, ...] = (4,)) -> Program:
         edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
         lowered = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning_pass(spacing)))
     made = Program.from_bytes(lowered.buffer, f"{type(module).__name__}.pte")
-    return replace(made, unspaced=spacing.unspaced, nodes=graph_nodes(lowered, made.file), inputs=ones(shape))
+    return replace(
+        made,
+        size_without_redzones=spacing.size_without_redzones,
+        nodes=graph_nodes(lowered, made.file),
+        inputs=ones(shape),
+    )
 
 
 @functools.cache

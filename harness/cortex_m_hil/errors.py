@@ -83,7 +83,7 @@ class LaunchError(InfraError):
     """The target could not be started, or was ended from outside."""
 
 
-class NoPort(LaunchError):
+class PortNotFound(LaunchError):
     """The board's port is not there, or does not open. Nothing was learnt about the board either."""
 
 

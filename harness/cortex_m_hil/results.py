@@ -65,8 +65,8 @@ class Ran:
 
     @property
     def label(self) -> str:
-        arrow = self.target if self.requested == self.target else f"{self.requested} → {self.target}"
-        return f"{arrow} · {self.runtime} {self.runtime_version} on {self.engine}"
+        display_name = self.target if self.requested == self.target else f"{self.requested} → {self.target}"
+        return f"{display_name} · {self.runtime} {self.runtime_version} on {self.engine}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, Toolchai
 
 @dataclass(frozen=True)
 class Health:
-    """`failures` counts what needed a remedy. `build` is the build id that was flashed last, "" while in doubt.
+    """`failures` counts how often the board needed to be recovered. `build` is the build id that was flashed last, "" while in doubt.
 
     A wrong baud rate, a tool that does nothing or a runner that does not start make a board look dead as well. So who
     comes with another setup gets a try of their own: `wedged_for` are the setups under which nothing helped.
@@ -42,7 +42,7 @@ class Health:
         return f"{self.wedged} (at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(self.wedged_at))})"
 
 
-class Patient(Protocol):
+class BoardRecord(Protocol):
     """What remembers a board's health: a lease."""
 
     board: str
@@ -55,73 +55,73 @@ class Patient(Protocol):
     def health(self, health: Health) -> None: ...
 
 
-def flash(patient: Patient, tools: Tools, elf: Path, build: str) -> str:
+def flash(record: BoardRecord, tools: Tools, elf: Path, build: str) -> str:
     """Flashes, and remembers that it was begun until it ended well. `build` is "" for what is no runner.
 
     What was cut short may answer with the right build id and be wrong further on, so it is flashed again before use.
     """
-    before = patient.health
-    patient.health = replace(before, failures=before.failures + 1, flashing=build or elf.name, build="")
+    before = record.health
+    record.health = replace(before, failures=before.failures + 1, flashing=build or elf.name, build="")
     output = tools.flash(elf)
-    patient.health = replace(before, flashing="", build=build or before.build)
+    record.health = replace(before, flashing="", build=build or before.build)
     return output
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One step of the ladder: `reset`, `reflash`, `power cycle`."""
+class RecoveryStep:
+    """What may bring a board back: `reset`, `reflash`, `power cycle`."""
 
     name: str
-    climb: Callable[[], object]
+    run: Callable[[], object]
 
 
-def ladder(patient: Patient, tools: Tools, elf: Path, build: str) -> list[Rung]:
+def recovery_steps(record: BoardRecord, tools: Tools, elf: Path, build: str) -> list[RecoveryStep]:
     """What can be done to this board, the gentlest first."""
-    rungs = []
+    steps = []
     if tools.resetting:
-        rungs.append(Rung("reset", tools.reset))
+        steps.append(RecoveryStep("reset", tools.reset))
     if tools.flashing:
-        rungs.append(Rung("reflash", lambda: flash(patient, tools, elf, build)))
+        steps.append(RecoveryStep("reflash", lambda: flash(record, tools, elf, build)))
     if tools.powering:
-        rungs.append(Rung("power cycle", tools.power_cycle))
-    return rungs
+        steps.append(RecoveryStep("power cycle", tools.power_cycle))
+    return steps
 
 
 def recover(
-    patient: Patient,
+    record: BoardRecord,
     cause: HarnessError,
-    rungs: Sequence[Rung],
+    steps: Sequence[RecoveryStep],
     canary: Callable[[], object],
-    climbed: Collection[str] = (),
+    tried_before: Collection[str] = (),
 ) -> str:
-    """Climbs until the canary passes; the name of the rung that helped, "" where there is none to climb.
+    """Takes steps until the canary passes; the name of the one that helped, "" where there is none to take.
 
-    `cause` is what made us doubt the board, after the rungs in `climbed`. If nothing helps the board is wedged, and
-    remembered so: BoardWedged. A tool that is missing says nothing of the board: ToolchainError.
+    `cause` is what made us doubt the board, after the steps in `tried_before`. If nothing helps the board is wedged,
+    and remembered so: BoardWedged. A tool that is missing says nothing of the board: ToolchainError.
     """
-    patient.health = replace(patient.health, failures=patient.health.failures + 1)
-    if not rungs:
+    record.health = replace(record.health, failures=record.health.failures + 1)
+    if not steps:
         return ""
-    tried = [f"after {rung.name}: the same" for rung in rungs if rung.name in climbed]
+    tried = [f"after {step.name}: the same" for step in steps if step.name in tried_before]
     said = cause.message
-    for rung in rungs:
-        if rung.name in climbed:
+    for step in steps:
+        if step.name in tried_before:
             continue
         try:
-            rung.climb()
+            step.run()
             canary()
-            return rung.name
+            return step.name
         except (ConfigError, ToolchainError):
             raise
         except HarnessError as error:
-            tried.append(f"after {rung.name}: {'the same' if error.message == said else error.message}")
+            tried.append(f"after {step.name}: {'the same' if error.message == said else error.message}")
             said = error.message
     reason = "; ".join([cause.message, *tried])
-    tries = tuple(dict.fromkeys([*patient.health.wedged_for, patient.setup]))
-    patient.health = replace(patient.health, wedged=reason, wedged_at=time.time(), wedged_for=tries)
+    tries = tuple(dict.fromkeys([*record.health.wedged_for, record.setup]))
+    record.health = replace(record.health, wedged=reason, wedged_at=time.time(), wedged_for=tries)
     raise BoardWedged(
-        f"{patient.board} does not pass its canary: {reason}",
+        f"{record.board} does not pass its canary: {reason}",
         target=cause.target,
         log=cause.log,
-        hint=f"with this build, baud rate and tools no test gets it until: hil board clear {patient.board}",
+        hint=f"with this build, baud rate and tools no test gets it until: hil board clear {record.board}",
     ) from cause

@@ -23,7 +23,7 @@ from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
 
-VACUOUS_QUANTA: Final = 4
+UNINFORMATIVE_QUANTA: Final = 4
 SATURATION_OUTPUT: Final = 0.01  # of the elements, wrongly at a bound
 SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one or two there by construction
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
@@ -113,13 +113,13 @@ class Kind(str, Enum):
     EXACT = "exact"
     QUANTIZED = "quantized"
     EAGER = "eager"
-    VACUOUS = "vacuous"
+    UNINFORMATIVE = "uninformative"
     REFERENCE_SATURATION = "reference_saturation"
 
 
 _QUANTISED: Final = (np.dtype("int8"), np.dtype("int16"))
 """Integers of these dtypes are quanta; other integers (indices, truth values) agree or do not."""
-WARNINGS: Final = frozenset({Kind.VACUOUS, Kind.REFERENCE_SATURATION})
+WARNINGS: Final = frozenset({Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +386,7 @@ class _Output:
         shape = self._shape(array, references)
         if shape is not None:
             return [shape], Figures()
-        findings = [*self._unwritten(), *self._not_finite(array, references), *self._vacuous()]
+        findings = [*self._unwritten(), *self._not_finite(array, references), *self._uninformative()]
         if array.dtype.kind != "f":
             return findings + list(self._exact(array, references)), self._integer_figures(array)
         # Non-finite elements have their own finding; the other rules look at the rest through a finite stand-in.
@@ -409,7 +409,7 @@ class _Output:
                 findings += self._saturation(integers, expected)
             findings += self._off_grid(array, integers, expected)
             apart, fake_quanta, error = self._against_fake_quant(clean, integers)
-        if not any(finding.kind is Kind.VACUOUS for finding in findings):
+        if not any(finding.kind is Kind.UNINFORMATIVE for finding in findings):
             findings += self._collapse(clean, integers, expected)
         return findings + apart + worse_than_eager, Figures(quanta, fake_quanta, error, sqnr)
 
@@ -548,17 +548,18 @@ class _Output:
                     "the quantisation range is too small, or the lowering pins them",
                 )
 
-    def _vacuous(self) -> Iterator[Finding]:
+    def _uninformative(self) -> Iterator[Finding]:
         """A reference so flat that a constant output would pass, or none at all."""
         references = self._references()
         if not references:
-            yield self._find(Kind.VACUOUS, "no reference: proves nothing about the values")
+            yield self._find(Kind.UNINFORMATIVE, "no reference: proves nothing about the values")
         elif references[0].size == 0:
-            yield self._find(Kind.VACUOUS, "no elements: proves nothing")
+            yield self._find(Kind.UNINFORMATIVE, "no elements: proves nothing")
         elif self._is_flat(references[0]):
             spread, flat = _spread(references[0]), self._flatness(references[0])
-            text = f"the reference's range {spread:.3g} is within {flat:.3g} (2 x tolerance or {VACUOUS_QUANTA} quanta)"
-            yield self._find(Kind.VACUOUS, f"{text}: proves nothing")
+            limit = f"{flat:.3g} (2 x tolerance or {UNINFORMATIVE_QUANTA} quanta)"
+            text = f"the reference's range {spread:.3g} is within {limit}: proves nothing"
+            yield self._find(Kind.UNINFORMATIVE, text)
 
     def _is_flat(self, reference: Array) -> bool:
         """Of integers that are no quanta (indices, truth values), several that are all alike are flat, one is not."""
@@ -568,7 +569,7 @@ class _Output:
 
     def _flatness(self, reference: Array) -> float:
         """The range that proves nothing: what the tolerance lets pass, in the reference's unit."""
-        quanta = max(VACUOUS_QUANTA, 2 * self.tolerance.qtol, 2 * (self.tolerance.fake_quant_qtol or 0))
+        quanta = max(UNINFORMATIVE_QUANTA, 2 * self.tolerance.qtol, 2 * (self.tolerance.fake_quant_qtol or 0))
         if self.quantization is not None:
             return quanta * self.quantization.scale
         if reference.dtype.kind == "f":
@@ -664,8 +665,8 @@ class _Output:
         if noise == 0.0:
             return math.inf, []
         sqnr = 10 * math.log10(signal / noise) if signal else -math.inf
-        # A signal of a few quanta cannot have a better ratio when it is met to a few quanta; the vacuous warning speaks
-        # for it.
+        # A signal of a few quanta cannot have a better ratio when it is met to a few quanta; the warning
+        # of an uninformative reference speaks for it.
         is_met = float(np.abs(clean - expected).max()) <= self._flatness(self.eager)
         if sqnr >= self.tolerance.eager_sqnr or (is_met and self._is_flat(self.eager)):
             return sqnr, []

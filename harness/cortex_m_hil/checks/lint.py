@@ -160,8 +160,9 @@ def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
     ):
         if asked > had:
             problem = f"{asked - had} too many"
-            if rule is Rule.PLANNED_POOL and program.unspaced is not None:
-                problem = f"red zones need {asked - had} bytes more; without them the plan takes {program.unspaced}"
+            if rule is Rule.PLANNED_POOL and program.size_without_redzones is not None:
+                plain = program.size_without_redzones
+                problem = f"red zones need {asked - had} bytes more; without them the plan takes {plain}"
             yield LintFinding(rule, f"{what} {asked} bytes and {target.name} has {had}: {problem}")
 
 

@@ -106,7 +106,11 @@ class RedZones:
 
     def describe(self) -> str:
         """`12 zones, 3072 bytes`, and whether that is all there could be."""
-        plain = "" if self.program.unspaced is not None else "; only what the program's own memory plan leaves free"
+        plain = (
+            ""
+            if self.program.size_without_redzones is not None
+            else "; only what the program's own memory plan leaves free"
+        )
         return f"{len(self.zones)} zones, {sum(zone.size for zone in self.zones)} bytes{plain}"
 
     def fill(self, session: Session, poison: int) -> None:

@@ -18,7 +18,7 @@ from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session.session import NoAnswer, Session
+from cortex_m_hil.session.session import ResponseTimeout, Session
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _step(dut: Dut, session: Session, program: Program) -> tuple[int, bool]:
     with _Named(dut):
         try:
             step = session.step(1, dut.seconds)
-        except NoAnswer as stuck:
+        except ResponseTimeout as stuck:
             raise ProtocolError(f"no end after {dut.seconds:g} s", operator=stuck.operator, log=stuck.log) from None
         return step.next, step.done
 

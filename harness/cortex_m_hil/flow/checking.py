@@ -61,17 +61,17 @@ def verify(
     *,
     tolerance: Tolerance,
     linted: bool = True,
-    withheld: Sequence[str] = (),
+    excluded: Sequence[str] = (),
     guards: Guards | None = None,
     observe: Callable[[Checked], None] = lambda _: None,
 ) -> Checked:
     """`check` of a program that exists already, on its own inputs and with the references it brings."""
-    result = run(dut, program, linted=linted, withheld=withheld, guards=guards, complete=False)
+    result = run(dut, program, linted=linted, excluded=excluded, guards=guards, complete=False)
     references = program.reference(program.inputs) if program.reference else References()
     comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
     checked = Checked(program, result, comparison)
     observe(checked)
-    comparison.raise_for_verdict(dut.resolved.arrow)
+    comparison.raise_for_verdict(dut.resolved.display_name)
     return checked
 
 

@@ -7,19 +7,19 @@ from pathlib import Path
 from types import TracebackType
 
 from cortex_m_hil import launchers
-from cortex_m_hil.boards.bench import Bench
+from cortex_m_hil.boards.leased_board import LeasedBoard
 from cortex_m_hil.errors import (
     HarnessError,
     LaunchError,
     LinkError,
-    NoPort,
+    PortNotFound,
     VerdictError,
 )
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.results import Ran
 from cortex_m_hil.runner.build import Elf, build_runner
-from cortex_m_hil.session.session import NoAnswer, Session
+from cortex_m_hil.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.model import SerialLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -38,16 +38,16 @@ class Dut:
         self.seconds = EXECUTE * multiplier
         self.what = "hil"  # what a board is used for, as others are told
         self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
-        self.remedy = ""  # what brought the board back since the last restart
+        self.recovered_by = ""  # what brought the board back since the last restart
         self._session: Session | None = None
         self._folder: TemporaryFolder | None = None
-        self._bench: Bench | None = None
+        self._leased: LeasedBoard | None = None
         self._recovering = False
 
     @property
     def target(self) -> Target:
         """With the port of the very board, while there is one."""
-        return self._bench.target if self._bench is not None else self.resolved.target
+        return self._leased.target if self._leased is not None else self.resolved.target
 
     def session(self) -> Session:
         """The live session. Raises infra errors, with the name that the user asked for."""
@@ -64,7 +64,7 @@ class Dut:
 
     def restart(self) -> None:
         """Ends the simulator, or closes the port. The next use boots anew. A board is still ours."""
-        self.remedy = ""
+        self.recovered_by = ""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -78,22 +78,22 @@ class Dut:
     def close(self) -> None:
         """The same, and gives the board back."""
         self.restart()
-        if self._bench is not None:
-            self._bench.release()
-            self._bench = None
+        if self._leased is not None:
+            self._leased.release()
+            self._leased = None
 
     def rest(self) -> None:
         """Between two tests: a simulator stays up, a board is given back, and adopted again by its handshake."""
-        if self._bench is not None:
+        if self._leased is not None:
             self.close()
 
     def recover(self, cause: HarnessError) -> HarnessError:
         """`cause`, if it is for a simulator, or for a board that was brought back. BoardWedged if it was not."""
-        if self._bench is None:
+        if self._leased is None:
             return cause
         self._recovering = True
         try:
-            self.remedy = self._bench.recover(cause, self._canary)
+            self.recovered_by = self._leased.recover(cause, self._canary)
         finally:
             self._recovering = False
         return cause
@@ -105,24 +105,24 @@ class Dut:
     def _begin(self) -> Session:
         if not isinstance(self.target.launcher, SerialLauncher):
             return self._boot()
-        if self._bench is None:
-            self._bench = Bench(self.target, self.elf, self.what)
-        self._bench.begin()
+        if self._leased is None:
+            self._leased = LeasedBoard(self.target, self.elf, self.what)
+        self._leased.begin()
         if self._recovering:
-            return self._boot(self._bench)
+            return self._boot(self._leased)
         try:
-            self._session = self._boot(self._bench)
-            if self._bench.is_wedged:
+            self._session = self._boot(self._leased)
+            if self._leased.is_wedged:
                 self._prove()
-        except NoPort:
+        except PortNotFound:
             raise
         except (LaunchError, LinkError) as error:
             cause = error
             self.restart()
             self.recover(error)
-        if self._session is None:  # the board has no tools, so nobody climbed
+        if self._session is None:  # the board has no tools, so nobody tried_before
             raise cause
-        self._bench.passed()
+        self._leased.passed()
         return self._session  # the canary's, if it had to be recovered
 
     def _prove(self) -> None:
@@ -141,7 +141,7 @@ class Dut:
     ) -> None:
         self.close()
 
-    def _boot(self, bench: Bench | None = None) -> Session:
+    def _boot(self, bench: LeasedBoard | None = None) -> Session:
         self._remove_folder()  # of a boot that failed
         try:
             self._folder = TemporaryFolder()
@@ -150,7 +150,7 @@ class Dut:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
             return Session(self.target, self.elf, process)
-        except NoAnswer as stuck:
+        except ResponseTimeout as stuck:
             process.close()
             raise LaunchError(
                 "the runner does not answer its handshake",

@@ -28,7 +28,7 @@ from cortex_m_hil.links.protocol import Request
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import NoAnswer
+from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import SerialLauncher, Target
 
@@ -55,14 +55,14 @@ def run(
     inputs: tuple[HostTensor, ...] | None = None,
     *,
     linted: bool = True,
-    withheld: Sequence[str] = (),
+    excluded: Sequence[str] = (),
     guards: Guards | None = None,
     complete: bool = True,
 ) -> RunResult:
     """One program, once (twice where an output looks unwritten, or under a guard).
 
     `inputs` default to the program's own. `linted=False` skips the rules of fit, never those of the inputs.
-    `withheld` are patterns of operators that lint takes for absent, though the runner has them.
+    `excluded` are patterns of operators that lint takes for absent, though the runner has them.
     `guards` makes the program's guard, for instance `diagnose.redzones.RedZones`.
     `complete`: an output with an element that nobody wrote is a Mismatch; without, `RunResult.unwritten` tells.
     Raises infra or verdict errors; a program that does not end is TargetHang only if the target
@@ -73,12 +73,12 @@ def run(
         _keep(program, given, dut.keep, dut.what)
     session = dut.session()
     if linted:
-        offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), withheld))]
+        offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), excluded))]
         raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
     raise_findings(lint_inputs(program, given), dut.target.name)
     try:
         result = execute(dut, session, program, given, guards(program) if guards else None)
-    except NoAnswer as stuck:
+    except ResponseTimeout as stuck:
         problem = _explain_hang(dut, stuck, session.log)
     else:
         if complete:
@@ -119,7 +119,7 @@ def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: st
         raise InfraError(f"cannot keep the program in {folder}: {error.strerror}") from error
 
 
-def _explain_hang(dut: Dut, stuck: NoAnswer, log: str) -> HarnessError:
+def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
     """The program hangs, or the target does: the canary tells."""
     name = dut.target.name
     dut.restart()
@@ -131,8 +131,10 @@ def _explain_hang(dut: Dut, stuck: NoAnswer, log: str) -> HarnessError:
         problem = LaunchError("the target stopped answering, and does not pass its canary now", target=name, log=log)
         problem.__cause__ = error
         return dut.recover(problem)
-    if dut.remedy:
-        return LaunchError(f"the target stopped answering, and came back by {dut.remedy} only", target=name, log=log)
+    if dut.recovered_by:
+        return LaunchError(
+            f"the target stopped answering, and came back by {dut.recovered_by} only", target=name, log=log
+        )
     if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, SerialLauncher):
         return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
     return TargetHang(
@@ -148,7 +150,7 @@ def _hangs_again(dut: Dut, program: Program, inputs: Sequence[HostTensor], hang:
     """The same hang if the program hangs a second time: once, it looks like a wire that is cut for a while."""
     try:
         execute(dut, dut.session(), program, inputs)
-    except NoAnswer as stuck:
+    except ResponseTimeout as stuck:
         if stuck.request is Request.EXECUTE:
             dut.restart()
             return hang

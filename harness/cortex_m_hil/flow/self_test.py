@@ -11,7 +11,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow.execution import execute
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import NoAnswer
+from cortex_m_hil.session.session import ResponseTimeout
 
 if TYPE_CHECKING:
     from cortex_m_hil.flow.dut import Dut
@@ -23,7 +23,7 @@ def selftest(dut: Dut) -> RunResult:
     program = Program.from_bytes(known.program, "canary.pte")
     try:
         result = execute(dut, dut.session(), program, known.inputs)
-    except NoAnswer:
+    except ResponseTimeout:
         dut.restart()
         raise LaunchError("the canary does not end", target=dut.target.name) from None
     for got, wanted in zip(result.outputs, known.expected, strict=True):

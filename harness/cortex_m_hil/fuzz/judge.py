@@ -29,7 +29,7 @@ from cortex_m_hil.program.schema import (
     InstructionKind,
 )
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
-from cortex_m_hil.session.session import NoAnswer, Session
+from cortex_m_hil.session.session import ResponseTimeout, Session
 
 EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
 HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
@@ -168,7 +168,7 @@ class Fuzzer:
                 self._run(session, example_inputs(program), len(program.file.outputs), POISON)
                 return Outcome.UNFIT, misfit[0].message
             return self._compare(session, len(program.file.outputs))
-        except NoAnswer as stuck:
+        except ResponseTimeout as stuck:
             if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
                 return Outcome.HANG, f"no end after {EXECUTE:g} s of engine time"
             raise _Bug(f"no answer to {stuck.request.name}") from stuck

@@ -291,10 +291,10 @@ class Simulation:
             for limit in self.limits:
                 if limit.left <= 0:
                     return 0, limit.reason
-            patience = min([limit.left for limit in self.limits], default=None)
+            timeout = min([limit.left for limit in self.limits], default=None)
             if self._locked_up is not None:
-                time.sleep(3600 if patience is None else max(patience, 0.01))
-            elif select.select([self._errors], [], [], patience)[0] and not self._relay():
+                time.sleep(3600 if timeout is None else max(timeout, 0.01))
+            elif select.select([self._errors], [], [], timeout)[0] and not self._relay():
                 status = self._child.wait()
                 if self._locked_up is None:
                     return self._status(status), ""

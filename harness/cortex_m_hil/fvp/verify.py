@@ -115,7 +115,7 @@ def find(name: str, targets: Mapping[str, Target]) -> Target:
     return known[name]
 
 
-class Bench:
+class FvpSession:
     """Starts the target's model in folders of its own, and ends it."""
 
     def __init__(self, target: Target) -> None:
@@ -124,7 +124,7 @@ class Bench:
         self.cpu = fvp.manners(self.launcher.model).cpu
         fvp.executable(self.launcher.model)  # ToolchainError where there is none
 
-    @functools.cache  # noqa: B019 - one bench a process
+    @functools.cache  # noqa: B019 - one fvp_session a process
     def probe(self, kind: Probe) -> Path:
         """The probe's ELF, in a folder that lives as long as this process."""
         path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
@@ -183,16 +183,16 @@ def _drain(process: Process, given: bytes, deadline: Deadline) -> Ended:
 # --- assumptions ---------------------------------------------------------------------------------------------
 
 
-def assumptions(bench: Bench) -> Iterator[Assumption]:
-    def one(text: str, look: Callable[[Bench], str], *, relied: bool = True) -> Assumption:
-        return Assumption(text, lambda: look(bench), relied)
+def assumptions(fvp_session: FvpSession) -> Iterator[Assumption]:
+    def one(text: str, look: Callable[[FvpSession], str], *, relied: bool = True) -> Assumption:
+        return Assumption(text, lambda: look(fvp_session), relied)
 
     yield one("`-l` lists every parameter that the harness sets", _parameters)
     yield one("a parameter that the model does not have is refused", _unknown_parameter, relied=False)
     yield one("SYS_EXIT_EXTENDED's status is the model's, with the features file", _exit_status)
     yield one(
         "and without the file, as the guest does not ask for it",
-        lambda bench: _exit_status(bench, features=False),
+        lambda fvp_session: _exit_status(fvp_session, features=False),
         relied=False,
     )
     yield one(f"`--timelimit {LIMIT}` ends a guest that spins", _time_limit)
@@ -205,7 +205,7 @@ def assumptions(bench: Bench) -> Iterator[Assumption]:
     yield one("a core that locks up leaves the model running until a limit", _lockup, relied=False)
     yield one("memory is where the board's linker script says: every word of the pools", _memory)
     yield one("the runner answers its handshake, and the canary passes", _canary)
-    yield one(f"the core is a {bench.target.cpu}, by its CPUID", _cpuid, relied=False)
+    yield one(f"the core is a {fvp_session.target.cpu}, by its CPUID", _cpuid, relied=False)
     yield one("FILL, DIGEST, WRITE and READ agree over the whole program pool", _program_pool)
     yield one("the runner runs once with a command line, by files", _one_shot)
 
@@ -218,39 +218,39 @@ _LIMITS: Final = (
 )
 
 
-def _parameters(bench: Bench) -> str:
+def _parameters(fvp_session: FvpSession) -> str:
     with TemporaryFolder() as folder:
-        line = fvp.command(bench.launcher, folder / "runner.elf", folder, ("x",))
+        line = fvp.command(fvp_session.launcher, folder / "runner.elf", folder, ("x",))
     return f"all {line.count('-C')} of them"
 
 
-def _unknown_parameter(bench: Bench) -> str:
-    ended = bench.run(bench.probe(Probe.EXIT), ["-C", "hil.no_such_parameter=1"])
+def _unknown_parameter(fvp_session: FvpSession) -> str:
+    ended = fvp_session.run(fvp_session.probe(Probe.EXIT), ["-C", "hil.no_such_parameter=1"])
     if ended.status in (None, 0, EXIT_STATUS):
         raise Violated(f"status {ended.status}; {ended.tail}")
     return f"status {ended.status}; {ended.tail}"
 
 
-def _exit_status(bench: Bench, features: bool = True) -> str:
-    ended = bench.run(bench.probe(Probe.EXIT), features=features)
+def _exit_status(fvp_session: FvpSession, features: bool = True) -> str:
+    ended = fvp_session.run(fvp_session.probe(Probe.EXIT), features=features)
     if ended.status != EXIT_STATUS:
         raise Violated(f"the guest said {EXIT_STATUS}, the model {ended.status}; {ended.tail}")
     return f"{EXIT_STATUS}"
 
 
-def _time_limit(bench: Bench) -> str:
-    ended = bench.run(bench.probe(Probe.SPIN), limit=LIMIT)
+def _time_limit(fvp_session: FvpSession) -> str:
+    ended = fvp_session.run(fvp_session.probe(Probe.SPIN), limit=LIMIT)
     if ended.status is None:
         raise Violated(f"still running after {STARTUP:.0f} s")
     return f"status {ended.status}"
 
 
-def _stop_line(bench: Bench, option: str, value: str, reason: str) -> str:
+def _stop_line(fvp_session: FvpSession, option: str, value: str, reason: str) -> str:
     """The driver's own --timelimit is there beside another limit, out of the way."""
     if option == "--timelimit":
-        ended = bench.run(bench.probe(Probe.SPIN), limit=int(value))
+        ended = fvp_session.run(fvp_session.probe(Probe.SPIN), limit=int(value))
     else:
-        ended = bench.run(bench.probe(Probe.SPIN), [option, value])
+        ended = fvp_session.run(fvp_session.probe(Probe.SPIN), [option, value])
     line = next(
         (line for line in ended.output.decode(errors="replace").splitlines() if STOPPED in line), "no such line"
     )
@@ -259,9 +259,9 @@ def _stop_line(bench: Bench, option: str, value: str, reason: str) -> str:
     return f"status 0, {line!r}"
 
 
-def _echo(bench: Bench) -> str:
+def _echo(fvp_session: FvpSession) -> str:
     data = bytes(range(256)) + random.Random(1).randbytes(ECHOED - 256)
-    ended = bench.run(bench.probe(Probe.ECHO), given=data, seconds=SECONDS)
+    ended = fvp_session.run(fvp_session.probe(Probe.ECHO), given=data, seconds=SECONDS)
     if data not in ended.output:
         raise Violated(f"{len(data)} bytes sent, other bytes came back ({len(ended.output)} with the model's own text)")
     if ended.status != 0:
@@ -270,66 +270,66 @@ def _echo(bench: Bench) -> str:
     return f"and {extra} bytes of the model's own text around them"
 
 
-def _line_seen(bench: Bench, length: int) -> int:
+def _line_seen(fvp_session: FvpSession, length: int) -> int:
     """How many characters of a command line of `length` the guest sees."""
     text = "".join(chr(ord("a") + at % 26) for at in range(length))
-    ended = bench.run(bench.probe(Probe.COMMAND_LINE), bench.set("semihosting-cmd_line", text))
+    ended = fvp_session.run(fvp_session.probe(Probe.COMMAND_LINE), fvp_session.set("semihosting-cmd_line", text))
     output = ended.output.decode(errors="replace")
     return next((size for size in range(length, 0, -1) if text[:size] in output), 0)
 
 
-def _whole_line(bench: Bench) -> str:
-    seen = _line_seen(bench, fvp.COMMAND_LINE_LIMIT)
+def _whole_line(fvp_session: FvpSession) -> str:
+    seen = _line_seen(fvp_session, fvp.COMMAND_LINE_LIMIT)
     if seen != fvp.COMMAND_LINE_LIMIT:
         raise Violated(f"{seen} of them")
     return "it does"
 
 
-def _cut_line(bench: Bench) -> str:
-    seen = _line_seen(bench, 300)
+def _cut_line(fvp_session: FvpSession) -> str:
+    seen = _line_seen(fvp_session, 300)
     if seen != fvp.COMMAND_LINE_LIMIT:
         raise Violated(f"{seen} characters arrive")
     return f"{seen} characters arrive"
 
 
-def _lockup(bench: Bench) -> str:
-    ended = bench.run(bench.probe(Probe.FAULT), limit=LIMIT)
+def _lockup(fvp_session: FvpSession) -> str:
+    ended = fvp_session.run(fvp_session.probe(Probe.FAULT), limit=LIMIT)
     if STOPPED not in ended.output.decode(errors="replace"):
         raise Violated(f"status {ended.status} before the limit; {ended.tail}")
     return f"ended by the limit, with status {ended.status}"
 
 
-def _memory(bench: Bench) -> str:
-    ended = bench.run(bench.probe(Probe.MEMORY), seconds=SECONDS)
+def _memory(fvp_session: FvpSession) -> str:
+    ended = fvp_session.run(fvp_session.probe(Probe.MEMORY), seconds=SECONDS)
     pools = {11: "the program pool", 12: "the planned pool", 13: "the method pool"}
     if ended.status != MEMORY_FINE:
         problem = f"{pools[ended.status]} does not read back" if ended.status in pools else f"status {ended.status}"
         raise Violated(f"{problem}; {ended.tail}")
-    sizes = bench.target.board.pools
+    sizes = fvp_session.target.board.pools
     return f"program {sizes.program >> 10}K, planned {sizes.planned >> 10}K, method {sizes.method >> 10}K"
 
 
-def _dut(bench: Bench) -> flow.Dut:
-    return flow.open_dut(Resolved(bench.target, bench.target, "builtin"))
+def _dut(fvp_session: FvpSession) -> flow.Dut:
+    return flow.open_dut(Resolved(fvp_session.target, fvp_session.target, "builtin"))
 
 
-def _canary(bench: Bench) -> str:
-    with _dut(bench) as dut:
+def _canary(fvp_session: FvpSession) -> str:
+    with _dut(fvp_session) as dut:
         result = flow.selftest(dut)
         return result.ran.label
 
 
-def _cpuid(bench: Bench) -> str:
-    with _dut(bench) as dut:
+def _cpuid(fvp_session: FvpSession) -> str:
+    with _dut(fvp_session) as dut:
         cpuid = dut.session().identity.cpuid
-    wanted = cpus()[bench.target.cpu].part
+    wanted = cpus()[fvp_session.target.cpu].part
     if cpuid >> 4 & 0xFFF != wanted:
         raise Violated(f"CPUID 0x{cpuid:08x}" + (f"; the part number should be 0x{wanted:03x}" if wanted else ""))
     return f"CPUID 0x{cpuid:08x}"
 
 
-def _program_pool(bench: Bench) -> str:
-    with _dut(bench) as dut:
+def _program_pool(fvp_session: FvpSession) -> str:
+    with _dut(fvp_session) as dut:
         session = dut.session()
         size = session.identity.program_pool
         expected = bytearray()
@@ -347,8 +347,8 @@ def _program_pool(bench: Bench) -> str:
     return f"{size} bytes"
 
 
-def _one_shot(bench: Bench) -> str:
-    known, elf = canary(bench.target.isa), build_runner(bench.target)
+def _one_shot(fvp_session: FvpSession) -> str:
+    known, elf = canary(fvp_session.target.isa), build_runner(fvp_session.target)
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder())
         (folder / "c.pte").write_bytes(known.program)
@@ -356,7 +356,7 @@ def _one_shot(bench: Bench) -> str:
         for number, value in enumerate(known.inputs):
             (folder / f"i{number}.bin").write_bytes(value.data)
             words += ["-i", f"i{number}.bin"]
-        process = stack.enter_context(closing(launchers.start(bench.target, elf, folder, words)))
+        process = stack.enter_context(closing(launchers.start(fvp_session.target, elf, folder, words)))
         ended = _drain(process, b"", Deadline.after(SECONDS))
         outputs = [folder / f"out-{number}.bin" for number in range(len(known.expected))]
         if ended.status != 0 or not all(path.is_file() for path in outputs):
@@ -369,13 +369,13 @@ def _one_shot(bench: Bench) -> str:
 # --- the page ------------------------------------------------------------------------------------------------
 
 
-def markdown(bench: Bench, findings: Sequence[Finding]) -> str:
+def markdown(fvp_session: FvpSession, findings: Sequence[Finding]) -> str:
     """What the model is and what was found; of the user's machine no more than its kind."""
-    banner = fvp.version_text(bench.launcher)
+    banner = fvp.version_text(fvp_session.launcher)
     if not banner:
-        raise LaunchError(f"{bench.launcher.model} --version says nothing")
-    lines = [f"### {bench.launcher.model} as `{bench.target.name}`", ""]
-    if fvp.stand_in(bench.launcher):
+        raise LaunchError(f"{fvp_session.launcher.model} --version says nothing")
+    lines = [f"### {fvp_session.launcher.model} as `{fvp_session.target.name}`", ""]
+    if fvp.stand_in(fvp_session.launcher):
         lines += [
             "**This is a stand-in and not Arm's model: it shows what the harness does, and nothing of a model.**",
             "",

@@ -38,7 +38,7 @@ class Tools(Protocol):
     def can_reset(self) -> bool: ...
 
     @property
-    def in_doubt(self) -> bool:
+    def flash_incomplete(self) -> bool:
         """Whether a flash was cut short, so that even the right build id proves nothing."""
 
     def flash(self, elf: Path, build_id: str) -> str:
@@ -117,8 +117,8 @@ class SerialBoard:
     # --- bringing up --------------------------------------------------------------------------
 
     def _bring_up(self) -> None:
-        running = None if self._tools.in_doubt else self._running(PROBE)
-        if self._tools.in_doubt or (
+        running = None if self._tools.flash_incomplete else self._running(PROBE)
+        if self._tools.flash_incomplete or (
             running != self._elf.build_id and (running is not None or not self._tools.can_reset)
         ):
             self._flash_runner()

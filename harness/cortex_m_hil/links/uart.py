@@ -13,7 +13,7 @@ from typing import Any
 import serial
 from serial.tools import list_ports
 
-from cortex_m_hil.errors import BoardBusy, ConfigError, NoPort
+from cortex_m_hil.errors import BoardBusy, ConfigError, PortNotFound
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.links import LinkClosed
@@ -46,7 +46,7 @@ class Uart:
     """An open port. Nobody else can open it meanwhile, where the system can see to that."""
 
     def __init__(self, port: str, baud: int) -> None:
-        """NoPort: no such port, or it does not open. BoardBusy: somebody has it open."""
+        """PortNotFound: no such port, or it does not open. BoardBusy: somebody has it open."""
         self.port = port
         self._serial = _open(port, baud)
         self._received = bytearray()
@@ -126,11 +126,11 @@ def _open(port: str, baud: int) -> Any:
         raise ConfigError(f"port {port!r} at {baud} baud: {error}", hint=hint) from error
     except OSError as error:  # SerialException is one
         if local and not os.path.exists(url):
-            raise NoPort(f"no port {port}", hint=_where(port)) from error
+            raise PortNotFound(f"no port {port}", hint=_where(port)) from error
         if "lock port" in str(error):
             raise BoardBusy(f"port {port} is in use by another process", hint=f"fuser -v {url} says whose") from error
         hint = "is it the right one, and may you use it?"
-        raise NoPort(f"cannot open port {port}: {error}", hint=hint) from error
+        raise PortNotFound(f"cannot open port {port}: {error}", hint=hint) from error
 
 
 def _where(port: str) -> str:

@@ -126,27 +126,27 @@ def _shared(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], op
 
 def _prepare(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], options: _Options) -> _Shared:
     """Everything up to the edge program."""
-    kit = tools()
+    api = tools()
     floating = exported.module(check_guards=False)
     quantized = None
     if options.quantize:
         quantized = _quantize(title, exported, samples, options)
         exported = stage(title, "export of the quantised module", options.hint, lambda: export(quantized, inputs))
-    config = kit.edge_compile_config()
-    edge = stage(title, "to_edge", options.hint, lambda: kit.to_edge(exported, compile_config=config))
+    config = api.edge_compile_config()
+    edge = stage(title, "to_edge", options.hint, lambda: api.to_edge(exported, compile_config=config))
     return _Shared(options, inputs, floating, quantized, edge)
 
 
 def _quantize(title: str, exported: Any, samples: list[Inputs], options: _Options) -> Any:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
-    kit = tools()
+    api = tools()
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
     graph = exported.module(check_guards=False)
-    prepared = stage(title, "quantise", options.hint, lambda: kit.prepare_pt2e(graph, kit.quantizer(**explicit)))
+    prepared = stage(title, "quantise", options.hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
     for number, sample in enumerate(samples):
         _calibrate(title, prepared, number, sample)
-    return stage(title, "quantise", options.hint, lambda: kit.convert_pt2e(prepared))
+    return stage(title, "quantise", options.hint, lambda: api.convert_pt2e(prepared))
 
 
 def _calibrate(title: str, prepared: Any, number: int, sample: Inputs) -> None:
@@ -158,7 +158,7 @@ def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Progra
     """Cortex-M passes and to_executorch. The eager reference of this program is the exported float graph."""
     from cortex_m_hil.lowering.reference import HostModels, conform, to_host
 
-    kit = tools()
+    api = tools()
     hint = shared.options.hint
     # The passes add constants to the program they are given: work on a copy.
     edge = copy.deepcopy(shared.edge)
@@ -169,22 +169,22 @@ def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Progra
     dialect = copy.deepcopy(edge.exported_program())
     spacing = Spacing() if redzones else None
     plan = {} if spacing is None else {"memory_planning_pass": planning_pass(spacing)}
-    config = kit.backend_config(extract_delegate_segments=False, **plan)
+    config = api.backend_config(extract_delegate_segments=False, **plan)
     made = stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
     file = parse_pte(pte, title)
-    leaves, structure = kit.torch.utils._pytree.tree_flatten(shared.inputs)
+    leaves, structure = api.torch.utils._pytree.tree_flatten(shared.inputs)
     models = HostModels(shared.floating, shared.quantized, dialect.module(check_guards=False), structure)
     inputs = conform([to_host(leaf) for leaf in leaves], file.input_specs())
-    unspaced = None if spacing is None else spacing.unspaced
-    return Program(pte, file, isa, graph_nodes(made, file), title, inputs, models, unspaced)
+    size_without_redzones = None if spacing is None else spacing.size_without_redzones
+    return Program(pte, file, isa, graph_nodes(made, file), title, inputs, models, size_without_redzones)
 
 
 def _passes(edge: Any, options: _Options, isa: Isa) -> Any:
-    kit = tools()
+    api = tools()
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
-    config = kit.target_config.from_target_string(CPU_OF[isa])
-    return kit.pass_manager(edge.exported_program(), target_config=config, **explicit).transform()
+    config = api.target_config.from_target_string(CPU_OF[isa])
+    return api.pass_manager(edge.exported_program(), target_config=config, **explicit).transform()
 
 
 def graph_nodes(made: Any, file: PteFile) -> tuple[str, ...]:

@@ -30,12 +30,12 @@ def spread(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int,
 class Spacing:
     """A planning algorithm for ExecuTorch's MemoryPlanningPass.
 
-    It lets ExecuTorch make its own plan first, and then moves every tensor. ``unspaced`` is what ExecuTorch's plan
-    takes, in bytes.
+    It lets ExecuTorch make its own plan first, and then moves every tensor. ``size_without_redzones`` is what
+    ExecuTorch's plan takes, in bytes.
     """
 
     def __init__(self) -> None:
-        self.unspaced = 0
+        self.size_without_redzones = 0
 
     def __call__(
         self, alignment: int, specs: Iterable[Any], graph_module: Any, graph_signature: Any, extra_padding: int
@@ -44,7 +44,7 @@ class Spacing:
         listed = list(specs)
         suite = feature(_PLANNING, "MemoryPlanningAlgorithmSuite")()
         sizes: list[int] = suite(alignment, listed, graph_module, graph_signature, extra_padding)
-        self.unspaced = sum(-(-size // 16) * 16 for size in sizes)
+        self.size_without_redzones = sum(-(-size // 16) * 16 for size in sizes)
         # What a submodule (a branch, a loop's body) has planned lies first in each buffer.
         starts = [*(getattr(graph_module, "input_mem_buffer_sizes", None) or []), *[0] * len(sizes)]
         # A view has no fields of memory of its own, it shows its base's: one of the two is enough.

@@ -35,8 +35,8 @@ class Program:
     """A `.pte` and what the host knows of it.
 
     ``nodes`` has a graph node per instruction ("" unknown); ``inputs`` are example inputs, in the layout the
-    program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere. ``unspaced`` is None unless
-    the memory plan has red zones; then it is the bytes that the plan would take without.
+    program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere. ``size_without_redzones`` is None
+    unless the memory plan has red zones; then it is the bytes that the plan would take without.
     """
 
     pte: bytes = field(repr=False)
@@ -46,7 +46,7 @@ class Program:
     name: str
     inputs: tuple[HostTensor, ...] = field(default=(), repr=False)
     reference: Reference | None = field(default=None, repr=False)
-    unspaced: int | None = None
+    size_without_redzones: int | None = None
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:

@@ -96,7 +96,7 @@ class _Reporting:
         __tracebackhide__ = True
         if isinstance(error, HarnessError):
             if error.target == self._resolved.target.name:
-                error.target = self._resolved.arrow
+                error.target = self._resolved.display_name
             raise error.with_traceback(None) from error.__cause__
 
 
@@ -181,13 +181,13 @@ class Hil:
             )  # fmt: skip
         return checked.comparison
 
-    def verify(self, program: Program, tolerance: Tolerance, *, withheld: Sequence[str] = ()) -> flow.Checked:
+    def verify(self, program: Program, tolerance: Tolerance, *, excluded: Sequence[str] = ()) -> flow.Checked:
         """Lints and runs a program that is lowered already, and compares it with the references it brings."""
         __tracebackhide__ = True
         with _Reporting(self.dut.resolved):
             return flow.verify(
                 self.dut, program,
-                tolerance=tolerance, withheld=withheld, observe=self._observe, guards=_guards(self._redzones),
+                tolerance=tolerance, excluded=excluded, observe=self._observe, guards=_guards(self._redzones),
             )  # fmt: skip
 
     def _observe(self, checked: flow.Checked) -> None:
@@ -205,7 +205,8 @@ class Hil:
         for finding in checked.comparison.warnings:
             warnings.warn(
                 HilWarning(
-                    f"{self.dut.resolved.arrow}: output {finding.output}: {finding.kind.value}: {finding.message}"
+                    f"{self.dut.resolved.display_name}: output {finding.output}: "
+                    f"{finding.kind.value}: {finding.message}"
                 ),
                 stacklevel=4,
             )
@@ -230,7 +231,7 @@ def _guards(redzones: bool) -> flow.Guards | None:
 
 
 def _watched(program: Program) -> RedZones:
-    if program.unspaced is None:
+    if program.size_without_redzones is None:
         warnings.warn(HilWarning(f"{program.name}: {RedZones(program).describe()}"), stacklevel=5)
     return RedZones(program)
 

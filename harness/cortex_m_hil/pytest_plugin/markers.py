@@ -32,7 +32,7 @@ def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkD
     for marker in item.iter_markers("requires"):
         lacking = _understand(marker, requires)(resolved)
         if lacking:
-            yield pytest.mark.skip(reason=f"{resolved.arrow} {lacking}")
+            yield pytest.mark.skip(reason=f"{resolved.display_name} {lacking}")
     for marker in item.iter_markers("xfail_on"):
         expected = _understand(marker, xfail_on)(resolved)
         if expected is not None:

@@ -304,7 +304,7 @@ def _name(item: pytest.Item, resolved: Resolved) -> None:
     item.user_properties += [
         ("hil_test", item.stash[TEST_ID]),
         ("hil_requested", resolved.name),
-        ("hil_ran", resolved.arrow),
+        ("hil_ran", resolved.display_name),
         ("hil_seed", item.config.getoption("hil_seed")),
     ]
 

@@ -28,7 +28,7 @@ from cortex_m_hil.pytest_plugin.plugin import RERUN
 
 # Upstream's test runner is built without these (its backends/cortex_m/test/build_test_runner.sh), and its strict xfails
 # rely on that: a runtime that has them would pass broadcasting divisions and softmax over another dimension.
-WITHHELD: Final = ("aten::div.*", "aten::_softmax.*")
+EXCLUDED: Final = ("aten::div.*", "aten::_softmax.*")
 
 NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # module: why, and what of it
 _FIXTURE: Final = "cortex_m_target"  # upstream's: the configuration that a test of ops/ is lowered for
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("redzones"):
         raise pytest.UsageError("--redzones has no meaning here: the suite's programs come with their own memory plans")
     # What upstream's header shows. Its tests are parametrised below.
-    setattr(config.option, _FIXTURE, [resolved.arrow for resolved in config.stash[RESOLVED]])
+    setattr(config.option, _FIXTURE, [resolved.display_name for resolved in config.stash[RESOLVED]])
 
 
 @functools.cache
@@ -132,8 +132,8 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except UnsupportedOperator as error:
-        if any(fnmatch.fnmatch(error.operator, pattern) for pattern in WITHHELD):
-            error.hint = "withheld from ExecuTorch's tests: their own runner is built without it"
+        if any(fnmatch.fnmatch(error.operator, pattern) for pattern in EXCLUDED):
+            error.hint = "excluded from ExecuTorch's tests: their own runner is built without it"
         raise
     except HarnessError:
         raise
@@ -151,7 +151,7 @@ class _Executor:
     def __call__(self, program: Program) -> Sequence[HostTensor]:
         __tracebackhide__ = True
         with _own_errors():
-            done = self._hil.verify(program, Tolerance(), withheld=WITHHELD)
+            done = self._hil.verify(program, Tolerance(), excluded=EXCLUDED)
         self.runs += 1
         return done.result.outputs
 

@@ -47,8 +47,8 @@ TO_THE_END = 0xFFFFFFFF
 CHUNK = 152
 WINDOW = 48  # frames under way: 7.8 KB, which a runner's 8192 hold; 85 ms at 921600 baud, for adapters and busy hosts
 STREAM = 8192  # chunks of one stream
-PATIENCE = 0.1, 1.0  # seconds of silence before what is not answered is sent again: at first, and at most
-LAST_WORDS = 20  # times that a runner which has ended is asked for its fault
+RETRANSMISSION_TIMEOUT = 0.1, 1.0  # seconds of silence before what is not answered is sent again: at first, and at most
+FAULT_REPORT_ATTEMPTS = 20  # times that a runner which has ended is asked for its fault
 
 
 _ERRORS: dict[int, type[HarnessError]] = {
@@ -62,7 +62,7 @@ _ERRORS: dict[int, type[HarnessError]] = {
 _Answer = TypeVar("_Answer")
 
 
-class NoAnswer(Exception):
+class ResponseTimeout(Exception):
     """The budget ran out. `operator` is the one that was being executed, "" if none; `log` as Session's."""
 
     def __init__(self, request: Request, operator: str, log: str) -> None:
@@ -73,7 +73,7 @@ class NoAnswer(Exception):
 
 
 class Session:
-    """One boot of one runner. After any infra error, a fault or NoAnswer it is broken: close it."""
+    """One boot of one runner. After any infra error, a fault or ResponseTimeout it is broken: close it."""
 
     def __init__(self, target: Target, elf: Elf, process: Connection) -> None:
         self.target = target
@@ -83,7 +83,7 @@ class Session:
         self._frames: deque[Frame] = deque()
         self._max_payload = protocol.MAX_PAYLOAD
         self._seq = 0
-        self._patience = PATIENCE[0]
+        self._timeout = RETRANSMISSION_TIMEOUT[0]
         self._sent_again = False  # since the last answer that came twice
         self._log: deque[str] = deque()
         self._log_size = 0  # characters
@@ -201,7 +201,10 @@ class Session:
         return HostTensor(spec, self.read(Space.OUTPUT, number, spec.nbytes))
 
     def execute(self, seconds: float) -> int:
-        """Runs the program from its first instruction to its end; ticks. NoAnswer after `seconds` of engine time."""
+        """Runs the program from its first instruction to its end; ticks.
+
+        ResponseTimeout after `seconds` of engine time.
+        """
         return self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
 
     def step(self, count: int, seconds: float) -> Step:
@@ -289,7 +292,7 @@ class Session:
     ) -> list[_Answer]:
         """What `parse` reads in the answers, each of `answer` bytes or so. On a lossy link several are under way.
 
-        NoAnswer after `seconds` (default REQUEST) without one, beside what the bytes under way need on the wire.
+        ResponseTimeout after `seconds` (default REQUEST) without one, beside what the bytes under way need on the wire.
         """
         frames = []
         for payload in payloads:
@@ -317,18 +320,18 @@ class Session:
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
         answers: dict[int, Frame] = {}
         window = Window(len(requests), 1 if self._process.lossless else WINDOW)
-        patience = self._patience
+        timeout = self._timeout
         try:
             while not window.done:
                 if batch := b"".join(encode(requests[place]) for place in window.launch()):
                     self._process.write(batch, budget.next_look)
-                frame = self._next_frame(budget, patience)
+                frame = self._next_frame(budget, timeout)
                 if frame is None:
                     window.all_lost()
                     self._sent_again = True
-                    patience = min(2 * patience, PATIENCE[1])
+                    timeout = min(2 * timeout, RETRANSMISSION_TIMEOUT[1])
                     continue
-                patience = self._patience
+                timeout = self._timeout
                 place = places.get((frame.type, frame.seq))
                 if frame.type & RESPONSE == 0:
                     self._take_event(frame)
@@ -342,7 +345,7 @@ class Session:
         except TimeoutError:
             self._log_stray()
             operator = self._operators(self._executing) if self._executing >= 0 else ""
-            raise NoAnswer(Request(requests[0].type), operator, self.log) from None
+            raise ResponseTimeout(Request(requests[0].type), operator, self.log) from None
         except LinkClosed:
             raise self._ended() from None
         return [answers[place] for place in range(len(requests))]
@@ -352,11 +355,11 @@ class Session:
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._sent_again:
             self._sent_again = False
-            self._patience = min(2 * self._patience, PATIENCE[1])
+            self._timeout = min(2 * self._timeout, RETRANSMISSION_TIMEOUT[1])
 
-    def _next_frame(self, budget: Budget, patience: float) -> Frame | None:
-        """None after `patience` seconds of silence on a lossy link."""
-        quiet = None if self._process.lossless else Deadline.after(patience)
+    def _next_frame(self, budget: Budget, timeout: float) -> Frame | None:
+        """None after `timeout` seconds of silence on a lossy link."""
+        quiet = None if self._process.lossless else Deadline.after(timeout)
         while not self._frames:
             if budget.expired:  # asked also of a runner that goes on sending: a loop makes progress for ever
                 raise TimeoutError
@@ -389,7 +392,7 @@ class Session:
             raise LinkClosed
         if self._ended_with is None:
             return
-        if self._ended_with != EXIT_FAULT or self._asked_again == LAST_WORDS:
+        if self._ended_with != EXIT_FAULT or self._asked_again == FAULT_REPORT_ATTEMPTS:
             raise LinkClosed
         self._asked_again += 1  # the report did not arrive: at the end of any frame the runner says it again
         self._process.write(b"\0", budget.next_look)

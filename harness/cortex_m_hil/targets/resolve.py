@@ -41,7 +41,7 @@ class Resolved:
         return self.requested.name
 
     @property
-    def arrow(self) -> str:
+    def display_name(self) -> str:
         """`m4-fvp → m4-qemu`, or `m4-qemu` where nothing was replaced; `m4-fvp → stand-in (QEMU 7.2.22)`."""
         names = dict.fromkeys([self.requested.name, self.target.name, self.stand_in])
         return " → ".join(name for name in names if name)
@@ -49,7 +49,7 @@ class Resolved:
     @property
     def label(self) -> str:
         """What really runs, for headers, tables and reports."""
-        return f"{self.arrow} · {self.runtime} ({executes(self.runtime, self.target)})"
+        return f"{self.display_name} · {self.runtime} ({executes(self.runtime, self.target)})"
 
 
 def check_runtime(name: str) -> None:

@@ -1,4 +1,4 @@
-"""A flash that is cut short, and the ladder: reset, reflash, power cycle, given up."""
+"""A flash that is cut short, and the recovery_steps: reset, reflash, power cycle, given up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.boards import leases
-from cortex_m_hil.boards.health import Health, Rung, flash, ladder, recover
+from cortex_m_hil.boards.health import Health, RecoveryStep, flash, recover, recovery_steps
 from cortex_m_hil.boards.tools import Tools
 from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, ToolchainError
 from cortex_m_hil.targets.tool_commands import RawProcedure, parse
@@ -61,24 +61,24 @@ flash(lease, tools, Path("x"), "build1")
 
 
 class Sick:
-    """A board that one remedy helps."""
+    """A board that one recovered_by helps."""
 
     def __init__(self, helps: str) -> None:
         self.helps = helps
         self.well = False
         self.tried: list[str] = []
 
-    def rungs(self) -> list[Rung]:
-        return [Rung(name, self._remedy(name)) for name in ("reset", "reflash", "power cycle")]
+    def steps(self) -> list[RecoveryStep]:
+        return [RecoveryStep(name, self._remedy(name)) for name in ("reset", "reflash", "power cycle")]
 
     def _remedy(self, name: str) -> Callable[[], None]:
-        def climb() -> None:
+        def run() -> None:
             self.tried.append(name)
             self.well = name == self.helps
             if name == "reflash" and not self.well:
                 raise FlashError("flash: openocd ended with status 1")
 
-        return climb
+        return run
 
     def canary(self) -> None:
         if not self.well:
@@ -89,7 +89,7 @@ class Sick:
 def test_each_rung_of_the_ladder_can_be_what_helps(helps: str) -> None:
     sick = Sick(helps)
     with leases.acquire(["a:1"], what="test") as lease:
-        assert recover(lease, LaunchError("it hangs"), sick.rungs(), sick.canary) == helps
+        assert recover(lease, LaunchError("it hangs"), sick.steps(), sick.canary) == helps
         assert lease.health == Health(failures=1)
     assert sick.tried[-1] == helps
 
@@ -98,14 +98,14 @@ def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> N
     sick = Sick("a hammer")
     cause = LaunchError("it hangs", target="nucleo", log="the last words")
     with leases.acquire(["a:1"], what="test") as lease, pytest.raises(BoardWedged) as caught:
-        recover(lease, cause, sick.rungs(), sick.canary)
+        recover(lease, cause, sick.steps(), sick.canary)
     assert caught.value.__cause__ is cause
     assert caught.value.log == "the last words"
     assert sick.tried == ["reset", "reflash", "power cycle"]
     with pytest.raises(BoardWedged) as later:
         leases.acquire(["a:1"], what="next run")
     with leases.acquire(["a:1"], what="another's run", setup="another") as lease, pytest.raises(BoardWedged):
-        recover(lease, cause, sick.rungs(), sick.canary)
+        recover(lease, cause, sick.steps(), sick.canary)
     assert leases.read_health("a:1").wedged_for == ("", "another")
     for part in (
         "it hangs", "after reset: the canary does not end", "after reflash: flash: openocd ended with status 1",
@@ -118,10 +118,10 @@ def test_what_the_boot_did_already_is_not_done_again() -> None:
     sick = Sick("power cycle")
     with leases.acquire(["a:1"], what="test") as lease:
         cause = LaunchError("it is silent")
-        assert recover(lease, cause, sick.rungs(), sick.canary, {"reset", "reflash"}) == "power cycle"
+        assert recover(lease, cause, sick.steps(), sick.canary, {"reset", "reflash"}) == "power cycle"
         assert sick.tried == ["power cycle"]
         with pytest.raises(BoardWedged, match="it is silent; after reset: the same; after reflash: the same"):
-            recover(lease, cause, sick.rungs()[:2], sick.canary, {"reset", "reflash"})
+            recover(lease, cause, sick.steps()[:2], sick.canary, {"reset", "reflash"})
         assert sick.tried == ["power cycle"]
 
 
@@ -129,10 +129,10 @@ def test_a_missing_tool_does_not_make_a_board_wedged(monkeypatch: pytest.MonkeyP
     procedure = parse(RawProcedure(preset="openocd", config="x"), "reset", "t")
     monkeypatch.setenv("PATH", "/nowhere")
     with leases.acquire(["a:1"], what="test") as lease:
-        rungs = ladder(lease, Tools(resetting=procedure), Path("/r.elf"), "build1")
-        assert [rung.name for rung in rungs] == ["reset"]
+        steps = recovery_steps(lease, Tools(resetting=procedure), Path("/r.elf"), "build1")
+        assert [step.name for step in steps] == ["reset"]
         with pytest.raises(ToolchainError, match="openocd"):
-            recover(lease, LaunchError("it hangs"), rungs, lambda: None)
+            recover(lease, LaunchError("it hangs"), steps, lambda: None)
         assert not lease.health.wedged
 
 
@@ -144,8 +144,8 @@ def test_the_ladder_has_what_the_target_names(tmp_path: Path) -> None:
         parse([*command, "power"], "power", "t"),
     )  # fmt: skip
     with leases.acquire(["a:1"], what="test") as lease:
-        rungs = ladder(lease, tools, Path("/r.elf"), "build1")
+        steps = recovery_steps(lease, tools, Path("/r.elf"), "build1")
         with pytest.raises(BoardWedged):
-            recover(lease, LaunchError("it hangs"), rungs, Sick("").canary)
+            recover(lease, LaunchError("it hangs"), steps, Sick("").canary)
         assert lease.health.build == "build1"
     assert log.read_text() == "reset.flash /r.elf.power."

@@ -167,7 +167,7 @@ def test_the_plan_is_part_of_what_the_cache_knows_a_program_by() -> None:
     lower = functools.partial(flow.lower, module, inputs, isa=Isa.DSP)
     plain, with_zones = lower(), lower(redzones=True)
     assert lower().pte is plain.pte and lower(redzones=True).pte is with_zones.pte
-    assert plain.unspaced is None and with_zones.unspaced == plain.file.planned_bytes
+    assert plain.size_without_redzones is None and with_zones.size_without_redzones == plain.file.planned_bytes
     assert with_zones.file.planned_bytes > plain.file.planned_bytes
     assert with_zones.nodes == plain.nodes
     clear_cache()
@@ -369,7 +369,7 @@ def test_a_target_too_small_for_the_zones_says_how_much_they_need() -> None:
         asked = program.file.planned_bytes
         expected = (
             f"the tensors need {asked} bytes and native has 1024: red zones need {asked - 1024} bytes more; "
-            f"without them the plan takes {program.unspaced}"
+            f"without them the plan takes {program.size_without_redzones}"
         )
         with pytest.raises(OutOfTargetMemory, match=f"^{expected}"):
             flow.run(dut, program, guards=RedZones)
@@ -392,7 +392,7 @@ def runner_elf(target_spec):
 def test_sound(hil):
     assert hil.check(torch.nn.Linear(16, 4), (torch.rand(1, 16),)).ok
     program = hil.lower(torch.nn.Linear(16, 4), (torch.rand(1, 16),))
-    assert (program.unspaced is not None) == REDZONES
+    assert (program.size_without_redzones is not None) == REDZONES
     hil.run(program)
 
 def test_overflow(hil):

@@ -73,7 +73,7 @@ def test_the_engine_is_called_a_stand_in(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "engine", "arrow"),
+    ("says", "engine", "display_name"),
     [
         (
             "Fast Models [11.27.42 (Dec  9 2024)]\nCopyright 2000-2024 ARM Limited.",
@@ -84,10 +84,10 @@ def test_the_engine_is_called_a_stand_in(name: str) -> None:
         ("a stand-in, 11.2.3", "FVP_MPS2_Cortex-M4 a stand-in, 11.2.3", "m4-fvp → a stand-in, 11.2.3"),
     ],
 )
-def test_an_engine_is_what_the_model_says(models: Path, says: str, engine: str, arrow: str) -> None:
+def test_an_engine_is_what_the_model_says(models: Path, says: str, engine: str, display_name: str) -> None:
     (models / M4.model).write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\n")
     assert fvp.engine(M4) == engine
-    assert launchers.name_stand_in(resolve("m4-fvp", TARGETS)).arrow == arrow
+    assert launchers.name_stand_in(resolve("m4-fvp", TARGETS)).display_name == display_name
 
 
 def test_a_fault_is_decoded() -> None:
@@ -118,7 +118,7 @@ def test_engine_time_is_that_of_the_models_children(tmp_path: Path) -> None:
 
 
 def verify_fvp_spin() -> Elf:
-    return Elf(verify.Bench(TARGETS["m4-fvp"]).probe(verify.Probe.SPIN), "", "")
+    return Elf(verify.FvpSession(TARGETS["m4-fvp"]).probe(verify.Probe.SPIN), "", "")
 
 
 def test_a_long_command_line_is_refused(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
 
 
 def examined(name: str) -> dict[str, verify.Finding]:
-    bench = verify.Bench(verify.find(name, TARGETS))
+    bench = verify.FvpSession(verify.find(name, TARGETS))
     return {one.text: one.examine() for one in verify.assumptions(bench)}
 
 
@@ -167,7 +167,7 @@ def test_all_that_is_relied_on_holds_for_the_stand_in(name: str) -> None:
     assert [finding for finding in found.values() if finding.state is verify.State.FAILS] == []
     other = [text for text, finding in found.items() if finding.state is verify.State.DIFFERS]
     assert other == ([] if name == "m4-fvp" else ["the core is a cortex-m0plus, by its CPUID"])
-    page = verify.markdown(verify.Bench(verify.find(name, TARGETS)), list(found.values()))
+    page = verify.markdown(verify.FvpSession(verify.find(name, TARGETS)), list(found.values()))
     assert "**This is a stand-in and not Arm's model" in page and str(Path.home()) not in page
 
 

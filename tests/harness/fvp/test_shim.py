@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from cortex_m_hil.fvp import shim
-from cortex_m_hil.fvp.verify import EXIT_STATUS, Bench, Probe
+from cortex_m_hil.fvp.verify import EXIT_STATUS, FvpSession, Probe
 from cortex_m_hil.targets.load import load_targets
 
 M4, M0PLUS, M55 = "FVP_MPS2_Cortex-M4", "FVP_MPS2_Cortex-M0plus", "FVP_Corstone_SSE-300_Ethos-U55"
@@ -38,7 +38,7 @@ def probe(folder: Path) -> Iterator[Callable[..., str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         targets = load_targets()
-        benches = {model: Bench(targets[name]) for model, name in TARGETS.items()}
+        benches = {model: FvpSession(targets[name]) for model, name in TARGETS.items()}
         yield lambda kind, model=M4: str(benches[model].probe(kind))
 
 

@@ -600,4 +600,4 @@ def test_engines_say_their_versions(model: Path) -> None:
     assert launchers.engine(TARGETS["m4-qemu"]).split()[0] == "QEMU"
     assert launchers.engine(TARGETS["m4-fvp"]) == f"{MODEL} 11.27.42"
     assert launchers.engine(TARGETS["native"]).startswith("host ")
-    assert Resolved(TARGETS["m4-fvp"], TARGETS["m4-fvp"], "builtin").arrow == "m4-fvp"
+    assert Resolved(TARGETS["m4-fvp"], TARGETS["m4-fvp"], "builtin").display_name == "m4-fvp"

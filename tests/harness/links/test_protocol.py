@@ -37,7 +37,7 @@ from cortex_m_hil.program.schema import SCALAR_TYPES
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session import session as session_module
-from cortex_m_hil.session.session import LOG_LIMIT, NoAnswer, Session
+from cortex_m_hil.session.session import LOG_LIMIT, ResponseTimeout, Session
 from cortex_m_hil.targets.load import load_targets
 from paths import IMPORT_ROOT
 
@@ -522,7 +522,7 @@ def test_a_peer_in_a_process_is_bounded_in_time_and_memory(body: str, tmp_path: 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
     process = Process([sys.executable, "-S", "-c", _PEER + body], cwd=tmp_path)
-    with closing(process), pytest.raises((ProtocolError, LaunchError, NoAnswer)):
+    with closing(process), pytest.raises((ProtocolError, LaunchError, ResponseTimeout)):
         Session(TARGET, ELF, process)
     assert time.monotonic() - began < BOUND
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB

@@ -224,7 +224,7 @@ def test_run(hil, for_module, for_session):
 def test_verify(hil, for_module, for_session):
     assert hil.verify(for_module, Tolerance()).comparison.outputs[0].max_quanta == 0
     assert lowered.count(hil.dut.resolved.name) == 1
-    print("watched" if for_module.unspaced else "as it is")
+    print("watched" if for_module.size_without_redzones else "as it is")
 
 def test_itself(hil, hil_lower):
     hil.run(hil_lower(torch.nn.Linear(8, 4), (torch.rand(1, 8),)))

@@ -15,7 +15,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.lowering import suite
-from cortex_m_hil.pytest_plugin.upstream import WITHHELD
+from cortex_m_hil.pytest_plugin.upstream import EXCLUDED
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -75,7 +75,7 @@ def test_an_infra_error_is_no_expected_failure(tmp_path: Path) -> None:
 def test_the_operators_that_upstream_lacks_are_withheld_with_a_reason(tmp_path: Path) -> None:
     done = upstream(tmp_path, "native", "--runxfail", "-k", "broadcast_1 and not int16", *files("ops/test_div.py"))
     assert done.count() == {"native": {"FAIL": 1}}, done.text
-    assert "no aten::div.out" in done.text and "withheld from ExecuTorch's tests" in done.text
+    assert "no aten::div.out" in done.text and "excluded from ExecuTorch's tests" in done.text
 
 
 SABOTAGE = """
@@ -277,8 +277,8 @@ def test_a_runner_for_upstream_lacks_what_the_plugin_withholds_and_nothing_else(
     with flow.open_dut(native) as whole, flow.open_dut(native, options={"HIL_UPSTREAM_OPERATORS": "ON"}) as lacking:
         operators = set(whole.session().identity.operators)
         left_out = operators - set(lacking.session().identity.operators)
-        assert left_out == {one for one in operators if any(fnmatch(one, pattern) for pattern in WITHHELD)}
-    assert len(left_out) == len(WITHHELD)
+        assert left_out == {one for one in operators if any(fnmatch(one, pattern) for pattern in EXCLUDED)}
+    assert len(left_out) == len(EXCLUDED)
 
 
 def test_a_runner_that_upstream_cannot_name_is_refused(tmp_path: Path) -> None:

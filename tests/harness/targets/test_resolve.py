@@ -81,14 +81,14 @@ def test_what_needs_no_model_runs_as_it_is(no_models: Path) -> None:
     for name in ("native", "m4-qemu"):
         resolved = resolve(name, TARGETS, require_fvp=True)
         assert resolved.target is resolved.requested is TARGETS[name]
-        assert (resolved.name, resolved.arrow, resolved.why) == (name, name, "")
+        assert (resolved.name, resolved.display_name, resolved.why) == (name, name, "")
 
 
 def test_a_missing_model_is_replaced_and_it_says_so(no_models: Path) -> None:
     resolved = resolve("m4-fvp", TARGETS)
     assert (resolved.requested.name, resolved.target.name) == ("m4-fvp", "m4-qemu")
     assert resolved.why == f"{M4_MODEL} is not on PATH"
-    assert resolved.arrow == "m4-fvp → m4-qemu"
+    assert resolved.display_name == "m4-fvp → m4-qemu"
     assert resolved.label == "m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)"
 
 
@@ -96,7 +96,7 @@ def test_an_installed_model_is_used(no_models: Path) -> None:
     install(no_models, M4_MODEL)
     resolved = resolve("m4-fvp", TARGETS, require_fvp=True)
     assert resolved.target is TARGETS["m4-fvp"]
-    assert (resolved.arrow, resolved.why) == ("m4-fvp", "")
+    assert (resolved.display_name, resolved.why) == ("m4-fvp", "")
     assert resolve("m55-fvp", TARGETS).target.name == "m55-qemu"
 
 

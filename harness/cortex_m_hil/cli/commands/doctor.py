@@ -45,8 +45,8 @@ def doctor(
 
 
 def _verify_fvp(target: Target, as_json: bool) -> NoReturn:
-    bench = verify_fvp.Bench(target)
-    assumptions = list(verify_fvp.assumptions(bench))
+    fvp_session = verify_fvp.FvpSession(target)
+    assumptions = list(verify_fvp.assumptions(fvp_session))
     findings = []
     for assumption in with_status(assumptions, lambda assumption: assumption.text):
         findings.append(assumption.examine())
@@ -54,7 +54,7 @@ def _verify_fvp(target: Target, as_json: bool) -> NoReturn:
     if as_json:
         print(json.dumps({"ok": fine, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
-        print(verify_fvp.markdown(bench, findings))
+        print(verify_fvp.markdown(fvp_session, findings))
     raise typer.Exit(0 if fine else NO)
 
 

@@ -88,6 +88,6 @@ def _install_runner(folder: Path, resolved: Resolved) -> Path:
     assert isinstance(target.launcher, QemuLauncher)
     elf = build_runner(target, resolved.runtime, {"HIL_UPSTREAM_OPERATORS": "ON"})
     return fvp_shim.install_runner(
-        folder, elf.path, target.cpu, target=resolved.arrow, machine=target.launcher.machine,
+        folder, elf.path, target.cpu, target=resolved.display_name, machine=target.launcher.machine,
         arguments=target.launcher.args,
     )  # fmt: skip

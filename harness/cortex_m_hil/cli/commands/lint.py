@@ -54,7 +54,7 @@ def _summary(path: Path, program: Program, resolved: Resolved) -> str:
     if any(instruction.operator == "cortex_m::quantized_linear.out" for instruction in file.instructions):
         layout = f"{'MVE' if target.isa.value == 'MVE' else 'DSP/SCALAR'} layout"
     return (
-        f"{path} fits {resolved.arrow}: {counted(len(file.operators), 'operator')} in "
+        f"{path} fits {resolved.display_name}: {counted(len(file.operators), 'operator')} in "
         f"{counted(len(file.instructions), 'instruction')}, "
         f"{file.planned_bytes} of {target.board.pools.planned} planned bytes, "
         f"{file.size} of {target.board.program_room} program bytes, {layout}"

@@ -14,7 +14,7 @@ from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.model import SerialLauncher, Target
 
 
-class Bench:
+class LeasedBoard:
     """Waits for a board of `target`, and has it until `release`. BoardBusy or BoardWedged where there is none.
 
     `target` is then the same target with the port of the board that it is.
@@ -31,7 +31,7 @@ class Bench:
         words = {"port": self._lease.port, **words}
         self._tools = Tools(launcher.flash, launcher.reset, launcher.power, words, target.name)
         self._elf = elf
-        self._climbed: set[str] = set()  # rungs of the ladder, since the last boot began
+        self._tried: set[str] = set()  # steps of the recovery_steps, since the last boot began
         self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=self._lease.port))
 
     @property
@@ -43,7 +43,7 @@ class Bench:
         return self._tools.resetting is not None
 
     @property
-    def in_doubt(self) -> bool:
+    def flash_incomplete(self) -> bool:
         return bool(self._lease.health.flashing)
 
     @property
@@ -57,21 +57,21 @@ class Bench:
             self._lease.health = self._lease.health.well()
 
     def flash(self, elf: Path, build_id: str) -> str:
-        self._climbed.add("reflash")
+        self._tried.add("reflash")
         return health.flash(self._lease, self._tools, elf, build_id)
 
     def reset(self) -> str:
-        self._climbed.add("reset")
+        self._tried.add("reset")
         return self._tools.reset()
 
     def begin(self) -> None:
         """A boot begins: what it does to the board need not be done again if it fails."""
-        self._climbed.clear()
+        self._tried.clear()
 
     def recover(self, cause: HarnessError, canary: Callable[[], object]) -> str:
         """Reset, reflash, power cycle; the name of what helped. BoardWedged if nothing does."""
-        rungs = health.ladder(self._lease, self._tools, self._elf.path, self._elf.build_id)
-        return health.recover(self._lease, cause, rungs, canary, frozenset(self._climbed))
+        steps = health.recovery_steps(self._lease, self._tools, self._elf.path, self._elf.build_id)
+        return health.recover(self._lease, cause, steps, canary, frozenset(self._tried))
 
     def release(self) -> None:
         """The port must be closed by now."""
