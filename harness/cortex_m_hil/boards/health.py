@@ -17,7 +17,8 @@ from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, Toolchai
 
 @dataclass(frozen=True)
 class Health:
-    """`failures` counts how often the board needed to be recovered. `build` is the build id that was flashed last, "" while in doubt.
+    """`failures` counts how often the board needed to be recovered. `build` is the build id that was flashed last, ""
+    while a flash is incomplete.
 
     A wrong baud rate, a tool that does nothing or a runner that does not start make a board look dead as well. So who
     comes with another setup gets a try of their own: `wedged_for` are the setups under which nothing helped.

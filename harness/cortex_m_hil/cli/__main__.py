@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The console script. `arguments` default to the process's own."""
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an display_name on a Latin-1 terminal is no reason to fail
+        sys.stdout.reconfigure(errors="replace")  # an arrow on a Latin-1 terminal is no reason to fail
     for module in pkgutil.iter_modules(commands.__path__):
         importlib.import_module(f"{commands.__name__}.{module.name}")
     with exit_statuses():  # also of what is left to typer to print

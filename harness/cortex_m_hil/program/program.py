@@ -35,8 +35,9 @@ class Program:
     """A `.pte` and what the host knows of it.
 
     ``nodes`` has a graph node per instruction ("" unknown); ``inputs`` are example inputs, in the layout the
-    program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere. ``size_without_redzones`` is None
-    unless the memory plan has red zones; then it is the bytes that the plan would take without.
+    program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere.
+    ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
+    would take without.
     """
 
     pte: bytes = field(repr=False)

@@ -61,7 +61,7 @@ flash(lease, tools, Path("x"), "build1")
 
 
 class Sick:
-    """A board that one recovered_by helps."""
+    """A board that one recovery step helps."""
 
     def __init__(self, helps: str) -> None:
         self.helps = helps
