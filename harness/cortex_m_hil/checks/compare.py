@@ -29,6 +29,7 @@ SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
 OTHER_SCALE: Final = 0.01  # of a quantum; float32 is off by 1e-5 of one
 ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant show, which are few
+LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
 WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
 
 
@@ -222,6 +223,15 @@ _QUANTISATION: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that is far from the float module",
     "calibrate with inputs like these, or lower eager_sqnr if so coarse a result will do",
 )
+_LOST: Final = Advice(
+    "the quantisation: the target computes what the quantised module does, and that has little of the float module",
+    "look for a layer that gets nothing but zeros or a constant from the calibration: the scale of its inputs is next "
+    "to nothing, and its bias does not fit (docs/verification.md, find 15)",
+)
+_ROUNDING: Final = Advice(
+    "rounding, as far as can be told: disturbed runs of the fake-quantised module differ from it by as much",
+    "leave fake_quant_qtol out: by default what rounding explains passes (docs/writing-tests.md, “Rounding”)",
+)
 _LOWERING: Final = Advice(
     "the lowering: the target computes what the lowered program says, and that is not what the module does",
     "lower parts of the module until they agree; fake_quant_qtol=N (atol, rtol for floats) allows more",
@@ -362,15 +372,19 @@ class _Output:
         # Wrong outputs may be of any size; a float that overflows on the way is wrong all the same.
         with np.errstate(over="ignore", invalid="ignore"):
             findings, figures = self._compare()
-            return findings, figures, self._advice({finding.kind for finding in findings} - WARNINGS)
+            return findings, figures, self._advice({finding.kind for finding in findings} - WARNINGS, figures)
 
-    def _advice(self, kinds: set[Kind]) -> Advice:
+    def _advice(self, kinds: set[Kind], figures: Figures) -> Advice:
+        if not kinds:
+            return Advice()
         if self.dialect is None or kinds & {Kind.SHAPE, Kind.UNWRITTEN}:
             return Advice(hint=_READING)
         if Kind.COLLAPSE in kinds and self.likely:
             return Advice(self.likely, "hil lint tells whether a program's layout is its target's; " + _READING)
         if kinds == {Kind.EAGER}:
-            return _QUANTISATION
+            return _QUANTISATION if figures.sqnr_db is not None and figures.sqnr_db > LOST_SQNR else _LOST
+        if kinds == {Kind.QUANTIZED} and self._is_rounding():
+            return _ROUNDING
         return _LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and self._agrees_with_dialect() else _TARGET
 
     def _agrees_with_dialect(self) -> bool:
@@ -604,7 +618,7 @@ class _Output:
         if not right:
             text = (
                 f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {_quanta_word(most)} and "
-                f"{deviation.mean():.2g} on average ({why})"
+                f"{deviation.mean():+.2g} on average ({why})"
             )
             elements = self._elements(wrong, np.abs(deviation), expected, integers)
             findings.append(self._find(Kind.QUANTIZED, text, wrong, *elements))
@@ -616,6 +630,13 @@ class _Output:
             return Spread()
         undisturbed, *runs = (_to_quanta(_finite(run), self.quantization) for run in (self.quantized, *self.disturbed))
         return Spread.explained([run - undisturbed for run in runs])
+
+    def _is_rounding(self) -> bool:
+        """Whether the default would let pass what `fake_quant_qtol` does not."""
+        if self.quantized is None or self.quantization is None:
+            return False
+        found, expected = (_to_quanta(_finite(one), self.quantization) for one in (self.actual.array(), self.quantized))
+        return Spread.of(found - expected).within(self._rounding())
 
     def _explained(self, deviation: Array) -> tuple[bool, Array, str]:
         """Whether the deviation from fake-quant is right, the elements that are wrong if not, and what is allowed."""

@@ -148,7 +148,19 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
         name = instruction.operator
         if instruction.kind is InstructionKind.KERNEL and name not in operators and name not in seen:
             seen.add(name)
-            yield _finding(Rule.OPERATOR, f"the runner has no {name}", program, instruction)
+            why = (
+                "; ExecuTorch left it on quantised integers, where it knows no scale"
+                if _is_blind(instruction, program)
+                else ""
+            )
+            yield _finding(Rule.OPERATOR, f"the runner has no {name}{why}", program, instruction)
+
+
+def _is_blind(instruction: Instruction, program: Program) -> bool:
+    """Whether any runtime that has the operator would compute something else on what it is given."""
+    tensors = [program.file.values[argument].spec for argument in instruction.args]
+    dtypes = {spec.dtype for spec in tensors if spec is not None}
+    return instruction.operator in BLIND_TO_SCALES and "int8" in dtypes
 
 
 def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
@@ -229,7 +241,7 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
         (
             UnsupportedOperator,
             lambda rule: rule in _UNSUPPORTED,
-            "build the runner with it (docs/runtimes.md), or change the program",
+            "change the program, or run it on an ExecuTorch that has the operator (docs/runtimes.md)",
         ),
         (OutOfTargetMemory, lambda rule: rule in _MEMORY, "use a larger target, or a smaller model"),
     )

@@ -50,6 +50,7 @@ class Seeding:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         if resolved_of(item) is None:
             return (yield)
         with seeded(self._of("teardown")):
@@ -62,6 +63,7 @@ class Seeding:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
         """Here and not around the whole setup, where other plugins seed, and wider fixtures are torn down."""
+        __tracebackhide__ = True
         with self._numbers(request):
             return (yield)
 
@@ -75,6 +77,7 @@ class Seeding:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         if resolved_of(pyfuncitem) is None:
             return (yield)
         with seeded(self._number):

@@ -154,8 +154,8 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
         for name, target in more.items():
             if name in targets:
                 raise ConfigError(
-                    f"{target.origin}: target {name!r} is already defined at {targets[name].origin}",
-                    hint="give it another name",
+                    f"{target.origin}: {name!r} is the name of a target that comes with this package",
+                    hint="give it another name; hil targets lists those there are",
                 )
             targets[name] = target
     for target in targets.values():
@@ -221,7 +221,7 @@ def _parse_yaml(path: Path) -> CommentedMap:
     except Exception as error:  # ruamel.yaml lets ValueError, RecursionError and others of its constructors out
         raise ConfigError(f"{path}: {error or type(error).__name__}", hint="correct the YAML") from error
     if not isinstance(tree, CommentedMap):
-        raise ConfigError(f"{path}:1: expected a mapping at the top")
+        raise ConfigError(f"{path}:1: expected a mapping at the top", hint="delete the file if it is to say nothing")
     return tree
 
 

@@ -309,6 +309,14 @@ def test_what_rounding_explains_passes() -> None:
     assert (found.outputs[0].max_quanta, found.outputs[0].fake_quant_quanta) == (0, 1)
 
 
+def test_a_limit_below_what_rounding_explains_is_not_blamed_on_the_lowering() -> None:
+    found = against_fake_quant(moved(5, 77), ROUNDING, fake_quant_qtol=0)
+    assert {error.kind for error in found.errors} == {c.Kind.QUANTIZED}
+    assert "rounding" in found.advice[0].cause and "leave fake_quant_qtol out" in found.advice[0].hint
+    assert "the lowering" in against_fake_quant(moved(5, by=2), ROUNDING, fake_quant_qtol=0).advice[0].cause
+    assert against_fake_quant(moved(5, 77), ROUNDING).advice[0] == c.Advice()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

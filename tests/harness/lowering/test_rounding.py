@@ -153,7 +153,9 @@ CLAMPS = {
 def test_a_bias_beyond_int32_is_caught() -> None:
     """docs/verification.md, find 15: the bias's scale is that of inputs that are all zero."""
     program = lower(NothingGetsThrough(), (torch.rand(3, 4),), isa=Isa.DSP)
-    assert {error.kind for error in judged(program, references(program)).errors} == {Kind.EAGER}
+    found = judged(program, references(program))
+    assert {error.kind for error in found.errors} == {Kind.EAGER}
+    assert "find 15" in found.advice[0].hint
 
 
 @pytest.mark.parametrize("module", CLAMPS.values(), ids=CLAMPS)
@@ -167,4 +169,5 @@ def test_a_clamp_of_integers_that_ignores_their_zero_point_is_caught(module: nn.
     operators = signatures.BUILTIN.keys() | {
         one.operator for one in program.file.instructions if "cortex_m" in one.operator
     }
-    assert [one.rule for one in lint(program, target, operators=operators)] == [Rule.OPERATOR]
+    (finding,) = lint(program, target, operators=operators)
+    assert finding.rule is Rule.OPERATOR and "left it on quantised integers" in finding.message
