@@ -26,7 +26,7 @@ def test_a_flash_is_remembered() -> None:
         assert lease.health == Health(build="build1")
 
 
-def test_power_lost_during_flash_leaves_the_board_in_doubt_until_it_is_flashed_again() -> None:
+def test_power_lost_during_flash_leaves_the_flash_incomplete_until_it_is_done_again() -> None:
     with leases.acquire(["a:1"], what="test") as lease:
         flash(lease, tools("pass"), Path("/r.elf"), "build1")
         with pytest.raises(FlashError, match="was killed"):
@@ -37,7 +37,7 @@ def test_power_lost_during_flash_leaves_the_board_in_doubt_until_it_is_flashed_a
         assert lease.health == Health(failures=1, build="build1")
 
 
-def test_a_worker_killed_while_it_flashes_leaves_the_board_in_doubt(start: Start) -> None:
+def test_a_worker_killed_while_it_flashes_leaves_the_flash_incomplete(start: Start) -> None:
     worker = start("""
 from pathlib import Path
 from cortex_m_hil.boards import leases
@@ -69,9 +69,9 @@ class Sick:
         self.tried: list[str] = []
 
     def steps(self) -> list[RecoveryStep]:
-        return [RecoveryStep(name, self._remedy(name)) for name in ("reset", "reflash", "power cycle")]
+        return [RecoveryStep(name, self._step(name)) for name in ("reset", "reflash", "power cycle")]
 
-    def _remedy(self, name: str) -> Callable[[], None]:
+    def _step(self, name: str) -> Callable[[], None]:
         def run() -> None:
             self.tried.append(name)
             self.well = name == self.helps
@@ -86,7 +86,7 @@ class Sick:
 
 
 @pytest.mark.parametrize("helps", ["reset", "reflash", "power cycle"])
-def test_each_rung_of_the_ladder_can_be_what_helps(helps: str) -> None:
+def test_each_recovery_step_can_be_what_helps(helps: str) -> None:
     sick = Sick(helps)
     with leases.acquire(["a:1"], what="test") as lease:
         assert recover(lease, LaunchError("it hangs"), sick.steps(), sick.canary) == helps

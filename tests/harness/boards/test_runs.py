@@ -37,7 +37,7 @@ def test_board(hil_dut, number):
     if os.environ.get("STAY"):
         print("working", flush=True)
         time.sleep(float(os.environ["STAY"]))
-    row = [os.environ["RUN"], number, hil_dut._bench.target.launcher.port, asked, got, time.monotonic()]
+    row = [os.environ["RUN"], number, hil_dut._leased.target.launcher.port, asked, got, time.monotonic()]
     with open("rows", "a") as log:
         log.write(json.dumps(row) + "\\n")
 """
@@ -157,7 +157,7 @@ def test_power_lost_during_flash_fails_one_test_and_the_next_flashes_again(bed: 
 
 
 @pytest.mark.parametrize("helps", ["reset", "flash", "power"])
-def test_each_rung_of_the_ladder(bed: Bed, helps: str) -> None:
+def test_each_recovery_step(bed: Bed, helps: str) -> None:
     """The board hangs before the test; each tool but one only pretends. So the board comes up, late."""
     bed.targets()
     assert "1 passed" in bed.run()
