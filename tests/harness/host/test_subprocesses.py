@@ -66,7 +66,7 @@ def test_nothing_is_left_when_the_owner_has_ended(marker: str, number: signal.Si
         started = [one for one in endings.marked(marker) if one.pid not in (process.pid, os.getpid())]
         assert len(started) >= 3 * len(scripts)  # each: a supervisor, a command, and what that has started
         process.send_signal(number)
-        process.wait()
+        process.wait(SECONDS)
     _, alive = psutil.wait_procs(started, timeout=SECONDS)
     assert alive == []
 
@@ -153,7 +153,7 @@ def test_a_killed_owners_folder_is_removed_by_the_next(tmp_path: Path) -> None:
         remove_abandoned(tmp_path, "hil-*")
         assert folder.is_dir()  # its owner lives
         process.kill()
-        process.wait()
+        process.wait(SECONDS)
     assert folder.is_dir()
     with TemporaryFolder("hil-", tmp_path) as other:
         assert list(tmp_path.iterdir()) == [other]
@@ -163,7 +163,7 @@ def test_a_killed_owners_folder_is_removed_by_the_next(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise KeyboardInterrupt"])
 def test_a_folder_that_nobody_removed_goes_with_its_process(tmp_path: Path, end: str) -> None:
     with owner(f"{KEEPER.format(str(tmp_path))}{end}") as process:
-        process.communicate()
+        process.communicate(timeout=SECONDS)
     assert list(tmp_path.iterdir()) == []
 
 
