@@ -1,4 +1,4 @@
-"""Outputs against references: the rules of DESIGN, "Truth and tolerance". Works without torch.
+"""Outputs against references: the rules of docs/architecture.md, "Truth and tolerance". Works without torch.
 
 Differences in quanta are taken on the integer tensor before the final dequantize, recovered from the float output as
 ``output / scale + zero_point``, which is exact to far less than half a quantum for int8 and int16.
@@ -29,8 +29,8 @@ SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
 OTHER_SCALE: Final = 0.01  # of a quantum; float32 is off by 1e-5 of one
 ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant show, which are few
-LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
 WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
+LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,7 +636,11 @@ class _Output:
         if self.quantized is None or self.quantization is None:
             return False
         found, expected = (_to_quanta(_finite(one), self.quantization) for one in (self.actual.array(), self.quantized))
-        return Spread.of(found - expected).within(self._rounding())
+        return self._is_within(found - expected, self._rounding())
+
+    def _is_within(self, deviation: Array, bound: Spread) -> bool:
+        """What may be so far from the dialect may be so much further from fake-quant."""
+        return Spread.of(np.sign(deviation) * np.maximum(np.abs(deviation) - self.tolerance.qtol, 0)).within(bound)
 
     def _explained(self, deviation: Array) -> tuple[bool, Array, str]:
         """Whether the deviation from fake-quant is right, the elements that are wrong if not, and what is allowed."""
@@ -645,11 +649,9 @@ class _Output:
             wrong = np.abs(deviation) > limit
             return not wrong.any(), wrong, f"{limit} allowed"
         bound = self._rounding()
-        # What may be so far from the dialect may be so much further from fake-quant.
-        found = Spread.of(np.sign(deviation) * np.maximum(np.abs(deviation) - self.tolerance.qtol, 0))
         drift = bound.drift / max(1, deviation.size)
         why = f"rounding explains {int(bound.elements)}, {int(bound.worst)} and {drift:.2g}"
-        return found.within(bound), deviation != 0, why
+        return self._is_within(deviation, bound), deviation != 0, why
 
     def _other_scale(self, reference: Array, expected: Array) -> Iterator[Finding]:
         """Counted in the program's quanta, another scale of the last dequantize would look like rounding."""

@@ -61,15 +61,15 @@ class _Disturbed(fx.Interpreter):
             return super().run_node(n)
         (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)
         if self._direction in _LAST:
-            return n.target(value + scale * self._one(n, value), scale, *rest, **options)
+            moved = value + scale * self._one(value) if n in self._last else value
+            return n.target(moved, scale, *rest, **options)
         amplitude = DISTURBANCE * scale + self._own_constants(n.args[0], scale)
         return n.target(value + amplitude * self._shift(value), scale, *rest, **options)
 
-    def _one(self, node: fx.Node, value: Any) -> Any:
+    def _one(self, value: Any) -> Any:
         """1 or -1 for the middle element that is neither the largest nor the smallest, 0 for the others."""
         shift = torch.zeros(value.numel())
-        if node in self._last:
-            shift[value.flatten().argsort()[value.numel() // 2]] = _LAST[self._direction]
+        shift[value.flatten().argsort()[value.numel() // 2]] = _LAST[self._direction]
         return shift.reshape(value.shape)
 
     def _shift(self, value: Any) -> Any:

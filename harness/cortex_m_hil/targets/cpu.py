@@ -1,6 +1,7 @@
-"""CPUs, and what follows from them: ISA classes, the compiler's flags, the architecture that a runner says.
+"""CPUs, and what follows from them: ISA classes, and the architecture that a runner says.
 
-The table is `firmware/cpus.json`, a row for each CPU, which the CMake toolchain file reads as well.
+The table is `firmware/cpus.json`, a row for each CPU. The CMake toolchain file reads it as well: `flags` tell
+GCC of the floating-point unit, and `without` is appended to -mcpu for a lesser class.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from cortex_m_hil.host.paths import package_data
@@ -30,7 +31,6 @@ class Cpu:
     `backends/cortex_m/target_config.py`; it does not name the Cortex-M52).
     `architecture`: what GCC's predefined macros say of its flags, without DSP and MVE. They do not tell Armv8.1-M from
     Armv8-M.
-    `flags`: how GCC is told of the floating-point unit. `without`: what is appended to -mcpu for a lesser class.
     `part`: bits 15:4 of SCB->CPUID (the cores' technical reference manuals), 0 unknown.
     `gcc`: the first major version of GCC that knows the CPU, 0 where any does that this project has seen.
     """
@@ -38,8 +38,6 @@ class Cpu:
     name: str
     isas: tuple[Isa, ...]
     architecture: str
-    flags: str = ""
-    without: Mapping[Isa, str] = field(default_factory=dict)
     part: int = 0
     gcc: int = 0
 
@@ -53,13 +51,11 @@ _ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
 def cpus() -> Mapping[str, Cpu]:
     """All CPUs by name, the host too."""
     table = json.loads((package_data("firmware") / "cpus.json").read_text())
-    return {name: _cpu(name, **row) for name, row in table.items()} | {HOST.name: HOST}
-
-
-def _cpu(name: str, *, isas: list[str], without: Mapping[str, str] | None = None, part: str = "0", **row: str) -> Cpu:
-    lesser = {Isa(isa): extension for isa, extension in (without or {}).items()}
-    gcc = int(row.pop("gcc", 0))
-    return Cpu(name, tuple(map(Isa, isas)), without=lesser, part=int(part, 16), gcc=gcc, **row)
+    found = [
+        Cpu(name, tuple(map(Isa, row["isas"])), row["architecture"], int(row.get("part", "0"), 16), row.get("gcc", 0))
+        for name, row in table.items()
+    ]
+    return {cpu.name: cpu for cpu in (*found, HOST)}
 
 
 def architecture(cpu: str, isa: Isa) -> str:
