@@ -17,7 +17,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from cortex_m_hil.checks.compare import Comparison, Tolerance, compare
+from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.lowering.reference import HostModels, to_torch
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor

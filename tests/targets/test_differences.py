@@ -1,4 +1,4 @@
-"""compare.DIALECT_DIFFERENCES: each entry's program differs from the dialect by as much as the entry says, and no less.
+"""tolerance.DIALECT_DIFFERENCES: each entry's program differs from the dialect by what the entry says, and no less.
 
 An entry whose test fails has gone from ExecuTorch: take it out of the table.
 """
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from cortex_m_hil.checks.compare import DIALECT_DIFFERENCES, DialectDifference
+from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, DialectDifference
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from wheel import require
 

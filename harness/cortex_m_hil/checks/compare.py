@@ -7,16 +7,15 @@ Differences in quanta are taken on the integer tensor before the final dequantiz
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
-from enum import Enum
-from numbers import Integral, Real
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.errors import ConfigError, Mismatch
+from cortex_m_hil.checks.advice import LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
+from cortex_m_hil.checks.comparison import WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
+from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Spread, Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
@@ -28,264 +27,11 @@ SATURATION_OUTPUT: Final = 0.01  # of the elements, wrongly at a bound
 SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one or two there by construction
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
 OTHER_SCALE: Final = 0.01  # of a quantum; float32 is off by 1e-5 of one
-ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant show, which are few
-WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
 LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far outputs may be from each of three references. ConfigError for what is no tolerance.
-
-    ``qtol``: quanta from the dialect. ``fake_quant_qtol``: quanta from the fake-quantised module; None: as far as
-    rounding explains, and ``qtol`` more. ``atol`` and ``rtol``, as in numpy.allclose, of outputs that are not
-    quantised: from the fake-quantised module, else the float module. ``eager_sqnr``: dB, at least, against the float
-    module.
-    """
-
-    qtol: int = 0
-    fake_quant_qtol: int | None = None
-    atol: float = 1e-3
-    rtol: float = 1e-3
-    eager_sqnr: float = 15.0
-
-    def __post_init__(self) -> None:
-        quanta, amount = "a whole number of quanta, 0 or more", "a finite number, 0 or more"
-        _demand("qtol", self.qtol, Integral, 0, quanta)
-        if self.fake_quant_qtol is not None:
-            _demand("fake_quant_qtol", self.fake_quant_qtol, Integral, 0, quanta)
-        _demand("atol", self.atol, Real, 0, amount)
-        _demand("rtol", self.rtol, Real, 0, amount)
-        _demand("eager_sqnr", self.eager_sqnr, Real, -sys.float_info.max, "a finite number of dB")
-
-
-def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value < math.inf:  # type: ignore[operator]
-        raise ConfigError(f"{name}={value!r}: it takes {wanted}")
-
-
-@dataclass(frozen=True, slots=True)
-class DialectDifference:
-    """Where ExecuTorch's Python operator and CMSIS-NN's arithmetic are known to differ.
-
-    ``bound`` is in quanta, at the output of a program that contains the operator; ``source`` says where that was
-    measured.
-    """
-
-    operator: str
-    bound: int
-    reason: str
-    source: str
-
-
-_MEAN: Final = (
-    "a mean that lies halfway between two integers: CMSIS-NN rounds the integers' mean away from zero, the dialect the "
-    "float mean less the zero point to even"
-)
-
-DIALECT_DIFFERENCES: tuple[DialectDifference, ...] = (
-    DialectDifference(
-        "cortex_m::quantized_avg_pool2d.out", 1, _MEAN, "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py"
-    ),
-    DialectDifference(
-        "cortex_m::quantized_avg_pool2d_nhwc.out", 1, _MEAN,
-        "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py",
-    ),
-    DialectDifference(
-        "cortex_m::quantized_div.out", 1,
-        "a quotient that lies halfway between two integers: ExecuTorch's kernel rounds it away from zero, the dialect "
-        "to even",
-        "ExecuTorch op_quantized_div.cpp; tests/targets/test_differences.py",
-    ),
-)  # fmt: skip
-"""The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
-
-
-class Kind(str, Enum):
-    """What a finding is about, gravest first: the order in which one of them becomes the message."""
-
-    SHAPE = "shape"
-    UNWRITTEN = "unwritten"
-    NAN = "nan"
-    COLLAPSE = "collapse"
-    SATURATION = "saturation"
-    QUANTA = "quanta"
-    OFF_GRID = "off_grid"
-    EXACT = "exact"
-    QUANTIZED = "quantized"
-    EAGER = "eager"
-    UNINFORMATIVE = "uninformative"
-    REFERENCE_SATURATION = "reference_saturation"
 
 
 _QUANTISED: Final = (np.dtype("int8"), np.dtype("int16"))
 """Integers of these dtypes are quanta; other integers (indices, truth values) agree or do not."""
-WARNINGS: Final = frozenset({Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One rule that output number ``output`` breaks; ``index`` is that of the element the message speaks of."""
-
-    kind: Kind
-    output: int
-    message: str
-    index: tuple[int, ...] | None = None
-    elements: tuple[tuple[str, str], ...] = ()
-    """The first and the worst element, each with its label."""
-
-    def __str__(self) -> str:
-        where = "".join(f"; {label} {text}" for label, text in self.elements)
-        return f"output {self.output}: {self.kind.value}: {self.message}{where}"
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Worst figures of one output; None where there was nothing to compare with.
-
-    ``max_quanta`` against the dialect, ``fake_quant_quanta`` and ``max_abs_error`` against fake-quant (the latter
-    against eager where nothing is quantised), ``sqnr_db`` against eager.
-    """
-
-    max_quanta: int | None = None
-    fake_quant_quanta: int | None = None
-    max_abs_error: float | None = None
-    sqnr_db: float | None = None
-
-    def __str__(self) -> str:
-        """All distances side by side, those that are known."""
-        quanta = [
-            f"{distance} {_quanta_word(distance)} from {name}"
-            for name, distance in (("the dialect", self.max_quanta), ("fake-quant", self.fake_quant_quanta))
-            if distance is not None
-        ]
-        if self.max_abs_error is not None and self.fake_quant_quanta is None:
-            quanta.append(f"{self.max_abs_error:.3g} from the reference")
-        return ", ".join(quanta + ([f"{self.sqnr_db:.1f} dB from eager"] if self.sqnr_db is not None else []))
-
-
-def _quanta_word(number: int) -> str:
-    return "quantum" if number == 1 else "quanta"
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How integers deviate from a reference: the largest deviation, the number of elements that deviate, the amount of
-    the deviations' sum, and the sum of their squares.
-
-    A zero point that is one off moves every element, all one way; rounding moves a few, both ways. By its worst element
-    alone the one looks like the other.
-    """
-
-    worst: float = 0
-    elements: float = 0
-    drift: float = 0
-    energy: float = 0
-
-    @classmethod
-    def of(cls, deviation: Array) -> Spread:
-        return cls(
-            float(np.abs(deviation).max(initial=0)),
-            float((deviation != 0).sum()),
-            float(abs(deviation.sum())),
-            float((deviation**2).sum()),
-        )
-
-    @classmethod
-    def explained(cls, runs: Sequence[Array]) -> Spread:
-        """What rounding explains, by the deviations of several disturbed runs.
-
-        A number that is by chance varies by its root: where 3 elements moved, it could have been 4 or 5. A sum of
-        deviations whose signs are by chance is less than twice the root of their squares' sum, 19 times of 20: two
-        elements that went opposite ways could have gone the same way.
-        """
-        if not runs:
-            return cls()
-        worst, elements, drift, energy = map(max, zip(*(astuple(cls.of(run)) for run in runs), strict=True))
-        more = max(ROUNDING_MARGIN, 1 + 1 / math.sqrt(elements)) if elements else 1.0
-        drift = max(ROUNDING_MARGIN * drift, 2 * math.sqrt(energy))
-        return cls(WORST_MARGIN * worst, more * elements, drift, more * energy)
-
-    def within(self, bound: Spread) -> bool:
-        return all(mine <= most for mine, most in zip(astuple(self), astuple(bound), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What the findings about one output say of where to look, and the next step; "" where nothing can be said."""
-
-    cause: str = ""
-    hint: str = ""
-
-
-_READING: Final = "docs/writing-tests.md, “Reading a failure”"
-_QUANTISATION: Final = Advice(
-    "the quantisation: the target computes what the quantised module does, and that is far from the float module",
-    "calibrate with inputs like these, or lower eager_sqnr if so coarse a result will do",
-)
-_LOST: Final = Advice(
-    "the quantisation: the target computes what the quantised module does, and that has little of the float module",
-    "look for a layer that gets nothing but zeros or a constant from the calibration: the scale of its inputs is next "
-    "to nothing, and its bias does not fit (docs/verification.md, find 15)",
-)
-_ROUNDING: Final = Advice(
-    "rounding, as far as can be told: disturbed runs of the fake-quantised module differ from it by as much",
-    "leave fake_quant_qtol out: by default what rounding explains passes (docs/writing-tests.md, “Rounding”)",
-)
-_LOWERING: Final = Advice(
-    "the lowering: the target computes what the lowered program says, and that is not what the module does",
-    "lower parts of the module until they agree; fake_quant_qtol=N (atol, rtol for floats) allows more",
-)
-_TARGET: Final = Advice(
-    "the target: ExecuTorch's Python operators give other values for the same program",
-    "--redzones tells whether something writes outside its tensor; qtol=N (atol, rtol for floats) allows more",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Everything that was found, and the figures per output."""
-
-    findings: tuple[Finding, ...]
-    outputs: tuple[Figures, ...]
-    operators: tuple[str, ...] = ()
-    """Per output: the operator that computed it ("" unknown)."""
-    advice: tuple[Advice, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return all(finding.kind in WARNINGS for finding in self.findings)
-
-    @property
-    def warnings(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.kind in WARNINGS)
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """Gravest first."""
-        order = list(Kind)
-        wrong = (finding for finding in self.findings if finding.kind not in WARNINGS)
-        return tuple(sorted(wrong, key=lambda finding: (order.index(finding.kind), finding.output)))
-
-    def raise_for_verdict(self, target: str) -> None:
-        """Mismatch if anything is wrong: the gravest finding, its distances, elements, cause and next step."""
-        errors = self.errors
-        if not errors:
-            return
-        first = errors[0]
-        mine = [error for error in errors if error.output == first.output]
-        advice = self.advice[first.output] if self.advice else Advice()
-        distance = str(self.outputs[first.output]) if self.outputs else ""
-        elements = next((error.elements for error in mine if error.elements), ())
-        details = [("distance", distance), *elements, ("cause", advice.cause)]
-        raise Mismatch(
-            f"output {first.output}: {first.kind.value}: {first.message}",
-            target=target,
-            operator=self.operators[first.output] if self.operators else "",
-            details=[(label, text) for label, text in details if text],
-            hint=advice.hint,
-            log="\n".join(map(str, (*errors, *self.warnings))),
-        )
 
 
 def compare(
@@ -378,14 +124,14 @@ class _Output:
         if not kinds:
             return Advice()
         if self.dialect is None or kinds & {Kind.SHAPE, Kind.UNWRITTEN}:
-            return Advice(hint=_READING)
+            return Advice(hint=READING)
         if Kind.COLLAPSE in kinds and self.likely:
-            return Advice(self.likely, "hil lint tells whether a program's layout is its target's; " + _READING)
+            return Advice(self.likely, "hil lint tells whether a program's layout is its target's; " + READING)
         if kinds == {Kind.EAGER}:
-            return _QUANTISATION if figures.sqnr_db is not None and figures.sqnr_db > LOST_SQNR else _LOST
+            return QUANTISATION if figures.sqnr_db is not None and figures.sqnr_db > LOST_SQNR else LOST
         if kinds == {Kind.QUANTIZED} and self._is_rounding():
-            return _ROUNDING
-        return _LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and self._agrees_with_dialect() else _TARGET
+            return ROUNDING
+        return LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and self._agrees_with_dialect() else TARGET
 
     def _agrees_with_dialect(self) -> bool:
         """Where there is a quantisation, differences from the dialect have findings of their own."""
@@ -498,7 +244,7 @@ class _Output:
             allowed = f" ({limit} allowed)" if limit else ""
             yield self._find(
                 Kind.QUANTA,
-                f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {_quanta_word(most)}{allowed}",
+                f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {quanta_word(most)}{allowed}",
                 wrong,
                 *self._elements(wrong, difference, expected, integers),
             )
@@ -617,7 +363,7 @@ class _Output:
         findings = list(self._other_scale(reference, expected))
         if not right:
             text = (
-                f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {_quanta_word(most)} and "
+                f"{int(wrong.sum())} of {wrong.size} elements off fake-quant, by up to {most} {quanta_word(most)} and "
                 f"{deviation.mean():+.2g} on average ({why})"
             )
             elements = self._elements(wrong, np.abs(deviation), expected, integers)

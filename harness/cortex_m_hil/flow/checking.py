@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil.checks.compare import Comparison, Tolerance, compare
+from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards
 from cortex_m_hil.flow.running import run

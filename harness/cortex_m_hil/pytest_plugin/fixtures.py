@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.compare import Comparison, Tolerance
+from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import files

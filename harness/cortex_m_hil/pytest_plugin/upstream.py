@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.compare import Tolerance
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import HarnessError, InfraError, UnsupportedOperator
 from cortex_m_hil.lowering import suite
 from cortex_m_hil.program.program import Program

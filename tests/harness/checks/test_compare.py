@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from cortex_m_hil import errors
 from cortex_m_hil.canary import canary
-from cortex_m_hil.checks import compare as c
+from cortex_m_hil.checks.advice import Advice
+from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.checks.comparison import Comparison, Figures, Kind
+from cortex_m_hil.checks.tolerance import DialectDifference, Tolerance
 from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
@@ -23,7 +26,7 @@ from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 
 EXPECTED = canary(Isa.MVE).expected[0].array()
-DEFAULT = c.Tolerance()
+DEFAULT = Tolerance()
 
 
 def reshaped(file: PteFile, shape: tuple[int, ...], dtype: str = "float32") -> PteFile:
@@ -52,29 +55,29 @@ def dequantised(quanta: Array) -> Array:
 def check(
     output: Array,
     reference: Array | None = EXPECTED,
-    tolerance: c.Tolerance = DEFAULT,
+    tolerance: Tolerance = DEFAULT,
     *,
     file: PteFile = FILE,
     quantized: Array | None = None,
     disturbed: tuple[Array, ...] = (),
     eager: Array | None = None,
     unwritten: Array | None = None,
-) -> c.Comparison:
+) -> Comparison:
     """`quantized` and `eager` default to `reference`, which is the dialect's."""
     dialect, fake, float_ = (None if one is None else (one,) for one in (reference, quantized, eager))
     references = References(dialect, fake or dialect, float_ or dialect, tuple((run,) for run in disturbed))
     masks = None if unwritten is None else (unwritten,)
-    return c.compare(file, (HostTensor.from_array(output),), references, tolerance, masks)
+    return compare(file, (HostTensor.from_array(output),), references, tolerance, masks)
 
 
-def kinds(comparison: c.Comparison) -> set[str]:
+def kinds(comparison: Comparison) -> set[str]:
     return {finding.kind.value for finding in comparison.findings}
 
 
 def test_the_right_answer_passes() -> None:
     found = check(EXPECTED)
     assert found.ok and not found.findings
-    assert found.outputs == (c.Figures(0, 0, 0.0, math.inf),)
+    assert found.outputs == (Figures(0, 0, 0.0, math.inf),)
     found.raise_for_verdict("x")
 
 
@@ -82,7 +85,7 @@ def test_the_right_answer_passes() -> None:
 def test_quanta(step: int, qtol: int, ok: bool) -> None:
     output = EXPECTED.copy()
     output[0, 5] += step * SCALE
-    found = check(output, tolerance=c.Tolerance(qtol=qtol))
+    found = check(output, tolerance=Tolerance(qtol=qtol))
     assert found.ok is ok
     assert found.outputs[0].max_quanta == abs(step)
     if not ok:
@@ -99,8 +102,8 @@ def test_quanta(step: int, qtol: int, ok: bool) -> None:
 
 
 def test_quanta_follow_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = c.DialectDifference("cortex_m::quantized_linear.out", 1, "a test", "here")
-    monkeypatch.setattr(c, "DIALECT_DIFFERENCES", (entry,))
+    entry = DialectDifference("cortex_m::quantized_linear.out", 1, "a test", "here")
+    monkeypatch.setattr("cortex_m_hil.checks.compare.DIALECT_DIFFERENCES", (entry,))
     output = EXPECTED.copy()
     output[0, 0] += SCALE
     assert "quanta" not in kinds(check(output, quantized=output))
@@ -123,7 +126,7 @@ def test_a_dropped_bias_collapses() -> None:
 
 def test_collapse_is_told_even_within_the_tolerance() -> None:
     """A tolerance wide enough to make a check uninformative must not hide a constant output."""
-    loose = c.Tolerance(atol=1e-6, rtol=1.0, eager_sqnr=-300.0)
+    loose = Tolerance(atol=1e-6, rtol=1.0, eager_sqnr=-300.0)
     found = check(np.zeros_like(EXPECTED), tolerance=loose, file=unquantised(FILE))
     assert kinds(found) == {"collapse"} and not found.ok
     assert "nearly constant" in found.errors[0].message
@@ -138,14 +141,14 @@ def test_likely_cause_knows_both_layouts() -> None:
 @pytest.mark.parametrize("file", [FILE, unquantised(FILE)], ids=["quantised", "float"])
 def test_the_cause_is_told_by_who_agrees_with_whom(file: PteFile) -> None:
     other = dequantised(np.linspace(-100, 100, 8).round()[None])
-    loose = c.Tolerance(eager_sqnr=-300.0)
+    loose = Tolerance(eager_sqnr=-300.0)
     causes = {
         "the target": check(other, EXPECTED, loose, file=file),
         "the lowering": check(EXPECTED, EXPECTED, file=file, quantized=other, eager=other),
         "the quantisation": check(EXPECTED, EXPECTED, file=file, eager=other),
     }
     assert all(found.advice[0].cause.startswith(cause) for cause, found in causes.items())
-    unknown = c.compare(file, (HostTensor.from_array(other),), References(None, (EXPECTED,), None), loose)
+    unknown = compare(file, (HostTensor.from_array(other),), References(None, (EXPECTED,), None), loose)
     assert not unknown.ok and not unknown.advice[0].cause  # nobody asked the Python operators
 
 
@@ -167,9 +170,9 @@ def test_int8_outputs_are_compared_in_quanta() -> None:
     output[0, 3] += 1
     assert check(output, reference, file=file).outputs[0].max_quanta == 1
     assert "exact" in kinds(check(output, reference, file=file))
-    assert check(output, reference, c.Tolerance(qtol=1), file=file).ok
+    assert check(output, reference, Tolerance(qtol=1), file=file).ok
     output[0, 3] += 1
-    assert "exact" in kinds(check(output, reference, c.Tolerance(qtol=1), file=file))
+    assert "exact" in kinds(check(output, reference, Tolerance(qtol=1), file=file))
 
 
 @given(st.integers(-128, 127))
@@ -207,7 +210,7 @@ def test_unwritten() -> None:
 def test_shape_and_count() -> None:
     assert kinds(check(EXPECTED[0])) == {"shape"}
     assert kinds(check(EXPECTED.astype(np.float64))) == {"shape"}
-    none = c.compare(FILE, (), References(), DEFAULT)
+    none = compare(FILE, (), References(), DEFAULT)
     with pytest.raises(errors.Mismatch, match="1 outputs, 0 arrived"):
         none.raise_for_verdict("x")
 
@@ -224,16 +227,16 @@ def test_saturation_of_the_reference_is_a_warning() -> None:
     """Pinned channels (ExecuTorch #21825) look right to whoever compares with the same lowering."""
     reference = dequantised(np.concatenate([np.full(16, 127), np.linspace(-100, 100, 48).round()])[None])
     found = check(reference, reference)
-    assert found.ok and [w.kind for w in found.warnings] == [c.Kind.REFERENCE_SATURATION]
+    assert found.ok and [w.kind for w in found.warnings] == [Kind.REFERENCE_SATURATION]
 
 
 def test_vacuous_reference_is_a_warning() -> None:
     flat = dequantised(ZERO + np.array([[0, 1, 2, 3, 0, 1, 2, 3]]))
     found = check(flat, flat)
     assert found.ok and kinds(found) == {"uninformative"} and "proves nothing" in found.warnings[0].message
-    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(atol=5.0), file=unquantised(FILE))) == {"uninformative"}
-    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(qtol=200))) == {"uninformative"}
-    assert kinds(check(EXPECTED, EXPECTED, c.Tolerance(fake_quant_qtol=200))) == {"uninformative"}
+    assert kinds(check(EXPECTED, EXPECTED, Tolerance(atol=5.0), file=unquantised(FILE))) == {"uninformative"}
+    assert kinds(check(EXPECTED, EXPECTED, Tolerance(qtol=200))) == {"uninformative"}
+    assert kinds(check(EXPECTED, EXPECTED, Tolerance(fake_quant_qtol=200))) == {"uninformative"}
     assert kinds(check(EXPECTED, None)) == {"uninformative"}
 
 
@@ -274,12 +277,12 @@ def test_constant_integers_are_a_warning(values: Array, warns: bool) -> None:
 def test_what_is_no_tolerance_is_a_config_error(arguments: dict[str, Any]) -> None:
     ((name, value),) = arguments.items()
     with pytest.raises(errors.ConfigError) as caught:
-        c.Tolerance(**arguments)
+        Tolerance(**arguments)
     assert caught.value.message.startswith(f"{name}={value!r}: it takes ")
 
 
 def test_numbers_of_numpy_are_tolerances() -> None:
-    assert c.Tolerance(np.int64(2), np.int8(1), np.float32(0.5)).qtol == 2  # type: ignore[arg-type]
+    assert Tolerance(np.int64(2), np.int8(1), np.float32(0.5)).qtol == 2  # type: ignore[arg-type]
 
 
 # --- fake-quant: what rounding explains ----------------------------------------------------------------------
@@ -295,9 +298,9 @@ def moved(*elements: int, by: int = 1) -> Array:
     return dequantised(quanta)
 
 
-def against_fake_quant(output: Array, disturbed: tuple[Array, ...], **tolerance: int) -> c.Comparison:
+def against_fake_quant(output: Array, disturbed: tuple[Array, ...], **tolerance: int) -> Comparison:
     """The dialect agrees with the output: only fake-quant can tell."""
-    return check(output, output, c.Tolerance(**tolerance), file=WIDE, quantized=dequantised(GRID), disturbed=disturbed)
+    return check(output, output, Tolerance(**tolerance), file=WIDE, quantized=dequantised(GRID), disturbed=disturbed)
 
 
 ROUNDING = (moved(3, 90), moved(200, by=-1), moved(300, 400, 401))
@@ -311,10 +314,10 @@ def test_what_rounding_explains_passes() -> None:
 
 def test_a_limit_below_what_rounding_explains_is_not_blamed_on_the_lowering() -> None:
     found = against_fake_quant(moved(5, 77), ROUNDING, fake_quant_qtol=0)
-    assert {error.kind for error in found.errors} == {c.Kind.QUANTIZED}
+    assert {error.kind for error in found.errors} == {Kind.QUANTIZED}
     assert "rounding" in found.advice[0].cause and "leave fake_quant_qtol out" in found.advice[0].hint
     assert "the lowering" in against_fake_quant(moved(5, by=2), ROUNDING, fake_quant_qtol=0).advice[0].cause
-    assert against_fake_quant(moved(5, 77), ROUNDING).advice[0] == c.Advice()
+    assert against_fake_quant(moved(5, 77), ROUNDING).advice[0] == Advice()
 
 
 @pytest.mark.parametrize(
@@ -348,12 +351,12 @@ def test_what_the_table_grants_is_carried_on_by_the_layers_behind(monkeypatch: p
     """An average pool's tie, a quantum at its own output, was two quanta at the output of two layers behind it."""
     runs = (moved(3, 90, by=2), moved(200, by=-2))
 
-    def off(*elements: int) -> c.Comparison:
+    def off(*elements: int) -> Comparison:
         return check(moved(*elements, by=2), moved(), file=WIDE, disturbed=runs)
 
     assert "quanta" in kinds(off(5))
-    entry = c.DialectDifference("cortex_m::quantized_linear.out", 1, "a test", "here")
-    monkeypatch.setattr(c, "DIALECT_DIFFERENCES", (entry,))
+    entry = DialectDifference("cortex_m::quantized_linear.out", 1, "a test", "here")
+    monkeypatch.setattr("cortex_m_hil.checks.compare.DIALECT_DIFFERENCES", (entry,))
     assert off(5).ok
     assert "quanta" in kinds(off(*range(9)))
     assert "quanta" in kinds(check(moved(5, by=2), moved(), file=WIDE))
@@ -367,9 +370,9 @@ def test_each_reference_has_a_tolerance_of_its_own() -> None:
     assert against_fake_quant(moved(*range(800)), (), fake_quant_qtol=1).ok
     assert not against_fake_quant(moved(5), ROUNDING, fake_quant_qtol=0).ok
     assert not against_fake_quant(moved(5, by=2), ROUNDING, fake_quant_qtol=1).ok
-    off = check(moved(5), dequantised(GRID), c.Tolerance(fake_quant_qtol=9), file=WIDE)
+    off = check(moved(5), dequantised(GRID), Tolerance(fake_quant_qtol=9), file=WIDE)
     assert kinds(off) == {"quanta"}  # however far from fake-quant it may be, the dialect allows nothing
-    near = check(moved(5), dequantised(GRID), c.Tolerance(qtol=1), file=WIDE)
+    near = check(moved(5), dequantised(GRID), Tolerance(qtol=1), file=WIDE)
     assert near.ok  # what may be a quantum from the dialect may be that from fake-quant
 
 
@@ -420,7 +423,7 @@ def test_floats_that_were_not_quantised() -> None:
     assert "quantized" in kinds(found) and found.outputs[0].max_quanta is None
     float_only = References(None, None, (EXPECTED,))
     far = HostTensor.from_array(EXPECTED + np.float32(0.01))
-    assert "differ from eager" in c.compare(file, (far,), float_only, DEFAULT).errors[0].message
+    assert "differ from eager" in compare(file, (far,), float_only, DEFAULT).errors[0].message
 
 
 @pytest.mark.parametrize("dtype", ["int64", "bool"])
@@ -430,12 +433,12 @@ def test_what_is_not_quantised_is_compared_exactly(dtype: str) -> None:
     assert check(reference, reference, file=file).ok
     output = reference.copy()
     output[0, 4] = 0
-    found = check(output, reference, c.Tolerance(qtol=5), file=file)
+    found = check(output, reference, Tolerance(qtol=5), file=file)
     assert kinds(found) == {"exact"} and found.errors[0].index == (0, 4)
 
 
 def test_gravest_first() -> None:
-    order = list(c.Kind)
+    order = list(Kind)
     output = EXPECTED.copy()
     output[0, 0] = np.nan
     output[0, 1:] = dequantised(np.array(ZERO))

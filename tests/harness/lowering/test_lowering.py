@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.canary import canary, file_name
-from cortex_m_hil.checks.compare import Tolerance, compare
+from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.lint import lint_inputs
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.host.generators import seed
 from cortex_m_hil.lowering import Layout, clear_cache, lower, quiet, required_scratch

@@ -12,8 +12,9 @@ from torch import nn
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks import signatures
-from cortex_m_hil.checks.compare import Kind, Tolerance
+from cortex_m_hil.checks.comparison import Kind
 from cortex_m_hil.checks.lint import Rule, lint
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.generators import seed
 from cortex_m_hil.lowering import lower

@@ -208,7 +208,7 @@ def test_late(request):
 LOWERED = """
 import pytest
 import torch
-from cortex_m_hil.checks.compare import Tolerance
+from cortex_m_hil.checks.tolerance import Tolerance
 
 lowered = []
 

@@ -1,0 +1,128 @@
+"""How far outputs may be from references: what users allow, what rounding explains, and where the dialect differs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from numbers import Integral, Real
+from typing import Any, Final
+
+import numpy as np
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.program.tensor import Array
+
+ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant show, which are few
+WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far outputs may be from each of three references. ConfigError for what is no tolerance.
+
+    ``qtol``: quanta from the dialect. ``fake_quant_qtol``: quanta from the fake-quantised module; None: as far as
+    rounding explains, and ``qtol`` more. ``atol`` and ``rtol``, as in numpy.allclose, of outputs that are not
+    quantised: from the fake-quantised module, else the float module. ``eager_sqnr``: dB, at least, against the float
+    module.
+    """
+
+    qtol: int = 0
+    fake_quant_qtol: int | None = None
+    atol: float = 1e-3
+    rtol: float = 1e-3
+    eager_sqnr: float = 15.0
+
+    def __post_init__(self) -> None:
+        quanta, amount = "a whole number of quanta, 0 or more", "a finite number, 0 or more"
+        _demand("qtol", self.qtol, Integral, 0, quanta)
+        if self.fake_quant_qtol is not None:
+            _demand("fake_quant_qtol", self.fake_quant_qtol, Integral, 0, quanta)
+        _demand("atol", self.atol, Real, 0, amount)
+        _demand("rtol", self.rtol, Real, 0, amount)
+        _demand("eager_sqnr", self.eager_sqnr, Real, -sys.float_info.max, "a finite number of dB")
+
+
+def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value < math.inf:  # type: ignore[operator]
+        raise ConfigError(f"{name}={value!r}: it takes {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class DialectDifference:
+    """Where ExecuTorch's Python operator and CMSIS-NN's arithmetic are known to differ.
+
+    ``bound`` is in quanta, at the output of a program that contains the operator; ``source`` says where that was
+    measured.
+    """
+
+    operator: str
+    bound: int
+    reason: str
+    source: str
+
+
+_MEAN: Final = (
+    "a mean that lies halfway between two integers: CMSIS-NN rounds the integers' mean away from zero, the dialect the "
+    "float mean less the zero point to even"
+)
+
+DIALECT_DIFFERENCES: tuple[DialectDifference, ...] = (
+    DialectDifference(
+        "cortex_m::quantized_avg_pool2d.out", 1, _MEAN, "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py"
+    ),
+    DialectDifference(
+        "cortex_m::quantized_avg_pool2d_nhwc.out", 1, _MEAN,
+        "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py",
+    ),
+    DialectDifference(
+        "cortex_m::quantized_div.out", 1,
+        "a quotient that lies halfway between two integers: ExecuTorch's kernel rounds it away from zero, the dialect "
+        "to even",
+        "ExecuTorch op_quantized_div.cpp; tests/targets/test_differences.py",
+    ),
+)  # fmt: skip
+"""The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How integers deviate from a reference: the largest deviation, the number of elements that deviate, the amount of
+    the deviations' sum, and the sum of their squares.
+
+    A zero point that is one off moves every element, all one way; rounding moves a few, both ways. By its worst element
+    alone the one looks like the other.
+    """
+
+    worst: float = 0
+    elements: float = 0
+    drift: float = 0
+    energy: float = 0
+
+    @classmethod
+    def of(cls, deviation: Array) -> Spread:
+        return cls(
+            float(np.abs(deviation).max(initial=0)),
+            float((deviation != 0).sum()),
+            float(abs(deviation.sum())),
+            float((deviation**2).sum()),
+        )
+
+    @classmethod
+    def explained(cls, runs: Sequence[Array]) -> Spread:
+        """What rounding explains, by the deviations of several disturbed runs.
+
+        A number that is by chance varies by its root: where 3 elements moved, it could have been 4 or 5. A sum of
+        deviations whose signs are by chance is less than twice the root of their squares' sum, 19 times of 20: two
+        elements that went opposite ways could have gone the same way.
+        """
+        if not runs:
+            return cls()
+        worst, elements, drift, energy = map(max, zip(*(astuple(cls.of(run)) for run in runs), strict=True))
+        more = max(ROUNDING_MARGIN, 1 + 1 / math.sqrt(elements)) if elements else 1.0
+        drift = max(ROUNDING_MARGIN * drift, 2 * math.sqrt(energy))
+        return cls(WORST_MARGIN * worst, more * elements, drift, more * energy)
+
+    def within(self, bound: Spread) -> bool:
+        return all(mine <= most for mine, most in zip(astuple(self), astuple(bound), strict=True))
