@@ -14,7 +14,7 @@ from pathlib import Path
 import cortex_m_hil
 from cortex_m_hil.fuzz.mutate import mutants
 from cortex_m_hil.links.protocol import Request, Space
-from cortex_m_hil.session.session import CHUNK
+from cortex_m_hil.session.exchange import CHUNK
 
 MUTANTS = 50  # of each seed program
 SEEDS = [

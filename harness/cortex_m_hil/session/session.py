@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import TypeVar
 from cortex_m_hil.errors import (
     HarnessError,
     IdentityError,
-    LaunchError,
     LinkError,
     OutOfTargetMemory,
     ProgramRejected,
@@ -23,32 +21,23 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
-from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers import assertion, explain_end
 from cortex_m_hil.links import Budget, Connection, LinkClosed, protocol
-from cortex_m_hil.links.framing import VERSION, Decoder, Frame, encode
-from cortex_m_hil.links.protocol import EXIT_FAULT, RESPONSE, Event, Loaded, Reader, Request, Space, Status, Step
-from cortex_m_hil.links.window import Window
+from cortex_m_hil.links.framing import Frame
+from cortex_m_hil.links.protocol import EXIT_FAULT, Loaded, Reader, Request, Space, Status, Step
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.results import Identity, Stats
 from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.session.faults import Fault
+from cortex_m_hil.session.events import Events, parse_all
+from cortex_m_hil.session.exchange import CHUNK, WINDOW, Exchange
 from cortex_m_hil.targets.model import Target
-from cortex_m_hil.text import printable_lines
 
 HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
 REQUEST = 30.0  # for one request that executes no program
 END = 5.0  # seconds for a process whose pipe closed to end
-LOG_LIMIT = 256 * 1024  # characters kept, the newest
 TO_THE_END = 0xFFFFFFFF
-# On a lossy link, docs/protocol.md. A frame has 11 bytes around its chunk. With one byte in a thousand damaged, chunks
-# of 105 bytes bring most through, 81 %; 152 bring 79 %, and use 93 % of an undamaged line in place of 90 %.
-CHUNK = 152
-WINDOW = 48  # frames under way: 7.8 KB, which a runner's 8192 hold; 85 ms at 921600 baud, for adapters and busy hosts
 STREAM = 8192  # chunks of one stream
-RETRANSMISSION_TIMEOUT = 0.1, 1.0  # seconds of silence before what is not answered is sent again: at first, and at most
-FAULT_REPORT_ATTEMPTS = 20  # times that a runner which has ended is asked for its fault
 
 
 _ERRORS: dict[int, type[HarnessError]] = {
@@ -79,22 +68,10 @@ class Session:
         self.target = target
         self._elf = elf
         self._process = process
-        self._decoder = Decoder()
-        self._frames: deque[Frame] = deque()
-        self._max_payload = protocol.MAX_PAYLOAD
-        self._seq = 0
-        self._timeout = RETRANSMISSION_TIMEOUT[0]
-        self._sent_again = False  # since the last answer that came twice
-        self._log: deque[str] = deque()
-        self._log_size = 0  # characters
+        self._events = Events(process)
+        self._exchange = Exchange(process, self._events)
         self._operators: Callable[[int], str] = lambda _: ""
-        self._instructions = 0  # of the program that is loaded, or is being loaded
-        self._file: PteFile | None = None  # what the host read in it
-        self._executing = -1
-        self._fault: Fault | None = None
-        self._ended_with: int | None = None
-        self._asked_again = 0
-        self._greeted = False
+        self._file: PteFile | None = None  # what the host read in the program
         self.broken = False
         with self._breaking():
             self.identity = self._hello()
@@ -119,7 +96,7 @@ class Session:
         if len(pte) > board.program_room:
             raise self._too_large("program pool", len(pte), board.program_room)
         self.reset()
-        self._instructions = len(pte) if file is None else len(file.instructions)
+        self._events.instructions = len(pte) if file is None else len(file.instructions)
         if board.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
             self._keep(pte)
         elif self._process.lossless or not self._holds(Space.PROGRAM, pte):
@@ -129,7 +106,7 @@ class Session:
             struct.pack("<II", len(pte), zlib.crc32(pte)),
             lambda reader: protocol.loaded(reader, len(pte), file, self.identity.planned_pool),
         )
-        self._instructions, self._file = loaded.instructions, file
+        self._events.instructions, self._file = loaded.instructions, file
         return loaded
 
     def _holds(self, space: Space, pte: bytes) -> bool:
@@ -142,13 +119,13 @@ class Session:
             return
         with self._breaking():
             self._process.store(pte)
-            self._greeted = False
+            self._events.greeted = False
             self._hello()
 
     def reset(self) -> None:
         """Forgets the program."""
         self._ask(Request.RESET)
-        self._instructions, self._file = 0, None
+        self._events.instructions, self._file = 0, None
 
     def write(self, space: Space, index: int, data: bytes) -> None:
         if not self._process.lossless and len(data) > CHUNK:
@@ -163,7 +140,7 @@ class Session:
         for start in range(0, len(data), STREAM * CHUNK):
             part = data[start : start + STREAM * CHUNK]
             chunks = [part[at : at + CHUNK] for at in range(0, len(part), CHUNK)]
-            self._reserve(1 + len(chunks))
+            self._exchange.reserve(1 + len(chunks))
             self._ask(Request.STREAM, struct.pack("<BIIII", space, index, start, len(part), CHUNK))
             self._ask_all(Request.DATA, chunks)
 
@@ -171,7 +148,7 @@ class Session:
         chunk = self.identity.max_payload - 2 if self._process.lossless else CHUNK  # a response begins with its status
         sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
         asked = [struct.pack("<BIII", space, index, offset + n * chunk, size) for n, size in enumerate(sizes)]
-        self._reserve(len(asked))
+        self._exchange.reserve(len(asked))
         parts = self._ask_all(Request.READ, asked, Reader.rest, answer=chunk)
         with self._breaking():
             for size, part in zip(sizes, parts, strict=True):
@@ -210,7 +187,9 @@ class Session:
     def step(self, count: int, seconds: float) -> Step:
         """`count` more instructions."""
         asked = struct.pack("<I", count)
-        return self._ask(Request.STEP, asked, lambda reader: protocol.stepped(reader, self._instructions), seconds)
+        return self._ask(
+            Request.STEP, asked, lambda reader: protocol.stepped(reader, self._events.instructions), seconds
+        )
 
     def stats(self) -> Stats:
         room = self.target.board.program_room
@@ -221,8 +200,7 @@ class Session:
     @property
     def log(self) -> str:
         """Everything the runner and its simulator have printed, the newest."""
-        errors = printable_lines(self._process.log.decode(errors="replace")).strip()
-        return "\n".join([*self._log, errors] if errors else self._log)[-LOG_LIMIT:]
+        return self._events.log
 
     def close(self) -> None:
         self.broken = True
@@ -230,8 +208,8 @@ class Session:
 
     def _hello(self) -> Identity:
         identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE)
-        self._greeted = True
-        self._max_payload = identity.max_payload
+        self._events.greeted = True
+        self._exchange.max_payload = identity.max_payload
         expected = {
             "build id": (self._elf.build_id, identity.build_id),
             "config": (self._elf.config, identity.config),
@@ -250,7 +228,7 @@ class Session:
 
     def _operator_names(self) -> tuple[str, ...]:
         """In several answers on a lossy link, where a long frame does not arrive."""
-        room = self._max_payload - 6 if self._process.lossless else CHUNK
+        room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
         names: list[str] = []
         total = 1
         budget = self._process.budget(HANDSHAKE)
@@ -266,11 +244,6 @@ class Session:
 
     # --- exchange -----------------------------------------------------------------------------
 
-    def _reserve(self, count: int) -> None:
-        """The next `count` seqs follow each other."""
-        if self._seq + count > 0xFFFF:
-            self._seq = 0
-
     def _ask(
         self,
         request: Request,
@@ -278,7 +251,7 @@ class Session:
         parse: Callable[[Reader], _Answer] = protocol.nothing,  # type: ignore[assignment]
         seconds: float | None = None,
     ) -> _Answer:
-        self._reserve(1)
+        self._exchange.reserve(1)
         return self._ask_all(request, [payload], parse, seconds)[0]
 
     def _ask_all(
@@ -294,140 +267,34 @@ class Session:
 
         ResponseTimeout after `seconds` (default REQUEST) without one, beside what the bytes under way need on the wire.
         """
-        frames = []
-        for payload in payloads:
-            self._seq += 1
-            frames.append(Frame(request, self._seq, payload))
-        self._executing = -1
+        frames = self._exchange.frames(request, payloads)
+        self._events.executing = -1
         with self._breaking():
             nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
             limit = REQUEST if seconds is None else seconds
-            answers = self._exchange(frames, lambda: self._process.budget(limit, nbytes))
-            readers = [Reader(request.name, frame.payload) for frame in answers]
+            responses = self._responses(frames, lambda: self._process.budget(limit, nbytes))
+            readers = [Reader(request.name, frame.payload) for frame in responses]
             statuses = [protocol.status(reader) for reader in readers]
             failed = next((place for place, status in enumerate(statuses) if status is not Status.OK), None)
             if failed is None:
-                return [_parse_all(parse, reader) for reader in readers]
+                return [parse_all(parse, reader) for reader in readers]
             error = self._failure(request, statuses[failed], readers[failed])
         raise error
 
-    def _exchange(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
-        """The answers in the order of the requests. On a lossy link, what is not answered is sent again.
-
-        An answer that comes twice says that what it answers was not lost but late: from then on we wait longer.
-        """
-        budget = budget_of_one()
-        places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
-        answers: dict[int, Frame] = {}
-        window = Window(len(requests), 1 if self._process.lossless else WINDOW)
-        timeout = self._timeout
+    def _responses(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
         try:
-            while not window.done:
-                if batch := b"".join(encode(requests[place]) for place in window.launch()):
-                    self._process.write(batch, budget.next_look)
-                frame = self._next_frame(budget, timeout)
-                if frame is None:
-                    window.all_lost()
-                    self._sent_again = True
-                    timeout = min(2 * timeout, RETRANSMISSION_TIMEOUT[1])
-                    continue
-                timeout = self._timeout
-                place = places.get((frame.type, frame.seq))
-                if frame.type & RESPONSE == 0:
-                    self._take_event(frame)
-                    self._look_for_the_end(budget)
-                elif place is None or place in answers:
-                    self._take_late_answer(frame)
-                else:
-                    answers[place] = frame
-                    window.answered(place)
-                    budget = budget if window.done else budget_of_one()
+            return self._exchange.responses(requests, budget_of_one)
         except TimeoutError:
-            self._log_stray()
-            operator = self._operators(self._executing) if self._executing >= 0 else ""
-            raise ResponseTimeout(Request(requests[0].type), operator, self.log) from None
+            self._exchange.log_stray_bytes()
+            raise ResponseTimeout(Request(requests[0].type), self._executed_operator(), self.log) from None
         except LinkClosed:
             raise self._ended() from None
-        return [answers[place] for place in range(len(requests))]
 
-    def _take_late_answer(self, frame: Frame) -> None:
-        if self._process.lossless:  # nothing is asked twice there
-            raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
-        if self._sent_again:
-            self._sent_again = False
-            self._timeout = min(2 * self._timeout, RETRANSMISSION_TIMEOUT[1])
-
-    def _next_frame(self, budget: Budget, timeout: float) -> Frame | None:
-        """None after `timeout` seconds of silence on a lossy link."""
-        quiet = None if self._process.lossless else Deadline.after(timeout)
-        while not self._frames:
-            if budget.expired:  # asked also of a runner that goes on sending: a loop makes progress for ever
-                raise TimeoutError
-            look = budget.next_look if quiet is None else min(budget.next_look, quiet, key=lambda one: one.at)
-            try:  # also when it is late: what came while we were not running is no silence
-                self._receive(self._process.read(look))
-            except TimeoutError:
-                if quiet is not None and quiet.expired:
-                    return None
-        return self._frames.popleft()
-
-    def _receive(self, data: bytes) -> None:
-        for frame in self._decoder.feed(data):
-            if frame.version != VERSION:
-                raise ProtocolError(
-                    f"a frame of version {frame.version} of the protocol; this harness speaks version {VERSION}",
-                    hint="the runner was built by another version of the harness: flash or build it again",
-                )
-            if len(frame.payload) > self._max_payload:
-                raise ProtocolError(
-                    f"a frame of type 0x{frame.type:02x} has {len(frame.payload)} bytes, at most {self._max_payload}"
-                )
-            self._frames.append(frame)
-
-    def _look_for_the_end(self, budget: Budget) -> None:
-        """A board that took a fault, or was reset, stays there: LinkClosed, as if it had ended."""
-        if self._process.lossless:
-            return
-        if self._fault is not None:
-            raise LinkClosed
-        if self._ended_with is None:
-            return
-        if self._ended_with != EXIT_FAULT or self._asked_again == FAULT_REPORT_ATTEMPTS:
-            raise LinkClosed
-        self._asked_again += 1  # the report did not arrive: at the end of any frame the runner says it again
-        self._process.write(b"\0", budget.next_look)
-
-    def _take_event(self, frame: Frame) -> None:
-        if frame.type not in set(Event):
-            if frame.type < min(Event):  # our own request: some adapters echo what is sent
-                return
-            raise ProtocolError(f"an event of unknown type 0x{frame.type:02x}")
-        reader = Reader(Event(frame.type).name, frame.payload)
-        if frame.seq != 0:
-            raise reader.wrong("seq", frame.seq, "0")
-        match Event(frame.type):
-            case Event.PROGRESS:
-                self._executing = _parse_all(lambda one: protocol.progress(one, self._instructions), reader)
-            case Event.LOG:
-                said = _parse_all(protocol.log, reader)
-                self._remember(f"[{said.level}] {said.text}")
-            case Event.FAULT:
-                self._fault = _parse_all(lambda one: Fault.parse(one, self._instructions), reader)
-            case Event.ENDED:
-                self._ended_with = _parse_all(protocol.ended, reader)
-            case Event.READY:
-                _parse_all(protocol.ready, reader)
-                if self._greeted:
-                    raise LaunchError("the target was reset in the middle", log=self.log)
-
-    def _remember(self, line: str) -> None:
-        self._log.append(line)
-        self._log_size += len(line)
-        while self._log_size > LOG_LIMIT and len(self._log) > 1:
-            self._log_size -= len(self._log.popleft())
+    def _executed_operator(self) -> str:
+        return self._operators(self._events.executing) if self._events.executing >= 0 else ""
 
     def _failure(self, request: Request, status: Status, reader: Reader) -> HarnessError:
-        failure = protocol.failure(reader, status, request, self._instructions)
+        failure = protocol.failure(reader, status, request, self._events.instructions)
         if not failure.says_of_program:
             self.broken = True
             return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
@@ -450,43 +317,28 @@ class Session:
     def _ended(self) -> HarnessError:
         """Why the runner is gone, in the order of what is known for certain."""
         status = self._process.wait(END)
-        self._take_last_words()
-        self._log_stray()
-        if self._fault is None:
+        self._exchange.take_remaining_events()
+        self._exchange.log_stray_bytes()
+        if self._events.fault is None:
             error = self._unreported(status) or explain_end(self.target, self._process, status, self.log)
-            if self._executing >= 0:
-                error.operator = self._operators(self._executing)
+            error.operator = self._executed_operator() or error.operator
             return error
         elf: Path | None = self._elf.path if self.target.cpu != "host" else None
-        self._remember(self._fault.dump())
+        self._events.remember(self._events.fault.dump())
         return TargetFault(
-            self._fault.describe(),
-            details=self._fault.places(elf),
+            self._events.fault.describe(),
+            details=self._events.fault.places(elf),
             target=self.target.name,
-            operator=self._fault.operator or self._operators(self._fault.instruction),
+            operator=self._events.fault.operator or self._operators(self._events.fault.instruction),
             log=self.log,
         )
 
     def _unreported(self, status: int | None) -> HarnessError | None:
         """A board that said it had ended, without a fault's report: then it was a failed assertion."""
-        if self._ended_with is None:
+        if self._events.ended_with is None:
             return None
-        what = "a fault, whose report did not arrive" if self._ended_with == EXIT_FAULT else assertion(self.log)
+        what = "a fault, whose report did not arrive" if self._events.ended_with == EXIT_FAULT else assertion(self.log)
         return TargetFault(f"the runner ended after {what}", target=self.target.name, log=self.log)
-
-    def _take_last_words(self) -> None:
-        """What arrived after the last read: the runner may have ended, with a FAULT event, while we were writing."""
-        with suppress(LinkClosed, TimeoutError):
-            self._receive(self._process.read(Deadline.after(0.0)))
-        while self._frames:
-            frame = self._frames.popleft()
-            if frame.type & RESPONSE == 0:
-                self._take_event(frame)
-
-    def _log_stray(self) -> None:
-        for line in printable_lines(self._decoder.flush().decode(errors="replace")).splitlines():
-            if line.strip():
-                self._remember(line)
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -498,9 +350,3 @@ class Session:
             if isinstance(error, HarnessError):
                 error.target = error.target or self.target.name
             raise
-
-
-def _parse_all(parse: Callable[[Reader], _Answer], reader: Reader) -> _Answer:
-    answer = parse(reader)
-    reader.end()
-    return answer

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
+import cortex_m_hil.session.events
 import cortex_m_hil.session.session
 from cortex_m_hil import flow, launchers
 from cortex_m_hil.canary import canary
@@ -292,7 +293,7 @@ def test_a_simulator_that_never_answers(bin_first: Path, impatient: None) -> Non
 def test_a_simulator_that_only_talks(bin_first: Path, impatient: None) -> None:
     error = launch_fails(fake_qemu(bin_first, "exec yes garbage"), "does not answer its handshake")
     assert "garbage" in error.log
-    assert len(error.log) <= cortex_m_hil.session.session.LOG_LIMIT
+    assert len(error.log) <= cortex_m_hil.session.events.LOG_LIMIT
 
 
 def test_a_simulator_that_only_complains(bin_first: Path, impatient: None) -> None:

@@ -267,9 +267,9 @@ def test_seqs_may_wrap_in_a_transfer(native: Bench) -> None:
     data = np.random.default_rng(0).bytes(30_000)
     with native.dut() as dut:
         session = dut.session()
-        session._seq = 0xFFFF - 50
+        session._exchange.seq = 0xFFFF - 50
         session.write(Space.PROGRAM, 0, data)
-        session._seq = 0xFFFF - 50
+        session._exchange.seq = 0xFFFF - 50
         assert session.read(Space.PROGRAM, 0, len(data)) == data
 
 

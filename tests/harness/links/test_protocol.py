@@ -37,7 +37,8 @@ from cortex_m_hil.program.schema import SCALAR_TYPES
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session import session as session_module
-from cortex_m_hil.session.session import LOG_LIMIT, ResponseTimeout, Session
+from cortex_m_hil.session.events import LOG_LIMIT
+from cortex_m_hil.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.load import load_targets
 from paths import IMPORT_ROOT
 
@@ -463,7 +464,7 @@ def test_a_log_without_end_takes_no_more_memory_than_its_limit() -> None:
     session = opened(peer)
     use(session, Request.EXECUTE)
     assert len(session.log) <= LOG_LIMIT
-    assert sum(map(len, session._log)) <= LOG_LIMIT
+    assert sum(map(len, session._events._lines)) <= LOG_LIMIT
 
 
 # --- peers in processes of their own -------------------------------------------------------------------------
