@@ -57,11 +57,11 @@ def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int =
         load_targets()[BASES[machine]], name=f"vboard-{machine}", launcher=vboard.launcher(machine, name)
     )
 
-    def suffer(vanish: float) -> None:
+    def inject(vanish: float) -> None:
         vboard.order(name, "fault", faults={"corrupt": corrupt, "vanish": vanish})
 
     with vboard.running(machine, name, seed=seed), flow.open_dut(Resolved(target, target, "builtin")) as dut:
-        return _soak(dut, runs, vanish_every, suffer)
+        return _soak(dut, runs, vanish_every, inject)
 
 
 def soak_board(name: str, runs: int) -> Tally:
@@ -71,13 +71,13 @@ def soak_board(name: str, runs: int) -> Tally:
         return _soak(dut, runs, 0, lambda vanish: None)
 
 
-def _soak(dut: flow.Dut, runs: int, vanish_every: int, suffer: Callable[[float], None]) -> Tally:
+def _soak(dut: flow.Dut, runs: int, vanish_every: int, inject: Callable[[float], None]) -> Tally:
     tally = Tally()
     dut.session()
     for number in range(1, runs + 1):
         vanish = vanish_every and number % vanish_every == 0
         start = time.monotonic()
-        _run(dut, tally, suffer, GONE if vanish else 0.0)
+        _run(dut, tally, inject, GONE if vanish else 0.0)
         took = time.monotonic() - start
         tally.longest = max(tally.longest, took)
         tally.hangs += took > SLOW
@@ -86,9 +86,9 @@ def _soak(dut: flow.Dut, runs: int, vanish_every: int, suffer: Callable[[float],
     return tally
 
 
-def _run(dut: flow.Dut, tally: Tally, suffer: Callable[[float], None], vanish: float) -> None:
-    suffer(0.0)
-    puller = threading.Timer(0.02, suffer, (vanish,))
+def _run(dut: flow.Dut, tally: Tally, inject: Callable[[float], None], vanish: float) -> None:
+    inject(0.0)
+    puller = threading.Timer(0.02, inject, (vanish,))
     if vanish:
         puller.start()
     for _ in range(ATTEMPTS):

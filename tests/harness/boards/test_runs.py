@@ -1,4 +1,4 @@
-"""Whole test runs on virtual boards: two at once on a shared pool, and runs that meet every kind of bad luck."""
+"""Whole test runs on virtual boards: two at once on a shared pool, and runs that meet every kind of injected fault."""
 
 from __future__ import annotations
 

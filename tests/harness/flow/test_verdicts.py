@@ -1,4 +1,4 @@
-"""Programs with bad luck: each gets the verdict that says what happened, and the next program runs."""
+"""Programs that fail: each gets the verdict that says what happened, and the next program runs."""
 
 from __future__ import annotations
 

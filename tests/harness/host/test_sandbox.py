@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil import flow, launchers
-from cortex_m_hil.boards.virtual.vboard import F405
+from cortex_m_hil.boards.virtual.machines import F405
 from cortex_m_hil.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
 from cortex_m_hil.fvp import shim
 from cortex_m_hil.host import confine, sandbox, toolchain

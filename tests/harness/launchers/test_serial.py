@@ -1,4 +1,4 @@
-"""Boards on a serial port: what goes right, and each kind of bad luck as a typed error in bounded time.
+"""Boards on a serial port: what goes right, and each kind of fault as a typed error in bounded time.
 
 The boards are virtual: QEMU's STM32F405, or the native runner, behind a pseudo-terminal.
 """
@@ -34,8 +34,8 @@ from hypothesis import strategies as st
 from cortex_m_hil import flow
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
-from cortex_m_hil.boards.virtual import vboard
-from cortex_m_hil.boards.virtual.vboard import Faults, Wire
+from cortex_m_hil.boards.virtual import machines, vboard
+from cortex_m_hil.boards.virtual.wire import Faults, Wire
 from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import (
     BoardBusy,
@@ -89,7 +89,7 @@ class Bench:
     name: str
     target: Target
 
-    def suffer(self, **faults: float) -> None:
+    def inject(self, **faults: float) -> None:
         """No arguments: everything is well again."""
         vboard.order(self.name, "fault", faults=faults)
 
@@ -142,7 +142,7 @@ def _native() -> Iterator[Bench]:
 @pytest.fixture
 def native(_native: Bench) -> Bench:
     """Without faults, and with nothing on it."""
-    _native.suffer()
+    _native.inject()
     vboard.order(_native.name, "reset")
     return _native
 
@@ -202,7 +202,7 @@ def crc32_msb_first(data: bytes) -> int:
 
 
 def test_the_picos_second_stage_is_what_its_boot_rom_accepts() -> None:
-    segments = dict(vboard.segments(build_runner(TARGETS["rpi-pico"]).path.read_bytes()))
+    segments = dict(machines.segments(build_runner(TARGETS["rpi-pico"]).path.read_bytes()))
     flash = b"".join(data for _, data in sorted(segments.items()))
     assert min(segments) == 0x10000000
     assert int.from_bytes(flash[252:256], "little") == crc32_msb_first(flash[:252])
@@ -256,7 +256,7 @@ def test_transfers_of_any_size(native: Bench, size: int) -> None:
     data = np.random.default_rng(size).bytes(size)
     with native.dut() as dut:
         session = dut.session()
-        native.suffer(corrupt=0.002, drop=0.001, duplicate=0.001)
+        native.inject(corrupt=0.002, drop=0.001, duplicate=0.001)
         session.write(Space.PROGRAM, 0, data)
         assert session.read(Space.PROGRAM, 0, size) == data
         if size > 200:
@@ -285,7 +285,7 @@ def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: Bench
 
 def test_a_pico_without_a_second_stage_does_not_start(pico: Bench, tmp_path: Path, impatient: None) -> None:
     elf = bytearray(build_runner(pico.target).path.read_bytes())
-    [boot2] = [data for address, data in vboard.segments(bytes(elf)) if address == 0x10000000]
+    [boot2] = [data for address, data in machines.segments(bytes(elf)) if address == 0x10000000]
     elf[elf.index(boot2)] ^= 1
     (tmp_path / "runner.elf").write_bytes(elf)
     vboard.order(pico.name, "flash", elf=str(tmp_path / "runner.elf"))
@@ -325,7 +325,7 @@ def test_a_slow_line_is_given_the_time_that_it_takes(native: Bench) -> None:
     """What comes late is sent again at first, and no longer once the answers come twice."""
     with native.dut() as dut:
         session = dut.session()
-        native.suffer(delay=0.2)
+        native.inject(delay=0.2)
         link: Any = session._process
         write = link.write
         sent: list[bytes] = []
@@ -360,10 +360,10 @@ def test_a_transfer_may_take_long_while_it_goes_on(native: Bench, monkeypatch: p
 def test_faults_reach_the_host(f405: Bench, kind: int, corrupt: float) -> None:
     with f405.dut(OPTIONS) as dut:
         dut.session()
-        f405.suffer(corrupt=corrupt)
+        f405.inject(corrupt=corrupt)
         with pytest.raises(TargetFault) as caught:
             flow.run(dut, bad("fault", kind), ones())
-        f405.suffer()
+        f405.inject()
         assert "hil_test::fault" in caught.value.operator
         assert re.match("HardFault|BusFault|UsageFault|MemManage", caught.value.message)
         runs(dut)
@@ -398,7 +398,7 @@ def test_the_sample_tests_run_from_an_unflashed_board(tmp_path: Path) -> None:
     assert "6 passed, 2 skipped" in done.stdout
 
 
-# --- bad luck ------------------------------------------------------------------------------------------------
+# --- injected faults -----------------------------------------------------------------------------------------
 
 
 def test_no_such_port(native: Bench) -> None:
@@ -538,7 +538,7 @@ def test_a_flash_tool_that_fails(f405: Bench, tmp_path: Path) -> None:
 def test_a_cable_pulled_in_the_middle(native: Bench, size: int) -> None:
     with native.dut() as dut:
         session = dut.session()
-        puller = threading.Timer(0.3, native.suffer, kwargs={"vanish": 0.5})
+        puller = threading.Timer(0.3, native.inject, kwargs={"vanish": 0.5})
         puller.start()
         with pytest.raises(LinkError, match="vanished") as caught:
             for _ in range(100):
@@ -556,7 +556,7 @@ def test_a_cable_pulled_in_the_middle_of_a_program(native: Bench) -> None:
         execute = session.execute
 
         def pulled(seconds: float) -> int:
-            native.suffer(vanish=0.5)
+            native.inject(vanish=0.5)
             return execute(seconds)
 
         session.execute = pulled  # type: ignore[method-assign]
@@ -577,14 +577,14 @@ def test_one_byte_in_a_hundred_corrupted(native: Bench) -> None:
     """A program still runs, and with the right bits."""
     with native.dut() as dut:
         dut.session()
-        native.suffer(corrupt=0.01)
+        native.inject(corrupt=0.01)
         runs(dut)
 
 
 def test_a_handshake_on_a_bad_line(native: Bench) -> None:
     with native.dut() as dut:
         runs(dut)
-    native.suffer(corrupt=0.005)
+    native.inject(corrupt=0.005)
     with native.dut() as dut:
         assert "cortex_m::quantized_linear.out" in dut.session().identity.operators
         runs(dut)
@@ -595,7 +595,7 @@ def test_a_board_that_answers_the_handshake_and_then_hangs(native: Bench, impati
     program = Program.from_bytes(known.program, "canary.pte")
     with native.dut() as dut:
         dut.session()
-        native.suffer(hang=1)
+        native.inject(hang=1)
         start = time.monotonic()
         with pytest.raises(LinkError, match="no answer to"):
             flow.run(dut, program, known.inputs, linted=False)
@@ -611,7 +611,7 @@ def test_a_board_that_hangs_for_good(native: Bench, impatient: None) -> None:
         runs(dut)
     with native.dut(reset=("true",), flash=()) as dut:
         dut.session()
-        native.suffer(hang=1)
+        native.inject(hang=1)
         with pytest.raises(InfraError):
             flow.run(dut, program, known.inputs, linted=False)
 
@@ -629,7 +629,7 @@ def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, impatient: No
         def stop_first(seconds: float) -> int:
             if not stopped:
                 stopped.append(True)
-                f405.suffer(hang=1)
+                f405.inject(hang=1)
             return whole(seconds)
 
         session.execute = stop_first  # type: ignore[method-assign]
@@ -641,7 +641,7 @@ def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, impatient: No
 def test_a_board_reset_in_the_middle_of_a_transfer(native: Bench) -> None:
     with native.dut() as dut:
         session = dut.session()
-        native.suffer(reset_after=50_000)
+        native.inject(reset_after=50_000)
         with pytest.raises((LaunchError, ProtocolError)):
             session.write(Space.PROGRAM, 0, bytes(1 << 18))
             session.load(canary(native.target.isa).program)
@@ -712,7 +712,7 @@ def test_faults_that_make_no_sense(words: dict[str, object], match: str) -> None
 
 
 def test_what_a_flash_tool_gets_for_a_program() -> None:
-    assert list(vboard.segments(wrap(b"program", Resident(0x08040000, 100)))) == [(0x08040000, b"program")]
+    assert list(machines.segments(wrap(b"program", Resident(0x08040000, 100)))) == [(0x08040000, b"program")]
 
 
 def test_nothing_of_a_killed_board_stays() -> None:

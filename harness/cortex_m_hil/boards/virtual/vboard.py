@@ -1,4 +1,4 @@
-"""Virtual boards: a simulator behind a pseudo-terminal, with a flash, a reset, a power switch, and bad luck on demand.
+"""Virtual boards: a simulator behind a pseudo-terminal, with a flash, a reset, a power switch, and faults on demand.
 
 `f405` is QEMU's netduinoplus2, an STM32F405, with its USART2; `pico` is rp2040js, a Raspberry Pi Pico, with its UART0;
 `native` is the runner built for the host. Between the simulator and the terminal each byte takes the time that it takes
@@ -11,31 +11,30 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import random
 import selectors
 import signal
 import socket
-import struct
 import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import filelock
 import psutil
 
+from cortex_m_hil.boards.virtual.machines import MACHINES
+from cortex_m_hil.boards.virtual.wire import BAUD, Faults, Wire
 from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchError
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
-from cortex_m_hil.host.sandbox import around
-from cortex_m_hil.launchers import native, qemu
+from cortex_m_hil.launchers import native
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.uart import virtual_directory
@@ -43,188 +42,9 @@ from cortex_m_hil.numbers import argument
 from cortex_m_hil.targets.model import Port, SerialLauncher
 from cortex_m_hil.targets.tool_commands import parse
 
-BAUD = 921600
-BITS = 10  # on the wire for a byte: 8N1
-TICK = 0.0005  # seconds between two looks at a busy wire, at least
 QUEUE = 16384  # bytes on their way to the board before the terminal is no longer read
 ANSWER = 30.0  # seconds for a board to do what it is told
 START = 60.0  # for its process to start
-PT_LOAD = 1
-PICO = Path(__file__).with_name("pico.cjs")
-
-
-@dataclass(frozen=True)
-class Faults:
-    """What is wrong with the wire, in both directions. `hang` and `vanish` are over with a reset, or in time."""
-
-    corrupt: float = 0.0  # of bytes, 0 to 1: another value arrives
-    drop: float = 0.0  # of bytes: nothing arrives
-    duplicate: float = 0.0  # of bytes: arrives twice
-    delay: float = 0.0  # seconds that bytes are late
-    hang: float = 0.0  # 1: the core stops until a reset
-    vanish: float = 0.0  # seconds without a port, now
-    reset_after: float = 0.0  # bytes from the host, after which the board resets once
-
-    @classmethod
-    def parse(cls, words: Mapping[str, object]) -> Faults:
-        """ConfigError for what is none of them."""
-        known = {item.name for item in dataclasses.fields(cls)}
-        if unknown := sorted(set(words) - known):
-            raise ConfigError(f"no fault {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
-        try:
-            values = {name: float(str(value)) for name, value in words.items()}
-        except ValueError as error:
-            raise ConfigError(f"a fault's size is a number: {error}") from None
-        if any(not math.isfinite(value) or value < 0 for value in values.values()):
-            raise ConfigError("a fault's size is a number from 0")
-        return cls(**values)
-
-
-class Wire:
-    """One direction: bytes go in when they are written, and come out when a UART would have passed them."""
-
-    def __init__(self, baud: int, chance: random.Random) -> None:
-        self.rate = baud / BITS
-        self.faults = Faults()
-        self._chance = chance
-        self._bytes = bytearray()
-        self._clock = 0.0  # when the last byte that came out was through
-
-    def __len__(self) -> int:
-        return len(self._bytes)
-
-    def put(self, data: bytes, now: float, *, garbled: bool = False) -> None:
-        if not self._bytes:
-            self._clock = max(self._clock, now + self.faults.delay)
-        self._bytes += self._randomised(data) if garbled else self._damaged(data)
-
-    def take(self, now: float) -> bytes:
-        count = max(0, min(len(self._bytes), int((now - self._clock) * self.rate)))
-        self._clock += count / self.rate
-        data = bytes(self._bytes[:count])
-        del self._bytes[:count]
-        return data
-
-    def put_back(self, data: bytes) -> None:
-        """What the other end did not take yet."""
-        self._bytes[:0] = data
-
-    def due(self, now: float) -> float | None:
-        """Seconds until it is worth looking again, None if nothing is on its way."""
-        return max(TICK, self._clock + 1 / self.rate - now) if self._bytes else None
-
-    def cut(self) -> None:
-        self._bytes.clear()
-
-    def _randomised(self, data: bytes) -> bytes:
-        return self._chance.randbytes(len(data))
-
-    def _damaged(self, data: bytes) -> bytes:
-        faults = self.faults
-        if not (faults.corrupt or faults.drop or faults.duplicate):
-            return data
-        out = bytearray()
-        for byte in data:
-            if self._chance.random() < faults.drop:
-                continue
-            if self._chance.random() < faults.corrupt:
-                byte ^= self._chance.randrange(1, 256)  # noqa: PLW2901
-            out += bytes([byte] * (2 if self._chance.random() < faults.duplicate else 1))
-        return bytes(out)
-
-
-# --- what computes -------------------------------------------------------------------------------------------
-
-
-class _Flash:
-    """Flash memory that a simulator reads from a file when it starts."""
-
-    def __init__(self, path: Path, base: int, size: int) -> None:
-        self._path = path
-        self.base = base
-        self._bytes = bytearray(b"\xff" * size)
-
-    def write(self, elf: bytes) -> None:
-        for address, data in segments(elf):
-            at = address - self.base
-            if not 0 <= at <= len(self._bytes) - len(data):
-                raise FlashError(f"no flash at 0x{address:08x} for {len(data)} bytes", hint="an ELF of another board?")
-            self._bytes[at : at + len(data)] = data
-
-    def file(self) -> Path:
-        self._path.write_bytes(self._bytes)
-        return self._path
-
-
-class F405:
-    """QEMU's netduinoplus2."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._flash = _Flash(folder / "flash.bin", 0x08000000, 1 << 20)
-        self.flash = self._flash.write
-
-    def command(self) -> list[str]:
-        """Its first serial port is USART1. No semihosting, and a sandbox."""
-        path = toolchain.find("qemu-system-arm").path
-        quiet = ["-display", "none", "-monitor", "none", "-serial", "null", "-serial", "stdio"]
-        image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
-        command = [str(path), "-M", "netduinoplus2", *quiet, *qemu.SANDBOX, "-device", image]
-        return around(path, self._folder).command(command)
-
-
-class Pico:
-    """A Raspberry Pi Pico, computed by rp2040js."""
-
-    def __init__(self, folder: Path) -> None:
-        self._flash = _Flash(folder / "flash.bin", 0x10000000, 2 << 20)
-        self.flash = self._flash.write
-
-    def command(self) -> list[str]:
-        package = toolchain.rp2040js()
-        return [str(package.node), str(PICO), str(package.folder), str(self._flash.file())]
-
-
-class Native:
-    """The runner of the target `native`, or whatever executable is flashed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._executable = folder / "runner"
-
-    def flash(self, elf: bytes) -> None:
-        self._executable.unlink(missing_ok=True)  # it may be running
-        self._executable.write_bytes(elf)
-        self._executable.chmod(0o700)
-
-    def command(self) -> list[str]:
-        return [str(self._executable)] if self._executable.exists() else ["sleep", "infinity"]
-
-
-class Machine(Protocol):
-    """What computes: `command` is run at each power-up, with what was flashed last."""
-
-    def flash(self, elf: bytes) -> None: ...
-
-    def command(self) -> list[str]: ...
-
-
-MACHINES: Mapping[str, Callable[[Path], Machine]] = {"f405": F405, "pico": Pico, "native": Native}
-
-
-def segments(elf: bytes) -> Iterator[tuple[int, bytes]]:
-    """(physical address, bytes) of what a flash tool writes. FlashError for what is no 32-bit ELF."""
-    try:
-        if elf[:6] != b"\x7fELF\x01\x01":
-            raise FlashError("not a little-endian 32-bit ELF")
-        start, count = struct.unpack_from("<I", elf, 28)[0], struct.unpack_from("<H", elf, 44)[0]
-        for number in range(count):
-            kind, offset, _, address, size = struct.unpack_from("<5I", elf, start + 32 * number)
-            if kind == PT_LOAD and size:
-                if offset + size > len(elf):
-                    raise FlashError("the ELF is cut short")
-                yield address, elf[offset : offset + size]
-    except struct.error as error:
-        raise FlashError(f"the ELF is cut short: {error}") from error
 
 
 # --- the board -----------------------------------------------------------------------------------------------
@@ -424,7 +244,7 @@ class VirtualBoard:
                     self._power(order["state"] == "on")
                 case "fault":
                     faults = order["faults"]
-                    self._suffer(Faults.parse(faults if isinstance(faults, dict) else {}))
+                    self._inject(Faults.parse(faults if isinstance(faults, dict) else {}))
                 case what:
                     return {"error": f"cannot {what}"}
         except (ConfigError, FlashError) as error:
@@ -433,7 +253,7 @@ class VirtualBoard:
             return {"error": str(error)}
         return {}
 
-    def _suffer(self, faults: Faults) -> None:
+    def _inject(self, faults: Faults) -> None:
         self._faults = self._to_board.faults = self._to_host.faults = faults
         self._reset_at = faults.reset_after
         if faults.hang and self._child is not None:

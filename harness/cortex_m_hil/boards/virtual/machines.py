@@ -1,0 +1,110 @@
+"""The simulators behind a virtual board: its flash, and the command that runs what is in it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from cortex_m_hil.errors import FlashError
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.sandbox import around
+from cortex_m_hil.launchers import qemu
+
+PT_LOAD = 1
+PICO = Path(__file__).with_name("pico.cjs")
+
+
+# --- what computes -------------------------------------------------------------------------------------------
+
+
+class _Flash:
+    """Flash memory that a simulator reads from a file when it starts."""
+
+    def __init__(self, path: Path, base: int, size: int) -> None:
+        self._path = path
+        self.base = base
+        self._bytes = bytearray(b"\xff" * size)
+
+    def write(self, elf: bytes) -> None:
+        for address, data in segments(elf):
+            at = address - self.base
+            if not 0 <= at <= len(self._bytes) - len(data):
+                raise FlashError(f"no flash at 0x{address:08x} for {len(data)} bytes", hint="an ELF of another board?")
+            self._bytes[at : at + len(data)] = data
+
+    def file(self) -> Path:
+        self._path.write_bytes(self._bytes)
+        return self._path
+
+
+class F405:
+    """QEMU's netduinoplus2."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._flash = _Flash(folder / "flash.bin", 0x08000000, 1 << 20)
+        self.flash = self._flash.write
+
+    def command(self) -> list[str]:
+        """Its first serial port is USART1. No semihosting, and a sandbox."""
+        path = toolchain.find("qemu-system-arm").path
+        quiet = ["-display", "none", "-monitor", "none", "-serial", "null", "-serial", "stdio"]
+        image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
+        command = [str(path), "-M", "netduinoplus2", *quiet, *qemu.SANDBOX, "-device", image]
+        return around(path, self._folder).command(command)
+
+
+class Pico:
+    """A Raspberry Pi Pico, computed by rp2040js."""
+
+    def __init__(self, folder: Path) -> None:
+        self._flash = _Flash(folder / "flash.bin", 0x10000000, 2 << 20)
+        self.flash = self._flash.write
+
+    def command(self) -> list[str]:
+        package = toolchain.rp2040js()
+        return [str(package.node), str(PICO), str(package.folder), str(self._flash.file())]
+
+
+class Native:
+    """The runner of the target `native`, or whatever executable is flashed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._executable = folder / "runner"
+
+    def flash(self, elf: bytes) -> None:
+        self._executable.unlink(missing_ok=True)  # it may be running
+        self._executable.write_bytes(elf)
+        self._executable.chmod(0o700)
+
+    def command(self) -> list[str]:
+        return [str(self._executable)] if self._executable.exists() else ["sleep", "infinity"]
+
+
+class Machine(Protocol):
+    """What computes: `command` is run at each power-up, with what was flashed last."""
+
+    def flash(self, elf: bytes) -> None: ...
+
+    def command(self) -> list[str]: ...
+
+
+MACHINES: Mapping[str, Callable[[Path], Machine]] = {"f405": F405, "pico": Pico, "native": Native}
+
+
+def segments(elf: bytes) -> Iterator[tuple[int, bytes]]:
+    """(physical address, bytes) of what a flash tool writes. FlashError for what is no 32-bit ELF."""
+    try:
+        if elf[:6] != b"\x7fELF\x01\x01":
+            raise FlashError("not a little-endian 32-bit ELF")
+        start, count = struct.unpack_from("<I", elf, 28)[0], struct.unpack_from("<H", elf, 44)[0]
+        for number in range(count):
+            kind, offset, _, address, size = struct.unpack_from("<5I", elf, start + 32 * number)
+            if kind == PT_LOAD and size:
+                if offset + size > len(elf):
+                    raise FlashError("the ELF is cut short")
+                yield address, elf[offset : offset + size]
+    except struct.error as error:
+        raise FlashError(f"the ELF is cut short: {error}") from error

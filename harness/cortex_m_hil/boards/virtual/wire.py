@@ -1,0 +1,95 @@
+"""A serial line as it is: as slow as its baud rate, with the faults that it is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cortex_m_hil.errors import ConfigError
+
+BAUD = 921600
+TICK = 0.0005  # seconds between two looks at a busy wire, at least
+BITS = 10  # on the wire for a byte: 8N1
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with the wire, in both directions. `hang` and `vanish` are over with a reset, or in time."""
+
+    corrupt: float = 0.0  # of bytes, 0 to 1: another value arrives
+    drop: float = 0.0  # of bytes: nothing arrives
+    duplicate: float = 0.0  # of bytes: arrives twice
+    delay: float = 0.0  # seconds that bytes are late
+    hang: float = 0.0  # 1: the core stops until a reset
+    vanish: float = 0.0  # seconds without a port, now
+    reset_after: float = 0.0  # bytes from the host, after which the board resets once
+
+    @classmethod
+    def parse(cls, words: Mapping[str, object]) -> Faults:
+        """ConfigError for what is none of them."""
+        known = {item.name for item in dataclasses.fields(cls)}
+        if unknown := sorted(set(words) - known):
+            raise ConfigError(f"no fault {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
+        try:
+            values = {name: float(str(value)) for name, value in words.items()}
+        except ValueError as error:
+            raise ConfigError(f"a fault's size is a number: {error}") from None
+        if any(not math.isfinite(value) or value < 0 for value in values.values()):
+            raise ConfigError("a fault's size is a number from 0")
+        return cls(**values)
+
+
+class Wire:
+    """One direction: bytes go in when they are written, and come out when a UART would have passed them."""
+
+    def __init__(self, baud: int, chance: random.Random) -> None:
+        self.rate = baud / BITS
+        self.faults = Faults()
+        self._chance = chance
+        self._bytes = bytearray()
+        self._clock = 0.0  # when the last byte that came out was through
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def put(self, data: bytes, now: float, *, garbled: bool = False) -> None:
+        if not self._bytes:
+            self._clock = max(self._clock, now + self.faults.delay)
+        self._bytes += self._randomised(data) if garbled else self._damaged(data)
+
+    def take(self, now: float) -> bytes:
+        count = max(0, min(len(self._bytes), int((now - self._clock) * self.rate)))
+        self._clock += count / self.rate
+        data = bytes(self._bytes[:count])
+        del self._bytes[:count]
+        return data
+
+    def put_back(self, data: bytes) -> None:
+        """What the other end did not take yet."""
+        self._bytes[:0] = data
+
+    def due(self, now: float) -> float | None:
+        """Seconds until it is worth looking again, None if nothing is on its way."""
+        return max(TICK, self._clock + 1 / self.rate - now) if self._bytes else None
+
+    def cut(self) -> None:
+        self._bytes.clear()
+
+    def _randomised(self, data: bytes) -> bytes:
+        return self._chance.randbytes(len(data))
+
+    def _damaged(self, data: bytes) -> bytes:
+        faults = self.faults
+        if not (faults.corrupt or faults.drop or faults.duplicate):
+            return data
+        out = bytearray()
+        for byte in data:
+            if self._chance.random() < faults.drop:
+                continue
+            if self._chance.random() < faults.corrupt:
+                byte ^= self._chance.randrange(1, 256)  # noqa: PLW2901
+            out += bytes([byte] * (2 if self._chance.random() < faults.duplicate else 1))
+        return bytes(out)
