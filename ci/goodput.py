@@ -19,10 +19,10 @@ from statistics import harmonic_mean
 
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.launchers.serial import SerialLauncher
 from cortex_m_hil.links.protocol import Space
 from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import SerialLauncher
 from cortex_m_hil.targets.resolve import Resolved
 
 BITS = 10

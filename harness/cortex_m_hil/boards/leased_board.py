@@ -11,7 +11,8 @@ from cortex_m_hil.boards import health, labgrid, leases
 from cortex_m_hil.boards.tools import Tools
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.targets.model import SerialLauncher, Target
+from cortex_m_hil.targets.launcher import HardwareLauncher
+from cortex_m_hil.targets.model import Target
 
 
 class LeasedBoard:
@@ -21,7 +22,7 @@ class LeasedBoard:
     """
 
     def __init__(self, target: Target, elf: Elf, what: str) -> None:
-        assert isinstance(target.launcher, SerialLauncher)
+        assert isinstance(target.launcher, HardwareLauncher)
         launcher = target.launcher
         try:
             self._lease, words = _lease(launcher, elf, what)
@@ -78,7 +79,7 @@ class LeasedBoard:
         self._lease.release()
 
 
-def _setup(launcher: SerialLauncher, elf: Elf) -> str:
+def _setup(launcher: HardwareLauncher, elf: Elf) -> str:
     """A digest of what a board's coming up depends on, beside the board."""
     tools = [
         tool and dataclasses.replace(tool, origin="", seconds=0.0)
@@ -88,7 +89,7 @@ def _setup(launcher: SerialLauncher, elf: Elf) -> str:
 
 
 def _lease(
-    launcher: SerialLauncher, elf: Elf, what: str
+    launcher: HardwareLauncher, elf: Elf, what: str
 ) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
     """A lease, and what its board's tools call it."""
     setup = _setup(launcher, elf)

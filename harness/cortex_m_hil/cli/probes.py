@@ -16,9 +16,9 @@ from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, Toolchai
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.launchers import fvp
 from cortex_m_hil.launchers.process import Process
-from cortex_m_hil.targets.model import FvpLauncher, Target
+from cortex_m_hil.targets.launcher import Launcher
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
 
 ROUND_TRIPS: Final = ("m4-qemu", "m0-qemu", "m55-qemu", "native")  # one per ISA class and compiler
@@ -82,8 +82,8 @@ def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
     yield Probe("tosa_serializer", lambda: _importable("tosa_serializer"))
     yield Probe("cmsis_nn", _cmsis_nn)
     yield Probe("lowering", _lowering)
-    yield from _models(targets)
-    for name in (*ROUND_TRIPS, *_on_present_models(targets)):
+    yield from _simulators(targets)
+    for name in (*ROUND_TRIPS, *_on_present_simulators(targets)):
         if name in targets:
             yield Probe(f"round trip {name}", lambda name=name: _round_trip(name, targets))  # type: ignore[misc]
 
@@ -194,21 +194,29 @@ def _lowering() -> str:
     return f"torch {_version('torch')}, torchao {_version('torchao')}; layouts: {layout}"
 
 
-def _models(targets: Mapping[str, Target]) -> Iterator[Probe]:
-    """One per model. A missing one is no error; one that is there and does not work is, as it would be chosen."""
-    launchers = [target.launcher for target in targets.values() if isinstance(target.launcher, FvpLauncher)]
+def _simulators(targets: Mapping[str, Target]) -> Iterator[Probe]:
+    """One per launcher that may be missing. That is no error; one that does not work is, as it would be chosen."""
+    launchers = [target.launcher for target in targets.values() if target.launcher.optional]
     for launcher in dict.fromkeys(launchers):
-        present = shutil.which(launcher.model) is not None
-        yield Probe(launcher.model, lambda launcher=launcher: _model(launcher, targets), present)  # type: ignore[misc]
+        yield Probe(launcher.program, lambda launcher=launcher: _simulator(launcher, targets), _is_here(launcher))  # type: ignore[misc]
 
 
-def _model(launcher: FvpLauncher, targets: Mapping[str, Target]) -> str:
-    if shutil.which(launcher.model) is None:
+def _is_here(launcher: Launcher) -> bool:
+    try:
+        launcher.require()
+    except HarnessError:
+        return False
+    return True
+
+
+def _simulator(launcher: Launcher, targets: Mapping[str, Target]) -> str:
+    try:
+        launcher.require()
+    except HarnessError as error:
         users = [_instead(target.name, targets) for target in targets.values() if target.launcher == launcher]
-        raise ToolchainError("; ".join(["not found", *users]), hint="install Arm's FVP to run on it")
+        raise ToolchainError("; ".join(["not found", *users]), hint=f"{error.hint} to run on it") from error
     with TemporaryFolder() as folder:
-        fvp.command(launcher, folder / "runner.elf", folder, ())  # checks every parameter
-    return f"{fvp.engine(launcher)} ({shutil.which(launcher.model)})"
+        return f"{launcher.check(folder)} ({shutil.which(launcher.program)})"
 
 
 def _instead(name: str, targets: Mapping[str, Target]) -> str:
@@ -218,9 +226,9 @@ def _instead(name: str, targets: Mapping[str, Target]) -> str:
         return f"{name} cannot run"
 
 
-def _on_present_models(targets: Mapping[str, Target]) -> Iterator[str]:
+def _on_present_simulators(targets: Mapping[str, Target]) -> Iterator[str]:
     for target in targets.values():
-        if isinstance(target.launcher, FvpLauncher) and shutil.which(target.launcher.model):
+        if target.launcher.optional and _is_here(target.launcher):
             yield target.name
 
 

@@ -20,7 +20,8 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.results import Ran
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import ResponseTimeout, Session
-from cortex_m_hil.targets.model import SerialLauncher, Target
+from cortex_m_hil.targets.launcher import HardwareLauncher
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
 EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
@@ -103,7 +104,7 @@ class Dut:
         selftest(self)
 
     def _begin(self) -> Session:
-        if not isinstance(self.target.launcher, SerialLauncher):
+        if not isinstance(self.target.launcher, HardwareLauncher):
             return self._boot()
         if self._leased is None:
             self._leased = LeasedBoard(self.target, self.elf, self.what)

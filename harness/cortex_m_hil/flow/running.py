@@ -30,7 +30,8 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.model import SerialLauncher, Target
+from cortex_m_hil.targets.launcher import HardwareLauncher
+from cortex_m_hil.targets.model import Target
 
 
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
@@ -84,7 +85,7 @@ def run(
         if complete:
             _refuse_unwritten(result, dut.target.name)
         return result
-    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, SerialLauncher):
+    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
         problem = _hangs_again(dut, program, given, problem)
     raise problem
 
@@ -135,7 +136,7 @@ def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
         return LaunchError(
             f"the target stopped answering, and came back by {dut.recovered_by} only", target=name, log=log
         )
-    if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, SerialLauncher):
+    if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, HardwareLauncher):
         return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
     return TargetHang(
         f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its canary",

@@ -31,7 +31,7 @@ from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.protocol import Request, Space
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import cpus
-from cortex_m_hil.targets.model import FvpLauncher, Target
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
@@ -107,8 +107,8 @@ class Ended:
 
 def find(name: str, targets: Mapping[str, Target]) -> Target:
     """The target of that name, or the first that uses the model of that name."""
-    users = {target.name: target for target in targets.values() if isinstance(target.launcher, FvpLauncher)}
-    by_model = {target.launcher.model: target for target in reversed(users.values())}  # type: ignore[union-attr]
+    users = {target.name: target for target in targets.values() if isinstance(target.launcher, fvp.FvpLauncher)}
+    by_model = {target.launcher.program: target for target in reversed(users.values())}
     known = {**by_model, **users}
     if name not in known:
         raise ConfigError(f"no target runs on an FVP called {name!r}", hint=did_you_mean(name, known))
@@ -119,7 +119,7 @@ class FvpSession:
     """Starts the target's model in folders of its own, and ends it."""
 
     def __init__(self, target: Target) -> None:
-        assert isinstance(target.launcher, FvpLauncher)
+        assert isinstance(target.launcher, fvp.FvpLauncher)
         self.target, self.launcher = target, target.launcher
         self.cpu = fvp.manners(self.launcher.model).cpu
         fvp.executable(self.launcher.model)  # ToolchainError where there is none
@@ -153,7 +153,7 @@ class FvpSession:
     ) -> Ended:
         """To its end, or for `seconds`; `given` on its standard input, then end of file."""
         with TemporaryFolder() as folder:
-            command = fvp.command(self.launcher, elf, folder, (), time_limit=limit)
+            command = self.launcher.command(elf, folder, (), time_limit=limit)
             if not features:
                 (folder / fvp.FEATURES_FILE).unlink()
             with closing(Process([*command, *options], cwd=folder)) as process:
@@ -220,7 +220,7 @@ _LIMITS: Final = (
 
 def _parameters(fvp_session: FvpSession) -> str:
     with TemporaryFolder() as folder:
-        line = fvp.command(fvp_session.launcher, folder / "runner.elf", folder, ("x",))
+        line = fvp_session.launcher.command(folder / "runner.elf", folder, ("x",))
     return f"all {line.count('-C')} of them"
 
 
@@ -371,11 +371,11 @@ def _one_shot(fvp_session: FvpSession) -> str:
 
 def markdown(fvp_session: FvpSession, findings: Sequence[Finding]) -> str:
     """What the model is and what was found; of the user's machine no more than its kind."""
-    banner = fvp.version_text(fvp_session.launcher)
+    banner = fvp_session.launcher.version_text()
     if not banner:
         raise LaunchError(f"{fvp_session.launcher.model} --version says nothing")
     lines = [f"### {fvp_session.launcher.model} as `{fvp_session.target.name}`", ""]
-    if fvp.stand_in(fvp_session.launcher):
+    if fvp_session.launcher.stand_in():
         lines += [
             "**This is a stand-in and not Arm's model: it shows what the harness does, and nothing of a model.**",
             "",

@@ -13,10 +13,14 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
 
 from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.targets.model import FvpLauncher
+from cortex_m_hil.launchers.simulator import Simulator
+from cortex_m_hil.targets.launcher import Strict
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
@@ -63,37 +67,66 @@ def executable(model: str) -> Path:
     return Path(path)
 
 
-def engine(launcher: FvpLauncher) -> str:
-    """`FVP_MPS2_Cortex-M4 11.27.42` for a Fast Model; what says anything else is shown in its own words."""
-    text = version_text(launcher)
-    if fast_model := re.search(r"Fast Models \[(\d+\.\d+\.\d+)", text):
-        return f"{launcher.model} {fast_model[1]}"
-    first = text.splitlines()[0].strip()
-    return first if first.startswith(launcher.model) else f"{launcher.model} {first}"
+class _Settings(Strict):
+    model: str
+    parameters: dict[str, str | int] = Field({})
 
 
-def version_text(launcher: FvpLauncher) -> str:
-    return _version(str(executable(launcher.model)))
+@dataclass(frozen=True)
+class FvpLauncher(Simulator):
+    settings: ClassVar[type[Strict]] = _Settings
+    shorthand: ClassVar[str] = "model"
 
+    model: str
+    parameters: tuple[tuple[str, str], ...] = ()
 
-def stand_in(launcher: FvpLauncher) -> str:
-    """`stand-in (QEMU 7.2.22)` where the executable says that it is not Arm's model, else ""."""
-    name = engine(launcher).removeprefix(launcher.model).strip()
-    return name if "stand-in" in version_text(launcher) else ""
+    @classmethod
+    def parse(cls, settings: _Settings, where: str) -> FvpLauncher:
+        return cls(settings.model, tuple((key, str(value)) for key, value in settings.parameters.items()))
 
+    @property
+    def program(self) -> str:
+        return self.model
 
-def command(
-    launcher: FvpLauncher, elf: Path, directory: Path, arguments: Sequence[str], *, time_limit: int = TIME_LIMIT
-) -> list[str]:
-    """The model's command line; puts the features file into `directory`. `time_limit` in seconds of host time."""
-    path = executable(launcher.model)
-    parameters = _parameters(launcher, directory, arguments)
-    _check(str(path), launcher.model, [name for name, _ in parameters])
-    (directory / FEATURES_FILE).write_bytes(FEATURES)
-    line = [str(path), "-a", str(elf), "--timelimit", str(time_limit)]
-    for name, value in parameters:
-        line += ["-C", f"{name}={value}"]
-    return line
+    def describe(self) -> str:
+        return f"fvp {self.model}"
+
+    def require(self) -> None:
+        executable(self.model)
+
+    def engine(self, board: str = "") -> str:
+        """`FVP_MPS2_Cortex-M4 11.27.42` for a Fast Model; what says anything else is shown in its own words."""
+        text = self.version_text()
+        if fast_model := re.search(r"Fast Models \[(\d+\.\d+\.\d+)", text):
+            return f"{self.model} {fast_model[1]}"
+        first = text.splitlines()[0].strip()
+        return first if first.startswith(self.model) else f"{self.model} {first}"
+
+    def version_text(self) -> str:
+        return _version(str(executable(self.model)))
+
+    def stand_in(self) -> str:
+        """`stand-in (QEMU 7.2.22)` where the executable says that it is not Arm's model, else ""."""
+        name = self.engine().removeprefix(self.model).strip()
+        return name if "stand-in" in self.version_text() else ""
+
+    def check(self, folder: Path) -> str:
+        """That the model knows every parameter."""
+        self.command(folder / "runner.elf", folder, ())
+        return self.engine()
+
+    def command(
+        self, elf: Path, directory: Path, arguments: Sequence[str], *, time_limit: int = TIME_LIMIT
+    ) -> list[str]:
+        """Puts the features file into `directory`. `time_limit` in seconds of host time."""
+        path = executable(self.model)
+        parameters = _parameters(self, directory, arguments)
+        _check(str(path), self.model, [name for name, _ in parameters])
+        (directory / FEATURES_FILE).write_bytes(FEATURES)
+        line = [str(path), "-a", str(elf), "--timelimit", str(time_limit)]
+        for name, value in parameters:
+            line += ["-C", f"{name}={value}"]
+        return line
 
 
 def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str]) -> list[tuple[str, str]]:

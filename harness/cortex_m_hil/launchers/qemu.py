@@ -2,33 +2,84 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from pydantic import Field
+
+from cortex_m_hil.errors import ConfigError, HarnessError, TargetFault, did_you_mean
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around
-from cortex_m_hil.targets.model import QemuLauncher
+from cortex_m_hil.launchers.simulator import Simulator
+from cortex_m_hil.targets.cpu import cpus
+from cortex_m_hil.targets.launcher import Strict
+from cortex_m_hil.targets.model import Target
 
 # Its own filter of system calls: SYS_SYSTEM, and whatever else would start a program, ends it with SIGSYS.
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
+LIST_TIMEOUT = 20.0  # seconds, for `-machine help`
 
 
-def engine(launcher: QemuLauncher) -> str:
-    core = f" ({launcher.core})" if launcher.core else ""
-    return f"QEMU {toolchain.find('qemu-system-arm').version}{core}"
+class _Settings(Strict):
+    machine: str
+    args: list[str] = Field([])
+    core: str = ""
 
 
-def command(launcher: QemuLauncher, elf: Path, arguments: Sequence[str]) -> list[str]:
-    """No chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2, measured)."""
-    semihosting = "enable=on,target=native"
-    for argument in arguments:
-        semihosting += f",arg={argument.replace(',', ',,')}"
-    machine = ["-M", launcher.machine, *launcher.args]
-    quiet = ["-display", "none", "-serial", "none", "-monitor", "none"]
-    path = str(toolchain.find("qemu-system-arm").path)
-    return [path, *machine, *quiet, *SANDBOX, "-semihosting-config", semihosting, "-kernel", str(elf)]
+@dataclass(frozen=True)
+class QemuLauncher(Simulator):
+    """`core`: what the machine has where that is not the target's CPU, but executes its instructions."""
+
+    settings: ClassVar[type[Strict]] = _Settings
+    shorthand: ClassVar[str] = "machine"
+    optional: ClassVar[bool] = False
+    program: ClassVar[str] = "qemu-system-arm"
+
+    machine: str
+    args: tuple[str, ...] = ()
+    core: str = ""
+
+    @classmethod
+    def parse(cls, settings: _Settings, where: str) -> QemuLauncher:
+        if settings.core and settings.core not in cpus():
+            raise ConfigError(f"{where}: unknown core {settings.core!r}", hint=did_you_mean(settings.core, cpus()))
+        return cls(settings.machine, tuple(settings.args), settings.core)
+
+    def describe(self) -> str:
+        return f"qemu {self.machine}"
+
+    def engine(self, board: str) -> str:
+        core = f" ({self.core})" if self.core else ""
+        return f"QEMU {toolchain.find(self.program).version}{core}"
+
+    def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
+        """No chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2, measured)."""
+        semihosting = "enable=on,target=native"
+        for argument in arguments:
+            semihosting += f",arg={argument.replace(',', ',,')}"
+        machine = ["-M", self.machine, *self.args]
+        quiet = ["-display", "none", "-serial", "none", "-monitor", "none"]
+        path = str(toolchain.find(self.program).path)
+        return [path, *machine, *quiet, *SANDBOX, "-semihosting-config", semihosting, "-kernel", str(elf)]
+
+    def sandbox(self, elf: Path, directory: Path) -> Sandbox:
+        """It sees its ELF, and may change its own folder. Its processors have threads of their own."""
+        return around(toolchain.find(self.program).path, directory, elf, observed=True)
+
+    def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
+        if "qemu: Unsupported SemiHosting SWI" in log:
+            what = "the firmware made a semihosting call that QEMU does not know"
+            return TargetFault(what, target=target.name, log=log)
+        if "unsupported machine type" in log:
+            what = f"{target.origin}: {self.engine('')} has no machine {self.machine!r}"
+            return ConfigError(what, target=target.name, log=log, hint=did_you_mean(self.machine, machines()))
+        return None
 
 
-def sandbox(elf: Path, folder: Path) -> Sandbox:
-    """It sees its ELF, and may change its own folder. Its processors have threads of their own."""
-    return around(toolchain.find("qemu-system-arm").path, folder, elf, observed=True)
+def machines() -> list[str]:
+    """What this QEMU can be, by its own list: a name and a description a line, below a heading."""
+    said = toolchain.ask([str(toolchain.locate(QemuLauncher.program)), "-machine", "help"], LIST_TIMEOUT)
+    return re.findall(r"^(\S+) {2,}", said.out, re.MULTILINE)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, ClassVar, NoReturn, Protocol
 
-from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError
+from pydantic import Field
+
+from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError, PortNotFound
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.links import LinkClosed, protocol
+from cortex_m_hil.links import Connection, LinkClosed, protocol, uart
 from cortex_m_hil.links.framing import VERSION, Decoder, Frame, encode
 from cortex_m_hil.links.protocol import RESPONSE, Request
 from cortex_m_hil.links.uart import VIRTUAL, Uart
 from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.targets.model import Resident, SerialLauncher, Target
+from cortex_m_hil.targets.launcher import HardwareLauncher, Port, Strict
+from cortex_m_hil.targets.model import Resident, Target
+from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure
+from cortex_m_hil.targets.tool_commands import parse as parse_procedure
 
 PROBE = 1.0  # seconds for a board that may or may not run a runner
 BOOT = 10.0  # for one that has just been flashed or reset
@@ -26,6 +32,87 @@ AGAIN = 0.1  # between two calls into the void
 WIRE_MARGIN = 6.0  # a transfer may take so many times what the line rate says
 BITS = 10  # on the wire for a byte: 8N1
 SHOWN = 60  # bytes of what is no frame, in messages
+
+
+class _RawPort(Strict):
+    port: str
+    serial_number: str = ""
+
+
+class _Settings(Strict):
+    port: str | None = None
+    ports: list[str | _RawPort] = Field([])
+    baud: Annotated[int, Field(gt=0, lt=1 << 31)] = 115200
+    flash: str | list[str] | RawProcedure | None = None
+    reset: str | list[str] | RawProcedure | None = None
+    power: str | list[str] | RawProcedure | None = None
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = 600.0
+
+
+@dataclass(frozen=True)
+class SerialLauncher(HardwareLauncher):
+    """A board on a serial port."""
+
+    settings: ClassVar[type[Strict]] = _Settings
+    shorthand: ClassVar[str] = "port"
+
+    @classmethod
+    def parse(cls, settings: _Settings, where: str) -> SerialLauncher:
+        pool = _ports(settings, where)
+        brought = {"serial_number"} if all(port.serial_number for port in pool) else set()
+        flash, reset, power = (
+            None if tool is None else parse_procedure(tool, kind, where, brought)
+            for kind, tool in (("flash", settings.flash), ("reset", settings.reset), ("power", settings.power))
+        )
+        return cls(pool[0].url, settings.baud, flash, reset, power, pool, settings.wait)
+
+    def describe(self) -> str:
+        return f"serial {self.port} at {self.baud}"
+
+    def require(self) -> None:
+        """One of the ports is there. Those on a network show only when they are opened."""
+        problem: PortNotFound | None = None
+        for port in self.pool:
+            try:
+                return uart.require(port.url)
+            except PortNotFound as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def engine(self, board: str) -> str:
+        """`board stm32f4 on /dev/ttyACM0`; a virtual board is never taken for one."""
+        if self.port.startswith(VIRTUAL):
+            return f"virtual board {self.port.removeprefix(VIRTUAL)} ({_inside(board)})"
+        return f"board {board} on {self.port}"
+
+    def definitions(self) -> dict[str, str]:
+        return {"HIL_UART_BAUD": str(self.baud)}
+
+    def connect(self, target: Target, elf: Elf, directory: Path, tools: Tools | None) -> SerialBoard:
+        assert tools is not None
+        return SerialBoard(target, self, elf, directory, tools)
+
+    def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str]) -> NoReturn:
+        raise ConfigError(f"{target.name} is a board: it has no command line and no process of its own")
+
+    def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
+        assert isinstance(connection, SerialBoard)
+        return connection.explain_end(log)
+
+
+def _ports(settings: _Settings, where: str) -> tuple[Port, ...]:
+    if (settings.port is None) == (not settings.ports):
+        raise ConfigError(f"{where}: serial needs one of port, ports", hint="{serial: {port: /dev/ttyACM0}}")
+    named = settings.ports or [settings.port or ""]
+    pool = tuple(Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named)
+    twice = {port.url for port in pool if sum(port.url == other.url for other in pool) > 1}
+    if twice:
+        raise ConfigError(f"{where}: ports names {min(twice)} twice")
+    remote = [port.url for port in pool if port.url.startswith("labgrid://")]
+    if remote and len(pool) > 1:
+        raise ConfigError(f"{where}: {remote[0]} is a pool of its own", hint="port: labgrid://…, and no others")
+    return pool
 
 
 class Tools(Protocol):
@@ -52,17 +139,16 @@ class SerialBoard:
 
     lossless = False
 
-    def __init__(self, target: Target, elf: Elf, directory: Path, tools: Tools) -> None:
+    def __init__(self, target: Target, launcher: SerialLauncher, elf: Elf, directory: Path, tools: Tools) -> None:
         """Brings the board to where it runs `elf`, freshly started.
 
         A board that runs it already is reset, any other is flashed, and so is one whose last flash did not end well.
         Without the tool for it the board is left as it is, and the handshake decides. LaunchError, BoardBusy,
         FlashError or IdentityError if it cannot be done.
         """
-        assert isinstance(target.launcher, SerialLauncher)
         self.target = target
         self.log = bytearray()
-        self._launcher = target.launcher
+        self._launcher = launcher
         self._tools = tools
         self._elf = elf
         self._directory = directory
@@ -203,13 +289,6 @@ class SerialBoard:
 
     def _advice(self) -> str:
         return f"is {self._launcher.baud} its baud rate, and {self._launcher.port} its port?"
-
-
-def engine(launcher: SerialLauncher, board: str) -> str:
-    """`board stm32f4 on /dev/ttyACM0`; a virtual board is never taken for one."""
-    if launcher.port.startswith(VIRTUAL):
-        return f"virtual board {launcher.port.removeprefix(VIRTUAL)} ({_inside(board)})"
-    return f"board {board} on {launcher.port}"
 
 
 def _inside(board: str) -> str:

@@ -125,12 +125,18 @@ def _open(port: str, baud: int) -> Any:
         hint = "/dev/ttyACM0, or socket://host:port"
         raise ConfigError(f"port {port!r} at {baud} baud: {error}", hint=hint) from error
     except OSError as error:  # SerialException is one
-        if local and not os.path.exists(url):
-            raise PortNotFound(f"no port {port}", hint=_where(port)) from error
+        require(port)
         if "lock port" in str(error):
             raise BoardBusy(f"port {port} is in use by another process", hint=f"fuser -v {url} says whose") from error
         hint = "is it the right one, and may you use it?"
         raise PortNotFound(f"cannot open port {port}: {error}", hint=hint) from error
+
+
+def require(port: str) -> None:
+    """PortNotFound where there is no such port on this machine."""
+    url = device(port)
+    if "://" not in url and not os.path.exists(url):
+        raise PortNotFound(f"no port {port}", hint=_where(port))
 
 
 def _where(port: str) -> str:

@@ -21,7 +21,7 @@ from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
 from cortex_m_hil.host.paths import cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.cpu import HOST, cpus
-from cortex_m_hil.targets.model import SerialLauncher, Target
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import check_runtime
 
 RUNNER, DIGEST = "runner.elf", "runner.elf.sha256"
@@ -101,7 +101,6 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
         "HIL_SHARED_POOL": pools.shared,
         "HIL_RESIDENT_ADDRESS": resident.address,
         "HIL_RESIDENT_SIZE": resident.size,
-        "HIL_UART_BAUD": target.launcher.baud if isinstance(target.launcher, SerialLauncher) else 0,
     }
     return {
         "HIL_CPU": target.cpu,
@@ -110,6 +109,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
         "HIL_PROGRAM_POOL": str(pools.program),
         "HIL_PLANNED_POOL": str(pools.planned),
         "HIL_METHOD_POOL": str(pools.method),
+        **target.launcher.definitions(),
     } | {name: str(value) for name, value in further.items() if value}
 
 

@@ -9,11 +9,11 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.composer import Composer
@@ -23,22 +23,10 @@ from ruamel.yaml.events import AliasEvent, ScalarEvent
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpus
-from cortex_m_hil.targets.model import (
-    Board,
-    ExecutorchInstall,
-    FvpLauncher,
-    Launcher,
-    NativeLauncher,
-    Pools,
-    Port,
-    QemuLauncher,
-    Resident,
-    SerialLauncher,
-    Target,
-)
-from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure
-from cortex_m_hil.targets.tool_commands import parse as parse_procedure
+from cortex_m_hil.targets.launcher import Launcher, Strict
+from cortex_m_hil.targets.model import Board, ExecutorchInstall, Pools, Resident, Target
 
 # A farm of a hundred boards takes a tenth of these. At a limit, reading takes about a second.
 YAML_LIMIT = 128 << 10  # bytes of a file
@@ -59,81 +47,45 @@ def parse_size(text: object) -> int:
 PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 32)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class _RawPools(_Strict):
+class _RawPools(Strict):
     program: PoolSize
     planned: PoolSize
     method: PoolSize
     shared: PoolSize | None = None
 
 
-class _RawResident(_Strict):
+class _RawResident(Strict):
     address: Annotated[int, Field(ge=0, lt=1 << 32)]
     size: PoolSize
 
 
-class _RawBoard(_Strict):
+class _RawBoard(Strict):
     pools: _RawPools
     clock_hz: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     console: Literal["semihosting", "native", "uart"] = "semihosting"
     resident: _RawResident | None = None
 
 
-class _RawQemu(_Strict):
-    machine: str
-    args: list[str] = []
-    core: str = ""
-
-
-class _RawFvp(_Strict):
-    model: str
-    parameters: dict[str, str | int] = {}
-
-
-class _RawPort(_Strict):
-    port: str
-    serial_number: str = ""
-
-
-class _RawSerial(_Strict):
-    port: str | None = None
-    ports: list[str | _RawPort] = []
-    baud: Annotated[int, Field(gt=0, lt=1 << 31)] = 115200
-    flash: str | list[str] | RawProcedure | None = None
-    reset: str | list[str] | RawProcedure | None = None
-    power: str | list[str] | RawProcedure | None = None
-    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = 600.0
-
-
-class _RawLauncher(_Strict):
-    qemu: str | _RawQemu | None = None
-    fvp: str | _RawFvp | None = None
-    serial: str | _RawSerial | None = None
-
-
-class _RawTarget(_Strict):
+class _RawTarget(Strict):
     cpu: str
     board: str
-    launcher: str | _RawLauncher
+    launcher: str | dict[str, Any]
     isa: str | None = None
     fallback: str | None = None
 
 
-class _RawExecutorch(_Strict):
+class _RawExecutorch(Strict):
     prefix: str
     source: str | None = None
     build: str = ""
-    libraries: list[str] = []
+    libraries: list[str] = Field([])
 
 
-class _RawRuntimes(_Strict):
+class _RawRuntimes(Strict):
     executorch: _RawExecutorch | None = None
 
 
-class _RawFile(_Strict):
+class _RawFile(Strict):
     targets: dict[str, _RawTarget]
     runtimes: _RawRuntimes = _RawRuntimes()
 
@@ -141,7 +93,7 @@ class _RawFile(_Strict):
 class _RawRuntimesFile(_RawFile):
     """A file that says where a runtime is need not have targets of its own."""
 
-    targets: dict[str, _RawTarget] = {}
+    targets: dict[str, _RawTarget] = Field({})
 
 
 def load_targets(extra: Path | None = None) -> dict[str, Target]:
@@ -177,7 +129,7 @@ def _load_file(path: Path) -> tuple[dict[str, Target], ExecutorchInstall | None]
     tree = _parse_yaml(path)
     raw = _validate(_RawRuntimesFile if "runtimes" in tree else _RawFile, tree, path)
     targets = {
-        name: _check_target(name, entry, path, f"{path.name}:{_locate(tree, ('targets', name))[1]}")
+        name: _check_target(name, entry, tree, path, f"{path.name}:{_locate(tree, ('targets', name))[1]}")
         for name, entry in raw.targets.items()
     }
     place = f"{path.name}:{_locate(tree, ('runtimes', 'executorch'))[1]}"
@@ -280,16 +232,21 @@ def _unusable(value: str) -> str:
 
 
 def _validate(model: type[Any], tree: CommentedMap, path: Path) -> Any:
+    return _validate_at((), model, _plain(tree), tree, path)
+
+
+def _validate_at(place: tuple[str, ...], model: type[Any], value: Any, tree: CommentedMap, path: Path) -> Any:
+    """`value`, from that place of the file's `tree`, as `model`."""
     try:
-        return model.model_validate(_plain(tree))
+        return model.model_validate(value)
     except RecursionError:
         raise ConfigError(f"{path}: an alias within its own anchor") from None
     except ValidationError as error:
         # The deepest is about the union member that was meant; an unknown key explains a missing one.
         worst = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == "extra_forbidden"))
-        location, line = _locate(tree, worst["loc"])
+        location, line = _locate(tree, (*place, *worst["loc"]))
         if worst["type"] == "extra_forbidden":
-            known = _fields_at(model, location[:-1])
+            known = _fields_at(model, location[len(place) : -1])
             message = f"unknown key {location[-1]!r}"
             raise ConfigError(f"{path}:{line}: {message}", hint=did_you_mean(location[-1], known)) from None
         if worst["type"] == "missing":
@@ -324,23 +281,25 @@ def _locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
 
 
 def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
-    inner: dict[str, type[BaseModel]] = {
-        "targets": _RawTarget, "launcher": _RawLauncher, "qemu": _RawQemu, "fvp": _RawFvp, "pools": _RawPools,
-        "serial": _RawSerial, "resident": _RawResident, "ports": _RawPort, "flash": RawProcedure, "reset": RawProcedure,
-        "power": RawProcedure,
-        "runtimes": _RawRuntimes, "executorch": _RawExecutorch,
-    }  # fmt: skip
-    for part in reversed(location):
-        if part in inner:
-            return inner[part].model_fields
+    """What a mapping at `location` may have."""
+    for part in location:
+        field = model.model_fields.get(part)
+        model = next(_models_in(field.annotation), model) if field else model
     return model.model_fields
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
 
 
 # What --target can name: no comma, no glob, and not `all`.
 _NAME = re.compile(r"(?!all$)[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
-def _check_target(name: str, raw: _RawTarget, path: Path, origin: str) -> Target:
+def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, origin: str) -> Target:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{origin}: {name!r} cannot name a target", hint="letters, digits and -_.+, and not 'all'")
     if raw.cpu not in cpus():
@@ -350,7 +309,7 @@ def _check_target(name: str, raw: _RawTarget, path: Path, origin: str) -> Target
         cpu=raw.cpu,
         isa=_check_isa(raw, f"{origin}: {name}"),
         board=_load_board(raw.board, path.parent, f"{origin}: {name}"),
-        launcher=_check_launcher(raw.launcher, f"{origin}: {name}"),
+        launcher=_check_launcher(raw.launcher, f"{origin}: {name}", ("targets", name, "launcher"), tree, path),
         fallback=raw.fallback,
         origin=origin,
     )
@@ -367,44 +326,26 @@ def _check_isa(raw: _RawTarget, where: str) -> Isa:
     raise ConfigError(f"{where}: isa {raw.isa!r} is not possible on {raw.cpu}", hint=f"possible: {choices}")
 
 
-def _check_launcher(raw: str | _RawLauncher, where: str) -> Launcher:
+def _check_launcher(
+    raw: str | dict[str, Any], where: str, place: tuple[str, ...], tree: CommentedMap, path: Path
+) -> Launcher:
     if isinstance(raw, str):
-        if raw == "native":
-            return NativeLauncher()
-        raise ConfigError(
-            f"{where}: launcher {raw!r}", hint="one of: native, {qemu: MACHINE}, {fvp: MODEL}, {serial: …}"
-        )
-    if sum(kind is not None for kind in (raw.qemu, raw.fvp, raw.serial)) != 1:
-        raise ConfigError(f"{where}: launcher needs exactly one of qemu, fvp, serial", hint="{qemu: mps2-an386}")
-    if raw.serial is not None:
-        return _check_serial(_RawSerial(port=raw.serial) if isinstance(raw.serial, str) else raw.serial, where)
-    if raw.qemu is not None:
-        qemu = _RawQemu(machine=raw.qemu) if isinstance(raw.qemu, str) else raw.qemu
-        if qemu.core and qemu.core not in cpus():
-            raise ConfigError(f"{where}: unknown core {qemu.core!r}", hint=did_you_mean(qemu.core, cpus()))
-        return QemuLauncher(qemu.machine, tuple(qemu.args), qemu.core)
-    assert raw.fvp is not None
-    fvp = _RawFvp(model=raw.fvp) if isinstance(raw.fvp, str) else raw.fvp
-    return FvpLauncher(fvp.model, tuple((key, str(value)) for key, value in fvp.parameters.items()))
-
-
-def _check_serial(raw: _RawSerial, where: str) -> SerialLauncher:
-    if (raw.port is None) == (not raw.ports):
-        raise ConfigError(f"{where}: serial needs one of port, ports", hint="{serial: {port: /dev/ttyACM0}}")
-    named = raw.ports or [raw.port or ""]
-    pool = [Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named]
-    twice = {port.url for port in pool if sum(port.url == other.url for other in pool) > 1}
-    if twice:
-        raise ConfigError(f"{where}: ports names {min(twice)} twice")
-    remote = [port.url for port in pool if port.url.startswith("labgrid://")]
-    if remote and len(pool) > 1:
-        raise ConfigError(f"{where}: {remote[0]} is a pool of its own", hint="port: labgrid://…, and no others")
-    brought = {"serial_number"} if all(port.serial_number for port in pool) else set()
-    flash, reset, power = (
-        None if tool is None else parse_procedure(tool, kind, where, brought)
-        for kind, tool in (("flash", raw.flash), ("reset", raw.reset), ("power", raw.power))
-    )
-    return SerialLauncher(pool[0].url, raw.baud, flash, reset, power, tuple(pool), raw.wait)
+        key, value = raw, None
+    elif len(raw) == 1:
+        ((key, value),) = raw.items()
+    else:
+        known = ", ".join(launchers.SHIPPED)
+        raise ConfigError(f"{where}: launcher needs exactly one of {known}", hint="{qemu: mps2-an386}")
+    try:
+        kind = launchers.find(key)
+    except ConfigError as error:
+        line = _locate(tree, (*place, key))[1]
+        raise ConfigError(f"{path}:{line}: launcher: {error.message}", hint=error.hint) from error
+    if isinstance(raw, str) and kind.shorthand:
+        example = f"{{{key}: {kind.shorthand.upper()}}}"
+        raise ConfigError(f"{where}: launcher {raw!r} without its {kind.shorthand}", hint=f"launcher: {example}")
+    value = {kind.shorthand: value} if kind.shorthand and isinstance(value, str) else {} if value is None else value
+    return kind.parse(_validate_at((*place, key), kind.settings, value, tree, path), where)
 
 
 def _load_board(name: str, base: Path, where: str) -> Board:

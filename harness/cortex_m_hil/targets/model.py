@@ -1,4 +1,4 @@
-"""Targets, boards and launchers as checked, frozen values."""
+"""Targets and boards as checked, frozen values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cortex_m_hil.targets.cpu import Isa, architecture
-from cortex_m_hil.targets.tool_commands import Procedure
+from cortex_m_hil.targets.launcher import Launcher
 
 
 @dataclass(frozen=True)
@@ -58,50 +58,6 @@ class Board:
         """Whether a program of `program` bytes has to lie in flash: the RAM does not hold it and its tensors."""
         in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)
         return not in_ram and program <= self.resident.size
-
-
-@dataclass(frozen=True)
-class QemuLauncher:
-    """`core`: what the machine has where that is not the target's CPU, but executes its instructions."""
-
-    machine: str
-    args: tuple[str, ...] = ()
-    core: str = ""
-
-
-@dataclass(frozen=True)
-class FvpLauncher:
-    model: str
-    parameters: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class NativeLauncher:
-    """The runner built for the host, with sanitizers, as a child process."""
-
-
-@dataclass(frozen=True)
-class Port:
-    """Where a board is, and what its tools tell it from others by."""
-
-    url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
-    serial_number: str = ""
-
-
-@dataclass(frozen=True)
-class SerialLauncher:
-    """A board on a serial port, any of `pool`; `port` is the one that is used, the first until there is a lease."""
-
-    port: str
-    baud: int
-    flash: Procedure | None = None
-    reset: Procedure | None = None
-    power: Procedure | None = None
-    pool: tuple[Port, ...] = ()
-    wait: float = 600.0  # seconds for a board that others use
-
-
-Launcher = QemuLauncher | FvpLauncher | NativeLauncher | SerialLauncher
 
 
 @dataclass(frozen=True)

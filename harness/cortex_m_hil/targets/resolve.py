@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cortex_m_hil.errors import ConfigError, ToolchainError, did_you_mean
-from cortex_m_hil.targets.model import FvpLauncher, Target
+from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError, did_you_mean
+from cortex_m_hil.targets.model import Target
 
 # What a runtime executes, for headers: a result must never look like more than it is.
 RUNTIMES = {
@@ -80,13 +79,22 @@ def resolve(
         raise ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
     requested = target = targets[name]
     missing: dict[str, str] = {}
-    why = ""
-    while isinstance(target.launcher, FvpLauncher) and not shutil.which(target.launcher.model):
-        missing[target.name] = f"{target.launcher.model} is not on PATH"
+    while problem := _problem(target):
+        missing[target.name] = problem.message
         why = "; ".join(dict.fromkeys(missing.values()))
         if require_fvp:
-            raise ToolchainError(why, target=name, hint="install Arm's FVP, or drop --require-fvp")
+            raise ToolchainError(why, target=name, hint=f"{problem.hint}, or drop --require-fvp")
         if target.fallback is None or target.fallback in missing:  # the latter: they lead in a circle
-            raise ToolchainError(why, target=name, hint="install Arm's FVP, or give the target a fallback")
+            raise ToolchainError(why, target=name, hint=f"{problem.hint}, or give the target a fallback")
         target = targets[target.fallback]
-    return Resolved(requested, target, runtime, why)
+    return Resolved(requested, target, runtime, "; ".join(dict.fromkeys(missing.values())))
+
+
+def _problem(target: Target) -> HarnessError | None:
+    """What keeps a target's simulator from running here, where a machine may be without it."""
+    if target.launcher.optional:
+        try:
+            target.launcher.require()
+        except HarnessError as error:
+            return error
+    return None

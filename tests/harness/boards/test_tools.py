@@ -15,8 +15,9 @@ import pytest
 from cortex_m_hil.boards.tools import Tools, run
 from cortex_m_hil.errors import ConfigError, FlashError, LaunchError, ToolchainError
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers.serial import SerialLauncher
+from cortex_m_hil.targets.launcher import Port
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Port, SerialLauncher
 from cortex_m_hil.targets.tool_commands import RawProcedure, parse
 from devices import Start
 

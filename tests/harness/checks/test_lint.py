@@ -20,13 +20,14 @@ from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz.judge import example_inputs
 from cortex_m_hil.fuzz.mutate import Kind, Site, sites
+from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.program.model import Instruction, Value
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Board, Pools, QemuLauncher, Target
+from cortex_m_hil.targets.model import Board, Pools, Target
 from cortex_m_hil.targets.resolve import resolve
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}

@@ -11,8 +11,9 @@ from torch import nn
 
 from cortex_m_hil import flow
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.launchers.native import NativeLauncher
+from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import NativeLauncher, QemuLauncher
 from cortex_m_hil.targets.resolve import resolve
 
 NAMES = [name for name, target in load_targets().items() if isinstance(target.launcher, QemuLauncher | NativeLauncher)]

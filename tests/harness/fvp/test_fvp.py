@@ -17,11 +17,10 @@ import pytest
 from cortex_m_hil import flow, launchers
 from cortex_m_hil.errors import ConfigError, TargetFault, TargetHang
 from cortex_m_hil.fvp import shim, verify
-from cortex_m_hil.launchers import fvp
+from cortex_m_hil.launchers.fvp import FvpLauncher
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import FvpLauncher
 from cortex_m_hil.targets.resolve import resolve
 from misbehaving import OPTIONS, bad, ones
 from paths import REPOSITORY
@@ -86,7 +85,7 @@ def test_the_engine_is_called_a_stand_in(name: str) -> None:
 )
 def test_an_engine_is_what_the_model_says(models: Path, says: str, engine: str, display_name: str) -> None:
     (models / M4.model).write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\n")
-    assert fvp.engine(M4) == engine
+    assert M4.engine() == engine
     assert launchers.name_stand_in(resolve("m4-fvp", TARGETS)).display_name == display_name
 
 
@@ -123,14 +122,14 @@ def verify_fvp_spin() -> Elf:
 
 def test_a_long_command_line_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="300 characters"):
-        fvp.command(M4, tmp_path / "x.elf", tmp_path, ["x" * 300])
-    assert "--timelimit" in fvp.command(M4, tmp_path / "x.elf", tmp_path, ["x" * 256])
+        M4.command(tmp_path / "x.elf", tmp_path, ["x" * 300])
+    assert "--timelimit" in M4.command(tmp_path / "x.elf", tmp_path, ["x" * 256])
 
 
 def test_a_parameter_that_the_model_lacks(tmp_path: Path) -> None:
     launcher = FvpLauncher(M4.model, (("fvp_mps2.platform_typ", "0"),))
     with pytest.raises(ConfigError, match=r"no parameter 'fvp_mps2\.platform_typ'") as caught:
-        fvp.command(launcher, tmp_path / "x.elf", tmp_path, ())
+        launcher.command(tmp_path / "x.elf", tmp_path, ())
     assert "fvp_mps2.platform_type" in caught.value.hint
 
 

@@ -22,10 +22,11 @@ from cortex_m_hil.errors import ForbiddenAccess, LaunchError, TargetFault, Verdi
 from cortex_m_hil.fvp import shim
 from cortex_m_hil.host import confine, sandbox, toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
+from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import QemuLauncher, Target
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
 SECONDS = 60.0

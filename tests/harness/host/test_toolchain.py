@@ -12,7 +12,7 @@ import pytest
 from cortex_m_hil.errors import LaunchError, ToolchainError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.launchers import fvp
-from cortex_m_hil.targets.model import FvpLauncher
+from cortex_m_hil.launchers.fvp import FvpLauncher
 
 MODEL = "FVP_MPS2_Cortex-M4"
 BOUND = 15.0  # seconds for what has one
@@ -56,7 +56,7 @@ def test_a_tool_that_does_not_say_its_version(first: Path, body: str, said: str,
     tool(first, body, name)
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ToolchainError, match=f"bin/{name} --version: .*({said})"):
-        toolchain.find(name) if name == "cmake" else fvp.engine(FvpLauncher(MODEL))
+        toolchain.find(name) if name == "cmake" else FvpLauncher(MODEL).engine()
     assert time.monotonic() - began < BOUND
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10  # KiB
 
@@ -80,7 +80,7 @@ def test_a_line_without_end_is_cut(first: Path) -> None:
 def test_a_model_without_a_licence_is_still_said_to_be_one(first: Path) -> None:
     tool(first, "echo 'no license for this feature' >&2; exit 1", MODEL)
     with pytest.raises(LaunchError, match="has no licence"):
-        fvp.engine(FvpLauncher(MODEL))
+        FvpLauncher(MODEL).engine()
 
 
 @pytest.mark.parametrize("entry", ["", ".", "tools"])

@@ -27,12 +27,13 @@ from cortex_m_hil.errors import ConfigError, LaunchError, LinkError, ProtocolErr
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers import fvp
+from cortex_m_hil.launchers.fvp import FvpLauncher
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import Connection, LinkClosed
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import FvpLauncher, Target
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
 from paths import IMPORT_ROOT, REPOSITORY
 
@@ -140,7 +141,7 @@ def test_a_model_serves_like_any_target(model: Path) -> None:
 
 def test_a_models_command_line(model: Path, directory: Path) -> None:
     elf = m4()
-    line = fvp.command(FvpLauncher(MODEL), elf.path, directory, ())
+    line = FvpLauncher(MODEL).command(elf.path, directory, ())
     assert line[0] == str(model / MODEL)
     assert line[line.index("-a") + 1] == str(elf.path)
     assert int(line[line.index("--timelimit") + 1]) > 0
@@ -157,9 +158,9 @@ def test_a_users_parameters_are_passed_on_and_checked(model: Path, directory: Pa
     with (model / "parameters").open("a") as listed:
         listed.write("fvp_mps2.UART0.out_file=-\n")
     good = FvpLauncher(MODEL, (("fvp_mps2.UART0.out_file", "log"),))
-    assert "fvp_mps2.UART0.out_file=log" in fvp.command(good, m4().path, directory, ())
+    assert "fvp_mps2.UART0.out_file=log" in good.command(m4().path, directory, ())
     with pytest.raises(ConfigError, match=r"no parameter 'fvp_mps2.UART0.outfile'") as caught:
-        fvp.command(FvpLauncher(MODEL, (("fvp_mps2.UART0.outfile", "log"),)), m4().path, directory, ())
+        FvpLauncher(MODEL, (("fvp_mps2.UART0.outfile", "log"),)).command(m4().path, directory, ())
     assert "did you mean 'fvp_mps2.UART0.out_file'" in caught.value.hint
 
 
@@ -188,10 +189,10 @@ def test_a_model_keeps_256_characters_of_the_command_line(
     assert len(" ".join(words)) == length
     launcher = FvpLauncher(MODEL)
     if fits:
-        assert f"{CPU}.semihosting-cmd_line={' '.join(words)}" in fvp.command(launcher, m4().path, directory, words)
+        assert f"{CPU}.semihosting-cmd_line={' '.join(words)}" in launcher.command(m4().path, directory, words)
     else:
         with pytest.raises(ConfigError, match=r"257 characters.* 256"):
-            fvp.command(launcher, m4().path, directory, words)
+            launcher.command(m4().path, directory, words)
 
 
 LICENCE = "echo 'Error: license checkout for FEATURE failed: cannot connect to license server' >&2; exit 1"
@@ -220,7 +221,7 @@ def test_models_nobody_has_described() -> None:
 def test_a_model_that_is_gone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(directory))
     with pytest.raises(ToolchainError, match=MODEL):
-        fvp.command(FvpLauncher(MODEL), directory / "runner.elf", directory, ())
+        FvpLauncher(MODEL).command(directory / "runner.elf", directory, ())
 
 
 # --- simulators that fail ------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers import serial as serial_launcher
 from cortex_m_hil.launchers.process import Process
-from cortex_m_hil.launchers.serial import wrap
+from cortex_m_hil.launchers.serial import SerialLauncher, wrap
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
 from cortex_m_hil.links.protocol import Space
@@ -69,8 +69,9 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.session import session as session_module
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.launcher import Port
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import Port, Resident, SerialLauncher, Target
+from cortex_m_hil.targets.model import Resident, Target
 from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.targets.tool_commands import parse
 from devices import need_rp2040js, tools

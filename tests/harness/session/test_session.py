@@ -30,7 +30,9 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers.fvp import FvpLauncher
 from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.launchers.serial import SerialLauncher
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
 from cortex_m_hil.links.protocol import Event, Request, Space, Status
@@ -41,7 +43,7 @@ from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import TO_THE_END, Session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import FvpLauncher, SerialLauncher, Target
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]

@@ -36,10 +36,11 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
 from cortex_m_hil.launchers import native
 from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.launchers.serial import SerialLauncher
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.uart import virtual_directory
 from cortex_m_hil.numbers import argument
-from cortex_m_hil.targets.model import Port, SerialLauncher
+from cortex_m_hil.targets.launcher import Port
 from cortex_m_hil.targets.tool_commands import parse
 
 QUEUE = 16384  # bytes on their way to the board before the terminal is no longer read

@@ -14,7 +14,7 @@ from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import DAY, Json, Targets, targets_of, within
 from cortex_m_hil.cli.output import print_table
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.targets.model import SerialLauncher
+from cortex_m_hil.targets.launcher import HardwareLauncher
 
 # --- boards --------------------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ def _port(name: str, targets_file: Path | None) -> str:
     target = targets_of(targets_file).get(name)
     if target is None:
         return name
-    if not isinstance(target.launcher, SerialLauncher):
+    if not isinstance(target.launcher, HardwareLauncher):
         raise ConfigError(f"{name} is no board", hint="hil targets; hil board status")
     if len(target.launcher.pool) > 1:
         ports = ", ".join(port.url for port in target.launcher.pool)

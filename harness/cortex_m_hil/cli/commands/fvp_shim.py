@@ -14,10 +14,10 @@ from cortex_m_hil.cli.options import Runtime, Targets, resolve_target, targets_o
 from cortex_m_hil.cli.output import label_of
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fvp import shim as fvp_shim
+from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.lowering.suite import find as find_suite
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import cpus
-from cortex_m_hil.targets.model import QemuLauncher
 from cortex_m_hil.targets.resolve import Resolved, select
 
 shim = typer.Typer(cls=Commands, help="Stand-ins for Arm's FVPs: QEMU behind their command line.", no_args_is_help=True)

@@ -12,7 +12,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json, Targets, targets_of
 from cortex_m_hil.cli.output import print_table
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.targets.model import FvpLauncher, NativeLauncher, QemuLauncher, SerialLauncher, Target
+from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
 
 
@@ -38,6 +38,7 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
     try:
         resolved = resolve(target.name, known)
         why = resolved.why
+        resolved.target.launcher.require()
         runs_as = f"{resolved.target.name} on {launchers.engine(resolved.target)}"
     except HarnessError as error:
         why = "; ".join(part for part in (why, error.message, error.hint) if part)
@@ -46,21 +47,9 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
         "cpu": target.cpu,
         "isa": target.isa.value,
         "board": target.board.name,
-        "launcher": _launcher(target),
+        "launcher": target.launcher.describe(),
         "runs_as": runs_as,
         "why": why,
         "pools": asdict(target.board.pools),
         "origin": target.origin,
     }
-
-
-def _launcher(target: Target) -> str:
-    match target.launcher:
-        case QemuLauncher(machine=machine):
-            return f"qemu {machine}"
-        case FvpLauncher(model=model):
-            return f"fvp {model}"
-        case SerialLauncher(port=port, baud=baud):
-            return f"serial {port} at {baud}"
-        case NativeLauncher():
-            return "native"

@@ -1,0 +1,164 @@
+"""What a launcher says of itself, and how one is found by its key in `targets.yaml`.
+
+A launcher is a frozen dataclass of the settings of one target, in a file of its own. Who needs to know something of it
+asks it; nobody asks which one it is.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from cortex_m_hil.errors import ConfigError, HarnessError, did_you_mean
+
+if TYPE_CHECKING:
+    from cortex_m_hil.launchers.process import Process
+    from cortex_m_hil.launchers.serial import Tools
+    from cortex_m_hil.links import Connection
+    from cortex_m_hil.runner.build import Elf
+    from cortex_m_hil.targets.model import Target
+    from cortex_m_hil.targets.tool_commands import Procedure
+
+# Those that come with this package, by their key below `launcher:`. In the same words as an entry point.
+SHIPPED: Mapping[str, str] = {
+    "qemu": "cortex_m_hil.launchers.qemu:QemuLauncher",
+    "fvp": "cortex_m_hil.launchers.fvp:FvpLauncher",
+    "native": "cortex_m_hil.launchers.native:NativeLauncher",
+    "serial": "cortex_m_hil.launchers.serial:SerialLauncher",
+}
+GROUP = "cortex_m_hil.launchers"  # the entry points of other packages
+
+
+class Strict(BaseModel):
+    """A mapping in a YAML file: what it does not name is an unknown key."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Launcher(ABC):
+    """Brings a target to life. Subclasses are frozen dataclasses: `launchers.simulator.Simulator`, or a board's.
+
+    `settings`: what the key takes in `targets.yaml`. `shorthand`: the setting that a plain text stands for.
+    `optional`: a machine may well be without it, so it is looked for when a target is resolved, which has its fallback
+    then, and `hil doctor` has a row for it. What is not optional is missed when it is used.
+    """
+
+    settings: ClassVar[type[Strict]]
+    shorthand: ClassVar[str] = ""
+    optional: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, settings: Any, where: str) -> Launcher:
+        """From valid `settings`. ConfigError, beginning with `where`, for what a type cannot say."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """In a few words, for `hil targets`: `qemu mps2-an386`."""
+
+    @property
+    def program(self) -> str:
+        """The executable that it needs, as `hil doctor` names its row."""
+        return self.describe()
+
+    @abstractmethod
+    def require(self) -> None:
+        """ToolchainError or PortNotFound where it cannot run on this machine; at the cost of a look, not of a start."""
+
+    @abstractmethod
+    def engine(self, board: str) -> str:
+        """What executes instructions, with its version: `QEMU 7.2.22`. `board` is the name of the target's."""
+
+    def stand_in(self) -> str:
+        """What the executable calls itself, where it is not what its name says; else ""."""
+        return ""
+
+    def check(self, folder: Path) -> str:
+        """What `hil doctor` says of it, once it has tried more than `require`; `folder` is empty."""
+        return self.engine("")
+
+    def definitions(self) -> Mapping[str, str]:
+        """Further CMake definitions of a runner for it."""
+        return {}
+
+    @abstractmethod
+    def connect(self, target: Target, elf: Elf, directory: Path, tools: Tools | None) -> Connection:
+        """A runner that serves; `directory` is for its files. `tools` are of a leased board."""
+
+    @abstractmethod
+    def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str]) -> Process:
+        """A process that runs `elf` once with `arguments` (argv[0] included), or serves where there are none."""
+
+    @abstractmethod
+    def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
+        """Why a runner that should be there is gone. `status` as `Process.wait` gives it, `log` all it printed."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where a board is, and what its tools tell it from others by."""
+
+    url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
+    serial_number: str = ""
+
+
+@dataclass(frozen=True)
+class HardwareLauncher(Launcher):
+    """A board, any of `pool`, which is leased; `port` is the one that is used, the first until there is a lease."""
+
+    optional: ClassVar[bool] = False
+
+    port: str
+    baud: int
+    flash: Procedure | None = None
+    reset: Procedure | None = None
+    power: Procedure | None = None
+    pool: tuple[Port, ...] = ()
+    wait: float = 600.0  # seconds for a board that others use
+
+
+def find(key: str) -> type[Launcher]:
+    """The launcher of that key, from this package or another. ConfigError where there is none, or a broken one."""
+    if key in SHIPPED:
+        return _load(EntryPoint(key, SHIPPED[key], GROUP))
+    offered = _offered()
+    if key not in offered:
+        raise ConfigError(f"unknown key {key!r}", hint=did_you_mean(key, [*SHIPPED, *offered]))
+    return _load(offered[key])
+
+
+def _offered() -> dict[str, EntryPoint]:
+    """What other packages bring. Looked for only where a key is not of this package: it costs milliseconds."""
+    offered: dict[str, EntryPoint] = {}
+    for one in importlib.metadata.entry_points(group=GROUP):
+        if one.name in SHIPPED or one.name in offered:
+            other = _package(offered[one.name]) if one.name in offered else "this package"
+            raise ConfigError(
+                f"launcher {one.name!r} comes from {_package(one)} and from {other}", hint="uninstall one of them"
+            )
+        offered[one.name] = one
+    return offered
+
+
+def _load(entry: EntryPoint) -> type[Launcher]:
+    try:
+        found = entry.load()
+    except Exception as error:  # a stranger's module may raise anything
+        raise ConfigError(
+            f"launcher {entry.name!r} of {_package(entry)} does not load: {type(error).__name__}: {error}",
+            hint=f"python -c 'import {entry.module}' shows where",
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Launcher)):
+        raise ConfigError(f"launcher {entry.name!r} of {_package(entry)}: {entry.value} is no subclass of Launcher")
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "this package"
