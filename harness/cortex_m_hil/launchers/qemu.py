@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from cortex_m_hil.errors import ConfigError, HarnessError, TargetFault, did_you_mean
+from cortex_m_hil.errors import ConfigError, HarnessError, TargetFault, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around
 from cortex_m_hil.launchers.simulator import Simulator
@@ -73,13 +74,16 @@ class QemuLauncher(Simulator):
         if "qemu: Unsupported SemiHosting SWI" in log:
             what = "the firmware made a semihosting call that QEMU does not know"
             return TargetFault(what, target=target.name, log=log)
-        if "unsupported machine type" in log:
+        known = _machines() if "unsupported machine type" in log else []
+        if known and self.machine not in known:
             what = f"{target.origin}: {self.engine('')} has no machine {self.machine!r}"
-            return ConfigError(what, target=target.name, log=log, hint=did_you_mean(self.machine, machines()))
+            return ConfigError(what, target=target.name, log=log, hint=did_you_mean(self.machine, known))
         return None
 
 
-def machines() -> list[str]:
-    """What this QEMU can be, by its own list: a name and a description a line, below a heading."""
-    said = toolchain.ask([str(toolchain.locate(QemuLauncher.program)), "-machine", "help"], LIST_TIMEOUT)
-    return re.findall(r"^(\S+) {2,}", said.out, re.MULTILINE)
+def _machines() -> list[str]:
+    """What this QEMU can be, by its own list: a name and a description a line. None where it does not say."""
+    with contextlib.suppress(ToolchainError):
+        said = toolchain.ask([str(toolchain.locate(QemuLauncher.program)), "-machine", "help"], LIST_TIMEOUT)
+        return re.findall(r"^(\S+) {2,}", said.out, re.MULTILINE)
+    return []

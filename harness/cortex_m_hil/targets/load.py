@@ -61,7 +61,6 @@ class _RawResident(Strict):
 
 class _RawBoard(Strict):
     pools: _RawPools
-    clock_hz: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     console: Literal["semihosting", "native", "uart"] = "semihosting"
     resident: _RawResident | None = None
 
@@ -104,12 +103,10 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
         more, theirs = _load_file(extra)
         executorch = theirs or executorch
         for name, target in more.items():
-            if name in targets:
-                raise ConfigError(
-                    f"{target.origin}: {name!r} is the name of a target that comes with this package",
-                    hint="give it another name; hil targets lists those there are",
-                )
-            targets[name] = target
+            if name not in targets:
+                targets[name] = target
+            elif dataclasses.replace(target, origin="") != dataclasses.replace(targets[name], origin=""):
+                raise _taken(target, extra, default)
     for target in targets.values():
         if target.fallback is not None and target.fallback not in targets:
             raise ConfigError(
@@ -117,6 +114,21 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
                 hint=did_you_mean(target.fallback, targets),
             )
     return {name: dataclasses.replace(target, executorch=executorch) for name, target in targets.items()}
+
+
+def _taken(target: Target, path: Path, default: Path) -> ConfigError:
+    """`target` of the file `path` is not what a target of that name is in this package's file."""
+    checkout = path.absolute().parent
+    if (checkout / "harness" / __package__.partition(".")[0]).is_dir():  # its own defaults, and none of the user's
+        return ConfigError(
+            f"{path}: {target.name!r} is not what it is in {default}: these are the targets of another checkout than "
+            "the one that is installed here",
+            hint=f"pip install -e {checkout}, or run its own .venv/bin/hil; or stand in another folder",
+        )
+    return ConfigError(
+        f"{target.origin}: {target.name!r} is the name of a target that comes with this package",
+        hint="give it another name; hil targets lists those there are",
+    )
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -152,6 +152,24 @@ def test_targets_say_when_one_cannot_run(hil: Hil, monkeypatch: pytest.MonkeyPat
     assert "FVP_MPS2_Cortex-M4 is not on PATH" in row["why"] and "apt-get install qemu-system-arm" in row["why"]
 
 
+def test_a_board_that_is_not_plugged_in_runs_nothing(hil: Hil, tmp_path: Path) -> None:
+    launcher = "{serial: {ports: [%s]}}"
+    boards = {"here": "/dev/none, /dev/tty", "gone": "/dev/none, vboard:nobody", "far": "socket://localhost:1"}
+    (tmp_path / "targets.yaml").write_text(
+        "targets:\n"
+        + "".join(
+            f"  {name}: {{cpu: cortex-m4, board: stm32f4, launcher: {launcher % ports}}}\n"
+            for name, ports in boards.items()
+        )
+    )
+    rows = {row["name"]: row for row in json.loads(hil("targets", "--json").out)}
+    assert rows["gone"]["runs_as"] == "nothing"
+    assert "no port /dev/none" in rows["gone"]["why"] and "is the board plugged in?" in rows["gone"]["why"]
+    assert rows["vboard-f405"]["runs_as"] == "nothing" and "hil vboard f405" in rows["vboard-f405"]["why"]
+    assert rows["here"]["runs_as"] == "here on board stm32f4 on /dev/none"
+    assert rows["far"]["runs_as"] == "far on board stm32f4 on socket://localhost:1"
+
+
 def test_targets_of_the_current_folder_are_added(hil: Hil, tmp_path: Path) -> None:
     (tmp_path / "targets.yaml").write_text(FROZEN)
     assert {"frozen", "m4-qemu"} <= {row["name"] for row in json.loads(hil("targets", "--json").out)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -262,6 +263,15 @@ def test_a_simulator_that_dies_at_once(bin_first: Path) -> None:
     dut = fake_qemu(bin_first, "echo 'qemu: unsupported machine type' >&2; exit 1")
     error = launch_fails(dut, "qemu-system-arm ended with status 1: qemu: unsupported machine type")
     assert "unsupported machine type" in error.log
+
+
+def test_a_machine_that_qemu_does_not_have_is_a_mistake_in_targets_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "targets.yaml"
+    path.write_text("targets:\n  mine: {cpu: cortex-m4, board: mps2, launcher: {qemu: mps2-an368}}\n")
+    with flow.open_dut(resolve("mine", load_targets(path))) as dut, pytest.raises(ConfigError) as caught:
+        dut.session()
+    assert re.match(r"targets\.yaml:2: QEMU [\d.]+ has no machine 'mps2-an368'", caught.value.message)
+    assert "'mps2-an386'" in caught.value.hint and "'mps2-an385'" in caught.value.hint
 
 
 def test_a_simulator_that_dies_at_once_with_a_word_on_its_standard_output(bin_first: Path) -> None:

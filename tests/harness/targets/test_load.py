@@ -196,8 +196,29 @@ def test_what_is_wrong_is_said_with_file_and_line(
 
 
 def test_a_name_of_the_defaults_is_taken(tmp_path: Path) -> None:
-    error = refused(tmp_path, entry().replace("mine", "m4-qemu"))
+    error = refused(tmp_path, entry(isa="scalar").replace("mine", "m4-qemu"))
     assert re.search(r"targets\.yaml:2: 'm4-qemu' is the name of a target that comes with this package", error.message)
+
+
+def test_a_target_that_is_repeated_as_it_is_is_no_clash(tmp_path: Path) -> None:
+    """The file of a checkout, beside an installed package that has the same."""
+    shipped = package_data("targets.yaml").read_text()
+    assert load_targets(
+        write(tmp_path, shipped + "  " + entry().partition("\n  ")[2])
+    ).keys() - load_targets().keys() == {"mine"}
+    assert load_targets(write(tmp_path, shipped)) == load_targets()
+
+
+def test_the_targets_of_another_checkout_are_named_as_that(tmp_path: Path) -> None:
+    path = write(tmp_path, package_data("targets.yaml").read_text().replace("mps2-an386", "mps2-an385"))
+    with pytest.raises(ConfigError, match="comes with this package") as users:
+        load_targets(path)
+    assert "another name" in users.value.hint
+    (tmp_path / "harness" / "cortex_m_hil").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"'m4-qemu' is not what it is in .*targets of another checkout") as caught:
+        load_targets(path)
+    assert "another name" not in caught.value.hint
+    assert str(tmp_path) in caught.value.hint
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
@@ -217,15 +238,16 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     ("text", "line", "message", "hint"),
     [
         ("pools: {program: 1M, planned: 1Q, method: 1}\n", 1, "'1Q' is not a size", "64K"),
-        ("clock_hz: 1\npools:\n  program: 1M\n  planned: -1\n  method: 1\n", 4, "-1 is not a size", ""),
+        ("pools:\n  program: 1M\n  planned: -1\n  method: 1\n", 3, "-1 is not a size", ""),
         ("pools:\n  program: 1M\n  planned: true\n  method: 1\n", 3, "not a size", ""),
         ("pools:\n  program: 1M\n  planned: 1.5\n  method: 1\n", 3, "not a size", ""),
         ("pools:\n  program: 0\n  planned: 1\n  method: 1\n", 2, "pools.program", "greater than 0"),
         ("pools:\n  program: 4G\n  planned: 1\n  method: 1\n", 2, "pools.program", "less than 4294967296"),
         ("pools:\n  program: 1M\n  planed: 1M\n  method: 1\n", 3, "unknown key 'planed'", "'planned'"),
         ("pools: {program: 1M, planned: 1M}\n", 1, "pools.method", "required"),
-        (GOOD_BOARD + "clok_hz: 1\n", 2, "unknown key 'clok_hz'", "'clock_hz'"),
-        (GOOD_BOARD + "clock_hz: fast\n", 2, "clock_hz", "integer"),
+        (GOOD_BOARD + "consol: uart\n", 2, "unknown key 'consol'", "'console'"),
+        (GOOD_BOARD + "clock_hz: 25000000\n", 2, "unknown key 'clock_hz'", "known: "),
+        (GOOD_BOARD + "resident: {address: fast, size: 1K}\n", 2, "resident.address", "integer"),
         (GOOD_BOARD + "console: telepathy\n", 2, "console", "semihosting"),
         (GOOD_BOARD + GOOD_BOARD, 2, "duplicate key", ""),
         ("", 1, "expected a mapping", ""),
@@ -432,7 +454,6 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
         ("resident: {address: -1, size: 1K}\n", "address: Input should be greater"),
         ("resident: {address: 0x1_0000_0000, size: 1K}\n", "address: Input should be less"),
         ("resident: {address: 0xFFFFFFFF, size: 1K}\n", "ends beyond"),
-        ("clock_hz: -1\n", "clock_hz"),
     ],
 )
 def test_numbers_of_a_board_are_within_what_the_part_can_have(tmp_path: Path, text: str, said: str) -> None:
