@@ -19,7 +19,7 @@ from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 
-REGISTRY: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "builtin" / "registry.cpp"
+OPERATORS: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "builtin" / "operators.inc"
 
 Read = Callable[[PteFile, Instruction], Any]  # one value of an attribute
 DIFFER: Final = "unequal"
@@ -27,8 +27,8 @@ DIFFER: Final = "unequal"
 
 
 def operators() -> list[str]:
-    """Those in the registry, but for what only the harness's own tests call."""
-    names = re.findall(r'^    \{"([^"]+)"', REGISTRY.read_text(), re.M)
+    """The builtin runtime's, but for what only the harness's own tests call."""
+    names = re.findall(r'^HIL_OPERATOR\("([^"]+)"', OPERATORS.read_text(), re.M)
     return [name for name in names if not name.startswith("hil_test::")]
 
 

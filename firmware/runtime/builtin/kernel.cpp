@@ -4,84 +4,138 @@ namespace hil::builtin {
 namespace {
 
 const Tensor kNoTensor;
+const Value kNoValue;
 
 }  // namespace
+
+Arity arity_of(const Operator& op) {
+  KernelContext context;
+  op.kernel(context);
+  return {context.next_, context.next_ + context.omitted_};
+}
 
 void KernelContext::note_place() {
   failure_->instruction = static_cast<int32_t>(instruction_);
   Text(failure_->op).add(call().op->name);
 }
 
-bool KernelContext::require_type(int i, const char* name, ValueType type) {
-  return require(value(i).type == type, name, " (argument ", i, ") is ",
-                 builtin::name(value(i).type), ", the operator takes ", builtin::name(type));
+Argument KernelContext::any(const char* name) {
+  const uint32_t place = next_++;
+  if (place >= given()) {
+    fail("called with ", given(), " arguments, the operator takes more");
+    return {kNoValue, place, name};
+  }
+  return {method_->values.data[call().args.data[place]], place, name};
 }
 
-const Tensor& KernelContext::tensor(int i, const char* name) {
-  return require_type(i, name, ValueType::kTensor) ? *value(i).tensor : kNoTensor;
+bool KernelContext::done() {
+  return require(next_ == given(), "called with ", given(), " arguments, the operator takes ",
+                 next_) &&
+         ok_;
 }
 
-const Tensor& KernelContext::tensor(int i, const char* name, DType dtype) {
-  const Tensor& found = tensor(i, name);
+bool KernelContext::require_type(const Argument& argument, ValueType type) {
+  return require(argument.value.type == type, argument.name, " (argument ", argument.place, ") is ",
+                 builtin::name(argument.value.type), ", the operator takes ", builtin::name(type));
+}
+
+const Tensor& KernelContext::tensor(const Argument& argument) {
+  return require_type(argument, ValueType::kTensor) ? *argument.value.tensor : kNoTensor;
+}
+
+const Tensor& KernelContext::tensor(const Argument& argument, DType dtype) {
+  const Tensor& found = tensor(argument);
   if (&found == &kNoTensor) return kNoTensor;
-  const bool right = require(found.dtype == dtype, name, " (argument ", i, ") is ", found,
-                             ", the operator takes ", builtin::name(dtype));
+  const bool right = require(found.dtype == dtype, argument.name, " (argument ", argument.place,
+                             ") is ", found, ", the operator takes ", builtin::name(dtype));
   return right ? found : kNoTensor;
 }
 
-const Tensor* KernelContext::optional_tensor(int i, const char* name, DType dtype) {
-  return is_none(i) ? nullptr : &tensor(i, name, dtype);
+const Tensor& KernelContext::tensor(const char* name) { return tensor(any(name)); }
+
+const Tensor& KernelContext::tensor(const char* name, DType dtype) {
+  return tensor(any(name), dtype);
 }
 
-const Tensor& KernelContext::out(int i) {
-  const Tensor& found = tensor(i, "out");
-  if (&found != &kNoTensor) require(found.writable, "out (argument ", i, ") is a constant");
+const Tensor* KernelContext::optional_tensor(const char* name, DType dtype) {
+  const Argument argument = any(name);
+  return argument.is_none() ? nullptr : &tensor(argument, dtype);
+}
+
+const Tensor& KernelContext::out() { return writable(any("out")); }
+
+const Tensor& KernelContext::out(DType dtype, const char* name) {
+  const Argument argument = any(name);
+  writable(argument);
+  return tensor(argument, dtype);
+}
+
+const Tensor& KernelContext::writable(const Argument& argument) {
+  const Tensor& found = tensor(argument);
+  if (&found != &kNoTensor) {
+    require(found.writable, argument.name, " (argument ", argument.place, ") is a constant");
+  }
   return found;
 }
 
-const Tensor& KernelContext::out(int i, DType dtype) {
-  out(i);
-  return tensor(i, "out", dtype);
+int64_t KernelContext::integer(const char* name) {
+  const Argument argument = any(name);
+  return require_type(argument, ValueType::kInt) ? argument.value.integer : 0;
 }
 
-int64_t KernelContext::integer(int i, const char* name) {
-  return require_type(i, name, ValueType::kInt) ? value(i).integer : 0;
+int32_t KernelContext::integer(const char* name, int32_t low, int32_t high) {
+  return integer(any(name), low, high);
 }
 
-int32_t KernelContext::integer(int i, const char* name, int32_t low, int32_t high) {
-  if (!require_type(i, name, ValueType::kInt)) return low;
-  const int64_t found = value(i).integer;
-  const bool inside = require(found >= low && found <= high, name, " (argument ", i, ") is ", found,
-                              ", the operator takes ", low, " to ", high);
+int32_t KernelContext::integer(const Argument& argument, int32_t low, int32_t high) {
+  if (!require_type(argument, ValueType::kInt)) return low;
+  const int64_t found = argument.value.integer;
+  const bool inside =
+      require(found >= low && found <= high, argument.name, " (argument ", argument.place, ") is ",
+              found, ", the operator takes ", low, " to ", high);
   return inside ? static_cast<int32_t>(found) : low;
 }
 
-int KernelContext::axis(int i, const char* name, int rank) {
-  const int32_t found = integer(i, name, -rank, rank - 1);
+int KernelContext::axis(const Argument& argument, int rank) {
+  const int32_t found = integer(argument, -rank, rank - 1);
   return found < 0 ? found + rank : found;
 }
 
-double KernelContext::number(int i, const char* name) {
-  if (value(i).type == ValueType::kInt) return static_cast<double>(value(i).integer);
-  return require_type(i, name, ValueType::kDouble) ? value(i).real : 0.0;
+double KernelContext::number(const char* name) { return number(any(name)); }
+
+double KernelContext::number(const Argument& argument) {
+  if (argument.value.type == ValueType::kInt) return static_cast<double>(argument.value.integer);
+  return require_type(argument, ValueType::kDouble) ? argument.value.real : 0.0;
 }
 
-bool KernelContext::boolean(int i, const char* name) {
-  return require_type(i, name, ValueType::kBool) && value(i).integer != 0;
+bool KernelContext::boolean(const char* name) {
+  const Argument argument = any(name);
+  return require_type(argument, ValueType::kBool) && argument.value.integer != 0;
 }
 
-DType KernelContext::dtype(int i, const char* name) {
-  return static_cast<DType>(integer(i, name, 0, UINT8_MAX));
+bool KernelContext::boolean_if_given(const char* name) {
+  const bool given_here =
+      next_ < given() && method_->values.data[call().args.data[next_]].type == ValueType::kBool;
+  if (given_here) return boolean(name);
+  ++omitted_;
+  return false;
 }
 
-IntList KernelContext::int_list(int i, const char* name) {
-  if (!require_type(i, name, ValueType::kIntList)) return IntList();
-  return IntList(method_.values.data, value(i));
+DType KernelContext::dtype(const char* name) {
+  return static_cast<DType>(integer(name, 0, UINT8_MAX));
 }
 
-TensorList KernelContext::tensor_list(int i, const char* name) {
-  if (!require_type(i, name, ValueType::kTensorList)) return TensorList();
-  return TensorList(method_.values.data, value(i));
+IntList KernelContext::int_list(const char* name) { return int_list(any(name)); }
+
+IntList KernelContext::int_list(const Argument& argument) {
+  if (!require_type(argument, ValueType::kIntList)) return IntList();
+  return IntList(method_->values.data, argument.value);
+}
+
+TensorList KernelContext::tensor_list(const char* name) {
+  const Argument argument = any(name);
+  if (!require_type(argument, ValueType::kTensorList)) return TensorList();
+  return TensorList(method_->values.data, argument.value);
 }
 
 bool KernelContext::require_disjoint(const Tensor& out, const Tensor& input,

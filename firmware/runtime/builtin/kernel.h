@@ -1,15 +1,16 @@
 // What a kernel sees of its call.
 //
-// A kernel takes its arguments by their place in the operator's schema, asks ok() once, checks what
-// the getters cannot know (shapes, ranges) with require(), and computes:
+// A kernel reads its arguments in the order of the operator's schema, all of them, and asks done()
+// once. Then it checks what the getters cannot know (shapes, ranges) with require(), and computes:
 //
-//   const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
-//   const Tensor& out = ctx.out(1, DType::kInt8);
-//   if (!ctx.ok()) return;
+//   const Tensor& input = ctx.tensor("input", DType::kInt8);
+//   const Tensor& out = ctx.out(DType::kInt8);
+//   if (!ctx.done()) return;
 //   if (!ctx.require(same_shape(input, out), "input is ", input, ", out is ", out)) return;
 //
 // A getter that fails records why and returns a harmless value; the first cause is the one
-// reported.
+// reported. Nothing may be done before done(): the loader runs each kernel up to there, on no
+// arguments at all, to learn how many it takes.
 #pragma once
 
 #include "runtime/builtin/method.h"
@@ -43,34 +44,49 @@ class TensorList {
   const Value* list_ = nullptr;
 };
 
+// An argument whose type or range depends on a later one: read in order, used after done().
+struct Argument {
+  const Value& value;
+  uint32_t place;
+  const char* name;
+
+  bool is_none() const { return value.type == ValueType::kNone; }
+};
+
 class KernelContext {
  public:
   KernelContext(const Method& method, uint32_t instruction, Failure* failure)
-      : method_(method), instruction_(instruction), failure_(failure) {}
+      : method_(&method), instruction_(instruction), failure_(failure) {}
 
+  const Tensor& tensor(const char* name, DType dtype);
+  const Tensor& tensor(const char* name);
+  // nullptr for None.
+  const Tensor* optional_tensor(const char* name, DType dtype);
+  // A tensor that may be written.
+  const Tensor& out(DType dtype, const char* name = "out");
+  const Tensor& out();
+
+  int64_t integer(const char* name);
+  int32_t integer(const char* name, int32_t low, int32_t high);
+  double number(const char* name);
+  bool boolean(const char* name);
+  // Of an argument that older versions of the schema lack, and that no bool follows there.
+  bool boolean_if_given(const char* name);
+  DType dtype(const char* name);
+  IntList int_list(const char* name);
+  TensorList tensor_list(const char* name);
+  Argument any(const char* name);
+
+  // Have all arguments been read, and does none fail?
+  bool done();
   bool ok() const { return ok_; }
 
-  // How many the call has, out included.
-  uint32_t arguments() const { return static_cast<uint32_t>(call().args.size) - 1; }
-
-  const Tensor& tensor(int i, const char* name, DType dtype);
-  const Tensor& tensor(int i, const char* name);
-  // nullptr for None.
-  const Tensor* optional_tensor(int i, const char* name, DType dtype);
-  // A tensor that may be written.
-  const Tensor& out(int i, DType dtype);
-  const Tensor& out(int i);
-
-  int64_t integer(int i, const char* name);
-  int32_t integer(int i, const char* name, int32_t low, int32_t high);
+  // After done().
+  int32_t integer(const Argument& argument, int32_t low, int32_t high);
   // A dimension of a tensor of `rank`, from the end if negative; the result is not.
-  int axis(int i, const char* name, int rank);
-  double number(int i, const char* name);
-  bool boolean(int i, const char* name);
-  DType dtype(int i, const char* name);
-  IntList int_list(int i, const char* name);
-  bool is_none(int i) const { return value(i).type == ValueType::kNone; }
-  TensorList tensor_list(int i, const char* name);
+  int axis(const Argument& argument, int rank);
+  double number(const Argument& argument);
+  IntList int_list(const Argument& argument);
 
   template <typename... Parts>
   void fail(const Parts&... parts) {
@@ -91,14 +107,25 @@ class KernelContext {
   bool require_disjoint(const Tensor& out, const Tensor& input, const char* input_name);
 
  private:
-  const Value& value(int i) const { return method_.values.data[call().args.data[i]]; }
-  const Instruction& call() const { return method_.instructions.data[instruction_]; }
-  bool require_type(int i, const char* name, ValueType type);
+  friend Arity arity_of(const Operator& op);
+  KernelContext() : ok_(false) {}  // without arguments
+
+  const Instruction& call() const { return method_->instructions.data[instruction_]; }
+  // The last of a call's arguments is what the operator returns.
+  uint32_t given() const {
+    return method_ == nullptr ? 0 : static_cast<uint32_t>(call().args.size) - 1;
+  }
+  bool require_type(const Argument& argument, ValueType type);
+  const Tensor& tensor(const Argument& argument);
+  const Tensor& tensor(const Argument& argument, DType dtype);
+  const Tensor& writable(const Argument& argument);
   void note_place();
 
-  const Method& method_;
-  uint32_t instruction_;
-  Failure* failure_;
+  const Method* method_ = nullptr;
+  uint32_t instruction_ = 0;
+  Failure* failure_ = nullptr;
+  uint32_t next_ = 0;
+  uint32_t omitted_ = 0;
   bool ok_ = true;
 };
 

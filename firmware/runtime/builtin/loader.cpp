@@ -447,10 +447,10 @@ bool Loader::load_call(uint32_t index, const schema::KernelCall& source, Instruc
   }
   const Operator* op = operators_.data[source.op_index()];
   const Span<const int32_t> args = span_of(source.args());
-  if (args.size != op->arguments + 1u && args.size != op->arguments - op->newer + 1u) {
+  const Arity arity = arity_of(*op);
+  if (args.size < arity.least + 1 || args.size > arity.most + 1) {
     return reject_instruction(index, op->name, " is called with ", args.size,
-                              " arguments, its schema and the return value make ",
-                              op->arguments + 1u);
+                              " arguments, its schema and the return value make ", arity.most + 1);
   }
   for (size_t i = 0; i < args.size; ++i) {
     if (!is_value(args.data[i])) {

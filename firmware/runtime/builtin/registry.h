@@ -11,11 +11,18 @@ namespace hil::builtin {
 class KernelContext;
 
 struct Operator {
-  const char* name;   // namespace::name.overload
-  uint8_t arguments;  // of the schema, out included
+  const char* name;  // namespace::name.overload
   void (*kernel)(KernelContext&);
-  uint8_t newer = 0;  // that many of them executorch 1.4.1 does not have
 };
+
+// How many arguments a call may have, out included.
+struct Arity {
+  uint32_t least;
+  uint32_t most;
+};
+
+// What the kernel reads.
+Arity arity_of(const Operator& op);
 
 Span<const Operator> operators();
 

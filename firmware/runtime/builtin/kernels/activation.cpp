@@ -1,15 +1,15 @@
 // Activations by table: the AOT compiler has evaluated the function at all 256 inputs.
-#include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernel.h"
 
 namespace hil::builtin {
 
 // cortex_m::quantized_activation.out(Tensor input, Tensor lut, *, Tensor(a!) out)
 void quantized_activation(KernelContext& ctx) {
   constexpr uint32_t kTableSize = 256;
-  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
-  const Tensor& lut = ctx.tensor(1, "lut", DType::kInt8);
-  const Tensor& out = ctx.out(2, DType::kInt8);
-  if (!ctx.ok()) return;
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  const Tensor& lut = ctx.tensor("lut", DType::kInt8);
+  const Tensor& out = ctx.out(DType::kInt8);
+  if (!ctx.done()) return;
   if (!ctx.require(lut.numel == kTableSize, "lut is ", lut, ", 256 items needed") ||
       !ctx.require(input.numel == out.numel, "input is ", input, ", out is ", out,
                    ": the number of items differs") ||

@@ -14,14 +14,14 @@ int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
 // A ring of max(kernel height, stride) rows, each as wide as a row of the input makes, of sums in
 // int32, which begin as the bias.
-void use_scratch_as_cmsis_nn(const Convolution& conv, const Tensor& scratch) {
+void use_scratch_as_cmsis_nn(const Convolution& conv) {
   const Pair stride = conv.window.stride;
   // That becomes a convolution with the filter reversed, whose buffers are of another kind.
   if (stride.x <= 2 && stride.y <= 2 && conv.input.channels > kReverseChannels) return;
   const int32_t rows = larger(conv.window.kernel.y, stride.y);
   const int32_t columns =
       (conv.input.width - 1) * stride.x + larger(conv.window.kernel.x, stride.x);
-  int32_t* sum = scratch.as<int32_t>();
+  int32_t* sum = conv.scratch.as<int32_t>();
   for (int32_t pixel = 0; pixel < rows * columns; ++pixel) {
     for (int32_t channel = 0; channel < conv.out.channels; ++channel)
       *sum++ = conv.bias_of(channel);

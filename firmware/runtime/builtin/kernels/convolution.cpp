@@ -5,8 +5,8 @@
 // The scratch tensor is CMSIS-NN's; this code needs none.
 #include "runtime/builtin/kernels/convolution.h"
 
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/dot.h"
-#include "runtime/builtin/kernels/kernels.h"
 
 namespace hil::builtin {
 namespace {
@@ -111,21 +111,21 @@ void convolve(const Convolution& conv) {
 }
 
 void quantized_conv2d_in(KernelContext& ctx, Layout layout) {
-  const Convolution conv = read_convolution(ctx, layout, 5, 6, 13);
+  const Convolution conv = read_convolution(ctx, layout, ConvolutionKind::kPlain);
   if (ctx.ok() && check_place(ctx, conv) && check_channels(ctx, conv)) convolve(conv);
 }
 
 // Depthwise: weight is [1, height, width, in * depth_multiplier].
 
-bool check_depthwise(KernelContext& ctx, const Convolution& conv, int32_t depth_multiplier) {
+bool check_depthwise(KernelContext& ctx, const Convolution& conv) {
   return ctx.require(conv.input.batches == 1, "input is ", *conv.input.tensor,
                      ": CMSIS-NN's depthwise convolution takes one batch") &&
          ctx.require(conv.weight.sizes[0] == 1 && conv.weight.sizes[3] == conv.out.channels,
                      "weight is ", conv.weight, ", out is ", *conv.out.tensor,
                      ": [1, height, width, output channels] needed") &&
-         ctx.require(int64_t{conv.input.channels} * depth_multiplier == conv.out.channels,
+         ctx.require(int64_t{conv.input.channels} * conv.depth_multiplier == conv.out.channels,
                      "input is ", *conv.input.tensor, ", out is ", *conv.out.tensor,
-                     ": the output channels are not ", depth_multiplier, " times the input's");
+                     ": the output channels are not ", conv.depth_multiplier, " times the input's");
 }
 
 // Channels are summed this many at a time, in registers or on the stack.
@@ -174,13 +174,13 @@ int32_t sum_channel(const Convolution& conv, const Place& place, int32_t in, int
   return sum;
 }
 
-void convolve_depthwise_many(const Convolution& conv, int32_t depth_multiplier) {
+void convolve_depthwise_many(const Convolution& conv) {
   for_each_pixel(conv.out, conv.window,
                  [&](int32_t batch, int32_t top, int32_t left, int8_t* pixel) {
                    const Place place = place_of(conv, batch, top, left);
                    int32_t out = 0;
                    for (int32_t in = 0; in < conv.input.channels; ++in) {
-                     for (int32_t i = 0; i < depth_multiplier; ++i, ++out) {
+                     for (int32_t i = 0; i < conv.depth_multiplier; ++i, ++out) {
                        pixel[out] = conv.finish(sum_channel(conv, place, in, out), out);
                      }
                    }
@@ -188,42 +188,55 @@ void convolve_depthwise_many(const Convolution& conv, int32_t depth_multiplier) 
 }
 
 void quantized_depthwise_conv2d_in(KernelContext& ctx, Layout layout) {
-  const int32_t depth_multiplier = ctx.integer(6, "depth_multiplier", 1, INT32_MAX);
-  const Convolution conv = read_convolution(ctx, layout, 5, 7, 14);
-  if (!ctx.ok() || !check_place(ctx, conv) || !check_depthwise(ctx, conv, depth_multiplier)) return;
-  if (depth_multiplier == 1) {
+  const Convolution conv = read_convolution(ctx, layout, ConvolutionKind::kDepthwise);
+  if (!ctx.ok() || !check_place(ctx, conv) || !check_depthwise(ctx, conv)) return;
+  if (conv.depth_multiplier == 1) {
     convolve_depthwise(conv);
   } else {
-    convolve_depthwise_many(conv, depth_multiplier);
+    convolve_depthwise_many(conv);
   }
 }
 
 }  // namespace
 
-Convolution read_convolution(KernelContext& ctx, Layout layout, int dilation, int offsets,
-                             int out_at) {
-  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
-  const Tensor& weight = ctx.tensor(1, "weight", DType::kInt8);
-  const Tensor& out = ctx.out(out_at, DType::kInt8);
-  ctx.tensor(offsets + 6, "scratch");
+Convolution read_convolution(KernelContext& ctx, Layout layout, ConvolutionKind kind) {
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  const Tensor& weight = ctx.tensor("weight", DType::kInt8);
+  const Tensor* bias = ctx.optional_tensor("bias", DType::kInt32);
+  const Pair stride = pair_of(ctx, "stride", 1);
+  const Pair padding = pair_of(ctx, "padding", 0);
+  const bool transposed = kind == ConvolutionKind::kTransposed;
+  const Pair output_padding = transposed ? pair_of(ctx, "output_padding", 0) : Pair();
+  const Pair dilation = pair_of(ctx, "dilation", 1);
+  const bool depthwise = kind == ConvolutionKind::kDepthwise;
+  const int32_t depth_multiplier =
+      depthwise ? ctx.integer("depth_multiplier", 1, INT32_MAX) : int32_t{1};
+  const int32_t input_offset = ctx.integer("input_offset", -128, 128);
+  const int32_t output_offset = ctx.integer("output_offset", INT8_MIN, INT8_MAX);
+  const Tensor& multipliers = ctx.tensor("requantize_multipliers", DType::kInt32);
+  const Tensor& shifts = ctx.tensor("requantize_shifts", DType::kInt32);
+  const int32_t activation_min = ctx.integer("activation_min", INT8_MIN, INT8_MAX);
+  const int32_t activation_max = ctx.integer("activation_max", INT8_MIN, INT8_MAX);
+  const Tensor& scratch = ctx.tensor("scratch");
+  if (transposed) ctx.tensor("output_scratch");
+  const Tensor& out = ctx.out(DType::kInt8);
   ctx.require(!ctx.ok() || weight.rank == 4, "weight is ", weight, ", 4 dimensions needed");
-  Convolution conv = {
-      {},
-      {},
-      weight,
-      ctx.optional_tensor(2, "bias", DType::kInt32),
-      ctx.tensor(offsets + 2, "requantize_multipliers", DType::kInt32),
-      ctx.tensor(offsets + 3, "requantize_shifts", DType::kInt32),
-      {{},
-       pair_of(ctx, 3, "stride", 1),
-       pair_of(ctx, 4, "padding", 0),
-       pair_of(ctx, dilation, "dilation", 1)},
-      ctx.integer(offsets, "input_offset", -128, 128),
-      ctx.integer(offsets + 1, "output_offset", INT8_MIN, INT8_MAX),
-      ctx.integer(offsets + 4, "activation_min", INT8_MIN, INT8_MAX),
-      ctx.integer(offsets + 5, "activation_max", INT8_MIN, INT8_MAX),
-  };
-  if (!ctx.ok()) return conv;
+  const Window window = {{}, stride, padding, dilation};
+  Convolution conv = {{},
+                      {},
+                      weight,
+                      bias,
+                      multipliers,
+                      shifts,
+                      scratch,
+                      window,
+                      output_padding,
+                      depth_multiplier,
+                      input_offset,
+                      output_offset,
+                      activation_min,
+                      activation_max};
+  if (!ctx.done()) return conv;
   conv.input = image_of(ctx, input, "input", layout);
   conv.out = image_of(ctx, out, "out", layout);
   conv.window.kernel = {weight.sizes[1], weight.sizes[2]};

@@ -13,7 +13,10 @@ struct Convolution {
   const Tensor* bias;
   const Tensor& multipliers;
   const Tensor& shifts;
+  const Tensor& scratch;
   Window window;
+  Pair output_padding;
+  int32_t depth_multiplier;
   int32_t input_offset;
   int32_t output_offset;
   int32_t activation_min;
@@ -31,15 +34,17 @@ struct Convolution {
   }
 };
 
-// Arguments 0 to 4, `dilation`, and from `offsets` on: input_offset, output_offset, multipliers,
-// shifts, activation_min, activation_max, scratch, and out at `out`. The kernel's size is that of
-// dimensions 1 and 2 of the weight.
-Convolution read_convolution(KernelContext& ctx, Layout layout, int dilation, int offsets, int out);
+// What the schemas differ in: a depthwise convolution has a depth multiplier, a transposed one an
+// output padding and a second scratch.
+enum class ConvolutionKind : uint8_t { kPlain, kDepthwise, kTransposed };
+
+// All arguments. The kernel's size is that of dimensions 1 and 2 of the weight.
+Convolution read_convolution(KernelContext& ctx, Layout layout, ConvolutionKind kind);
 
 // Everything but the window and the channels.
 bool check_convolution(KernelContext& ctx, const Convolution& conv);
 
 // cmsis_nn_scratch.cpp: for tests of red zones.
-void use_scratch_as_cmsis_nn(const Convolution& conv, const Tensor& scratch);
+void use_scratch_as_cmsis_nn(const Convolution& conv);
 
 }  // namespace hil::builtin

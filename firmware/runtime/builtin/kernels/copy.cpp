@@ -1,15 +1,15 @@
 // Copies of any dtype: all, a part or many of them, perhaps in another order in memory.
 #include <cstring>
 
-#include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
 namespace {
 
 bool check_dim_order(KernelContext& ctx, const IntList& wanted, const Tensor& out) {
-  if (!ctx.require(wanted.size() == out.rank, "dim_order has ", wanted.size(), " items, out is ",
-                   out)) {
+  if (!ctx.ok() || !ctx.require(wanted.size() == out.rank, "dim_order has ", wanted.size(),
+                                " items, out is ", out)) {
     return false;
   }
   for (uint32_t i = 0; i < wanted.size(); ++i) {
@@ -109,19 +109,18 @@ void copy_part(const Tensor& part, const Tensor& out, uint32_t start) {
 // dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False,
 //     int[]? dim_order=None, Tensor(a!) out)
 void clone_dim_order(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const bool non_blocking = ctx.boolean(1, "non_blocking");
-  const bool has_dim_order = !ctx.is_none(2);
-  const IntList dim_order = has_dim_order ? ctx.int_list(2, "dim_order") : IntList();
-  const Tensor& out = ctx.out(3, self.dtype);
-  if (!ctx.ok()) return;
+  const Tensor& self = ctx.tensor("self");
+  const bool non_blocking = ctx.boolean("non_blocking");
+  const Argument dim_order = ctx.any("dim_order");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
   if (!ctx.require(!non_blocking, "non_blocking is True: only blocking copies exist here") ||
       !ctx.require(same_shape(self, out), "self is ", self, ", out is ", out,
                    ": the shapes differ") ||
       !ctx.require_disjoint(out, self, "self")) {
     return;
   }
-  if (has_dim_order && !check_dim_order(ctx, dim_order, out)) return;
+  if (!dim_order.is_none() && !check_dim_order(ctx, ctx.int_list(dim_order), out)) return;
   if (same_dim_order(self, out)) {
     std::memcpy(out.data, self.data, self.nbytes);
   } else {
@@ -131,9 +130,11 @@ void clone_dim_order(KernelContext& ctx) {
 
 // aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out)
 void cat(KernelContext& ctx) {
-  const TensorList parts = ctx.tensor_list(0, "tensors");
-  const Tensor& out = ctx.out(2);
-  const int axis = ctx.axis(1, "dim", out.rank);
+  const TensorList parts = ctx.tensor_list("tensors");
+  const Argument dim = ctx.any("dim");
+  const Tensor& out = ctx.out();
+  if (!ctx.done()) return;
+  const int axis = ctx.axis(dim, out.rank);
   if (!ctx.ok() || !check_parts(ctx, parts, axis, out)) return;
   Strides strides = {};
   strides_of(out, strides);
@@ -146,10 +147,10 @@ void cat(KernelContext& ctx) {
 
 // aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out)
 void permute_copy(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const IntList dims = ctx.int_list(1, "dims");
-  const Tensor& out = ctx.out(2, self.dtype);
-  if (!ctx.ok()) return;
+  const Tensor& self = ctx.tensor("self");
+  const IntList dims = ctx.int_list("dims");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
   Walk<1> walk(out);
   if (permuted_strides(ctx, self, dims, out, walk.strides(0)) &&
       ctx.require_disjoint(out, self, "self")) {
@@ -159,11 +160,14 @@ void permute_copy(KernelContext& ctx) {
 
 // aten::select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out)
 void select_copy(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const Tensor& out = ctx.out(3, self.dtype);
-  const int axis = ctx.axis(1, "dim", self.rank);
+  const Tensor& self = ctx.tensor("self");
+  const Argument dim = ctx.any("dim");
+  const Argument item = ctx.any("index");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
+  const int axis = ctx.axis(dim, self.rank);
   if (!ctx.ok()) return;
-  const int index = ctx.axis(2, "index", static_cast<int>(self.size(axis)));
+  const int index = ctx.axis(item, static_cast<int>(self.size(axis)));
   if (!ctx.ok() ||
       !ctx.require(differs_by_axis(self, out, axis), "self is ", self, ", out is ", out,
                    ": not self without dimension ", axis) ||
@@ -179,9 +183,11 @@ void select_copy(KernelContext& ctx) {
 
 // aten::unsqueeze_copy.out(Tensor self, int dim, *, Tensor(a!) out)
 void unsqueeze_copy(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const Tensor& out = ctx.out(2, self.dtype);
-  const int axis = ctx.axis(1, "dim", self.rank + 1);
+  const Tensor& self = ctx.tensor("self");
+  const Argument dim = ctx.any("dim");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
+  const int axis = ctx.axis(dim, self.rank + 1);
   if (!ctx.ok() ||
       !ctx.require(differs_by_axis(out, self, axis) && out.size(axis) == 1, "self is ", self,
                    ", out is ", out, ": not self with a dimension ", axis, " of size 1") ||

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/broadcast.h"
 #include "runtime/builtin/kernels/image.h"
-#include "runtime/builtin/kernels/kernels.h"
 #include "runtime/builtin/kernels/requantize.h"
 
 namespace hil::builtin {
@@ -63,20 +63,20 @@ struct Scaling {
   int32_t apply(int32_t value) const { return requantize(value, multiplier, shift); }
 };
 
-Scaling scaling_of(KernelContext& ctx, int i, const char* multiplier, const char* shift) {
-  return {ctx.integer(i, multiplier, INT32_MIN, INT32_MAX),
-          ctx.integer(i + 1, shift, -kMaxRightShift, kMaxLeftShift)};
+Scaling scaling_of(KernelContext& ctx, const char* multiplier, const char* shift) {
+  return {ctx.integer(multiplier, INT32_MIN, INT32_MAX),
+          ctx.integer(shift, -kMaxRightShift, kMaxLeftShift)};
 }
 
-int32_t zero_point_of(KernelContext& ctx, int i, const char* name) {
-  return ctx.integer(i, name, INT8_MIN, INT8_MAX);
+int32_t zero_point_of(KernelContext& ctx, const char* name) {
+  return ctx.integer(name, INT8_MIN, INT8_MAX);
 }
 
 // Of a factor. The compiler moves a hard-swish's offset into it, so it may lie outside int8; less
 // an int8 it still fits in the 16 bits that CMSIS-NN's DSP code has for it.
-int32_t wide_zero_point_of(KernelContext& ctx, int i, const char* name) {
+int32_t wide_zero_point_of(KernelContext& ctx, const char* name) {
   constexpr int32_t kLimit = INT16_MAX - 128;
-  return ctx.integer(i, name, -kLimit, kLimit);
+  return ctx.integer(name, -kLimit, kLimit);
 }
 
 // Quotient: in float, of one shape for all. CMSIS-NN has none; ExecuTorch's operator rounds ties
@@ -132,9 +132,9 @@ bool check_sizes(KernelContext& ctx, const Operands& operands) {
 
 template <typename Compute>
 void choose(KernelContext& ctx, const Compute& compute) {
-  const Operands operands = {ctx.tensor(0, "self", DType::kInt8),
-                             ctx.tensor(1, "other", DType::kInt8), ctx.out(2, DType::kInt8)};
-  if (!ctx.ok() || !check_disjoint(ctx, operands)) return;
+  const Operands operands = {ctx.tensor("self", DType::kInt8), ctx.tensor("other", DType::kInt8),
+                             ctx.out(DType::kInt8)};
+  if (!ctx.done() || !check_disjoint(ctx, operands)) return;
   const bool alike =
       same_layout(operands.self, operands.out) && same_layout(operands.other, operands.out);
   const bool by_scalar = same_layout(operands.self, operands.out) && operands.other.numel == 1 &&
@@ -155,17 +155,18 @@ void choose(KernelContext& ctx, const Compute& compute) {
 void quantized_add(KernelContext& ctx) {
   // Room for the fraction: 9 bits of an int8 less its zero point, 20 of these.
   constexpr int32_t kScaleUp = 1 << 20;
-  const Operands operands = {ctx.tensor(0, "self", DType::kInt8),
-                             ctx.tensor(4, "other", DType::kInt8), ctx.out(13, DType::kInt8)};
-  const int32_t self_zero_point = zero_point_of(ctx, 1, "self_zero_point");
-  const int32_t other_zero_point = zero_point_of(ctx, 5, "other_zero_point");
-  const int32_t output_zero_point = zero_point_of(ctx, 8, "output_zero_point");
-  const Scaling self_scaling = scaling_of(ctx, 2, "self_multiplier", "self_shift");
-  const Scaling other_scaling = scaling_of(ctx, 6, "other_multiplier", "other_shift");
-  const Scaling output_scaling = scaling_of(ctx, 9, "output_multiplier", "output_shift");
-  const int32_t low = ctx.integer(11, "activation_min", INT8_MIN, INT8_MAX);
-  const int32_t high = ctx.integer(12, "activation_max", INT8_MIN, INT8_MAX);
-  if (!ctx.ok() || !check(ctx, operands)) return;
+  const Tensor& self_in = ctx.tensor("self", DType::kInt8);
+  const int32_t self_zero_point = zero_point_of(ctx, "self_zero_point");
+  const Scaling self_scaling = scaling_of(ctx, "self_multiplier", "self_shift");
+  const Tensor& other_in = ctx.tensor("other", DType::kInt8);
+  const int32_t other_zero_point = zero_point_of(ctx, "other_zero_point");
+  const Scaling other_scaling = scaling_of(ctx, "other_multiplier", "other_shift");
+  const int32_t output_zero_point = zero_point_of(ctx, "output_zero_point");
+  const Scaling output_scaling = scaling_of(ctx, "output_multiplier", "output_shift");
+  const int32_t low = ctx.integer("activation_min", INT8_MIN, INT8_MAX);
+  const int32_t high = ctx.integer("activation_max", INT8_MIN, INT8_MAX);
+  const Operands operands = {self_in, other_in, ctx.out(DType::kInt8)};
+  if (!ctx.done() || !check(ctx, operands)) return;
   if (!ctx.require(low <= high, "activation_min ", low, " is above activation_max ", high)) return;
   compute_all(operands, [&](int32_t self, int32_t other) {
     const int32_t sum = wrapping_add(self_scaling.apply((self - self_zero_point) * kScaleUp),
@@ -179,13 +180,14 @@ void quantized_add(KernelContext& ctx) {
 //     int other_zero_point, int output_zero_point, int output_multiplier, int output_shift, *,
 //     Tensor(a!) out)
 void quantized_mul(KernelContext& ctx) {
-  const Operands operands = {ctx.tensor(0, "self", DType::kInt8),
-                             ctx.tensor(2, "other", DType::kInt8), ctx.out(7, DType::kInt8)};
-  const int32_t self_zero_point = wide_zero_point_of(ctx, 1, "self_zero_point");
-  const int32_t other_zero_point = wide_zero_point_of(ctx, 3, "other_zero_point");
-  const int32_t output_zero_point = zero_point_of(ctx, 4, "output_zero_point");
-  const Scaling scaling = scaling_of(ctx, 5, "output_multiplier", "output_shift");
-  if (!ctx.ok() || !check(ctx, operands)) return;
+  const Tensor& self_in = ctx.tensor("self", DType::kInt8);
+  const int32_t self_zero_point = wide_zero_point_of(ctx, "self_zero_point");
+  const Tensor& other_in = ctx.tensor("other", DType::kInt8);
+  const int32_t other_zero_point = wide_zero_point_of(ctx, "other_zero_point");
+  const int32_t output_zero_point = zero_point_of(ctx, "output_zero_point");
+  const Scaling scaling = scaling_of(ctx, "output_multiplier", "output_shift");
+  const Operands operands = {self_in, other_in, ctx.out(DType::kInt8)};
+  if (!ctx.done() || !check(ctx, operands)) return;
   compute_all(operands, [&](int32_t self, int32_t other) {
     const int32_t product = (self - self_zero_point) * (other - other_zero_point);
     const int32_t scaled = wrapping_add(scaling.apply(product), output_zero_point);
@@ -196,12 +198,14 @@ void quantized_mul(KernelContext& ctx) {
 // cortex_m::quantized_div.out(Tensor self, int self_zero_point, Tensor other,
 //     int other_zero_point, int output_zero_point, float output_scale, *, Tensor(a!) out)
 void quantized_div(KernelContext& ctx) {
-  const Operands operands = {ctx.tensor(0, "self"), ctx.tensor(2, "other"), ctx.out(6)};
-  const int32_t self_zero_point = ctx.integer(1, "self_zero_point", INT16_MIN, INT16_MAX);
-  const int32_t other_zero_point = ctx.integer(3, "other_zero_point", INT16_MIN, INT16_MAX);
-  const int32_t output_zero_point = ctx.integer(4, "output_zero_point", INT16_MIN, INT16_MAX);
-  const float scale = static_cast<float>(ctx.number(5, "output_scale"));
-  if (!ctx.ok() || !check_quotient(ctx, operands, scale)) return;
+  const Tensor& self_in = ctx.tensor("self");
+  const int32_t self_zero_point = ctx.integer("self_zero_point", INT16_MIN, INT16_MAX);
+  const Tensor& other_in = ctx.tensor("other");
+  const int32_t other_zero_point = ctx.integer("other_zero_point", INT16_MIN, INT16_MAX);
+  const int32_t output_zero_point = ctx.integer("output_zero_point", INT16_MIN, INT16_MAX);
+  const float scale = static_cast<float>(ctx.number("output_scale"));
+  const Operands operands = {self_in, other_in, ctx.out()};
+  if (!ctx.done() || !check_quotient(ctx, operands, scale)) return;
   const auto divide = operands.out.dtype == DType::kInt8 ? divide_all<int8_t> : divide_all<int16_t>;
   divide(operands, self_zero_point, other_zero_point, output_zero_point, scale);
 }

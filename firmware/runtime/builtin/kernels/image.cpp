@@ -65,9 +65,10 @@ Image image_of(KernelContext& ctx, const Tensor& tensor, const char* name, Layou
           tensor.sizes[axes[3]]};
 }
 
-Pair pair_of(KernelContext& ctx, int i, const char* name, int32_t low) {
-  const IntList list = ctx.int_list(i, name);
+Pair pair_of(KernelContext& ctx, const char* name, int32_t low, const Pair* empty) {
+  const IntList list = ctx.int_list(name);
   if (!ctx.ok()) return {};
+  if (empty != nullptr && list.size() == 0) return *empty;
   if (!ctx.require(list.size() == 2, name, " has ", list.size(), " items, two needed")) return {};
   return pair_of(ctx, list, name, low);
 }

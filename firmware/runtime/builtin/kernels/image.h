@@ -32,8 +32,8 @@ struct Pair {
   int32_t x = 0;
 };
 
-// An int[2] argument.
-Pair pair_of(KernelContext& ctx, int i, const char* name, int32_t low);
+// An int[2] argument; where `empty` is given, an empty list stands for it.
+Pair pair_of(KernelContext& ctx, const char* name, int32_t low, const Pair* empty = nullptr);
 // Of a list of one or two items, one standing for both.
 Pair pair_of(KernelContext& ctx, const IntList& list, const char* name, int32_t low);
 

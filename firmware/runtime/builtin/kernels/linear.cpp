@@ -1,7 +1,7 @@
 // Fully connected layers and products of matrices: the arithmetic of CMSIS-NN's
 // arm_fully_connected_s8 and arm_batch_matmul_s8.
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/dot.h"
-#include "runtime/builtin/kernels/kernels.h"
 
 namespace hil::builtin {
 namespace {
@@ -123,8 +123,8 @@ void compute(const Linear& linear) {
 }
 
 // Quantisation is per tensor: CMSIS-NN takes the first item, and there must be no other.
-int32_t only_item(KernelContext& ctx, const IntList& list, const char* name, int32_t low,
-                  int32_t high) {
+int32_t only_item(KernelContext& ctx, const char* name, int32_t low, int32_t high) {
+  const IntList list = ctx.int_list(name);
   if (!ctx.require(list.size() == 1, name, " has ", list.size(), " items, one needed")) return low;
   const int64_t item = list[0];
   const bool inside = ctx.require(item >= low && item <= high, name, " is ", item,
@@ -187,41 +187,39 @@ void compute(const Product& product) {
 //     Tensor scratch, *, Tensor(a!) out). The operands' zero points come negated, as CMSIS-NN takes
 // them; the scratch tensor is CMSIS-NN's.
 void quantized_batch_matmul(KernelContext& ctx) {
-  ctx.tensor(7, "scratch");
-  const Product product = {
-      ctx.tensor(0, "lhs", DType::kInt8),
-      ctx.tensor(2, "rhs_transposed", DType::kInt8),
-      ctx.out(8, DType::kInt8),
-      ctx.integer(1, "lhs_zero_point", -128, 128),
-      ctx.integer(3, "rhs_zero_point", -128, 128),
-      ctx.integer(4, "output_zero_point", INT8_MIN, INT8_MAX),
-      ctx.integer(5, "output_multiplier", INT32_MIN, INT32_MAX),
-      ctx.integer(6, "output_shift", -kMaxRightShift, kMaxLeftShift),
-  };
-  if (ctx.ok() && check(ctx, product)) compute(product);
+  const Tensor& lhs = ctx.tensor("lhs", DType::kInt8);
+  const int32_t lhs_offset = ctx.integer("lhs_zero_point", -128, 128);
+  const Tensor& rhs = ctx.tensor("rhs_transposed", DType::kInt8);
+  const int32_t rhs_offset = ctx.integer("rhs_zero_point", -128, 128);
+  const int32_t output_offset = ctx.integer("output_zero_point", INT8_MIN, INT8_MAX);
+  const int32_t multiplier = ctx.integer("output_multiplier", INT32_MIN, INT32_MAX);
+  const int32_t shift = ctx.integer("output_shift", -kMaxRightShift, kMaxLeftShift);
+  ctx.tensor("scratch");
+  const Tensor& out = ctx.out(DType::kInt8);
+  const Product product = {lhs, rhs, out, lhs_offset, rhs_offset, output_offset, multiplier, shift};
+  if (ctx.done() && check(ctx, product)) compute(product);
 }
 
 // cortex_m::quantized_linear.out(Tensor input, Tensor weights, Tensor? bias, Tensor? kernel_sum,
 //     int input_offset, int filter_offset, int output_offset, int[] requantize_multipliers,
 //     int[] requantize_shifts, int activation_max, int activation_min, *, Tensor(a!) out)
 void quantized_linear(KernelContext& ctx) {
-  const IntList multipliers = ctx.int_list(7, "requantize_multipliers");
-  const IntList shifts = ctx.int_list(8, "requantize_shifts");
-  const Linear linear = {
-      ctx.tensor(0, "input", DType::kInt8),
-      ctx.tensor(1, "weights", DType::kInt8),
-      ctx.optional_tensor(2, "bias", DType::kInt32),
-      ctx.optional_tensor(3, "kernel_sum", DType::kInt32),
-      ctx.out(11, DType::kInt8),
-      ctx.integer(4, "input_offset", -128, 128),
-      ctx.integer(5, "filter_offset", -128, 128),
-      ctx.integer(6, "output_offset", -128, 127),
-      only_item(ctx, multipliers, "requantize_multipliers", INT32_MIN, INT32_MAX),
-      only_item(ctx, shifts, "requantize_shifts", -kMaxRightShift, kMaxLeftShift),
-      ctx.integer(10, "activation_min", INT8_MIN, INT8_MAX),
-      ctx.integer(9, "activation_max", INT8_MIN, INT8_MAX),
-  };
-  if (ctx.ok() && check(ctx, linear)) compute(linear);
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  const Tensor& weights = ctx.tensor("weights", DType::kInt8);
+  const Tensor* bias = ctx.optional_tensor("bias", DType::kInt32);
+  const Tensor* kernel_sum = ctx.optional_tensor("kernel_sum", DType::kInt32);
+  const int32_t input_offset = ctx.integer("input_offset", -128, 128);
+  const int32_t filter_offset = ctx.integer("filter_offset", -128, 128);
+  const int32_t output_offset = ctx.integer("output_offset", -128, 127);
+  const int32_t multiplier = only_item(ctx, "requantize_multipliers", INT32_MIN, INT32_MAX);
+  const int32_t shift = only_item(ctx, "requantize_shifts", -kMaxRightShift, kMaxLeftShift);
+  const int32_t activation_max = ctx.integer("activation_max", INT8_MIN, INT8_MAX);
+  const int32_t activation_min = ctx.integer("activation_min", INT8_MIN, INT8_MAX);
+  const Tensor& out = ctx.out(DType::kInt8);
+  const Linear linear = {input,      weights,      bias,           kernel_sum,
+                         out,        input_offset, filter_offset,  output_offset,
+                         multiplier, shift,        activation_min, activation_max};
+  if (ctx.done() && check(ctx, linear)) compute(linear);
 }
 
 }  // namespace hil::builtin

@@ -2,8 +2,8 @@
 // that tells where it found the largest.
 //
 // The scratch tensor is CMSIS-NN's; this code needs none.
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/image.h"
-#include "runtime/builtin/kernels/kernels.h"
 #include "runtime/builtin/kernels/requantize.h"
 #include "runtime/builtin/kernels/walk.h"
 
@@ -17,13 +17,20 @@ struct Pooling {
   bool ceil_mode;
 };
 
-Pooling read(KernelContext& ctx, Layout layout, int out, Pair dilation, bool ceil_mode) {
-  const Tensor& from = ctx.tensor(0, "input", DType::kInt8);
-  const Tensor& to = ctx.out(out, DType::kInt8);
-  const Window window = {pair_of(ctx, 1, "kernel_size", 1), pair_of(ctx, 2, "stride", 1),
-                         pair_of(ctx, 3, "padding", 0), dilation};
-  if (!ctx.ok()) return {};
-  return {image_of(ctx, from, "input", layout), image_of(ctx, to, "out", layout), window,
+// The arguments after the input.
+Window read_window(KernelContext& ctx) {
+  return {pair_of(ctx, "kernel_size", 1),
+          pair_of(ctx, "stride", 1),
+          pair_of(ctx, "padding", 0),
+          {1, 1}};
+}
+
+// Reads the last argument.
+Pooling pooling_of(KernelContext& ctx, Layout layout, const Tensor& input, const Window& window,
+                   bool ceil_mode) {
+  const Tensor& out = ctx.out(DType::kInt8);
+  if (!ctx.done()) return {};
+  return {image_of(ctx, input, "input", layout), image_of(ctx, out, "out", layout), window,
           ceil_mode};
 }
 
@@ -82,15 +89,15 @@ void average(const Pooling& pooling) {
 }
 
 void quantized_avg_pool2d_in(KernelContext& ctx, Layout layout) {
-  // executorch 1.4.1 has no ceil_mode.
-  const int rest = ctx.arguments() == 10 ? 5 : 4;
-  const bool ceil_mode = rest == 5 && ctx.boolean(4, "ceil_mode");
-  const Pooling pooling = read(ctx, layout, rest + 4, {1, 1}, ceil_mode);
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  const Window window = read_window(ctx);
+  const bool ceil_mode = ctx.boolean_if_given("ceil_mode");  // executorch 1.4.1 has none
   // Input and output have the same quantisation, so CMSIS-NN takes no notice of these.
-  ctx.integer(rest, "zero_point");
-  ctx.integer(rest + 1, "multiplier");
-  ctx.integer(rest + 2, "shift");
-  ctx.tensor(rest + 3, "scratch");
+  ctx.integer("zero_point");
+  ctx.integer("multiplier");
+  ctx.integer("shift");
+  ctx.tensor("scratch");
+  const Pooling pooling = pooling_of(ctx, layout, input, window, ceil_mode);
   if (!ctx.ok() || !check(ctx, pooling)) return;
   constexpr uint32_t kMaxItems = 1u << 23;  // so that no sum of int8 leaves int32
   if (!ctx.require(pooling.input.tensor->numel <= kMaxItems, "input is ", *pooling.input.tensor,
@@ -101,12 +108,15 @@ void quantized_avg_pool2d_in(KernelContext& ctx, Layout layout) {
 }
 
 void quantized_max_pool2d_in(KernelContext& ctx, Layout layout) {
-  const bool ceil_mode = ctx.boolean(5, "ceil_mode");
-  const Pooling pooling = read(ctx, layout, 10, pair_of(ctx, 4, "dilation", 1), ceil_mode);
-  const int32_t input_zero_point = ctx.integer(6, "input_zero_point", INT8_MIN, INT8_MAX);
-  const int32_t output_zero_point = ctx.integer(7, "output_zero_point", INT8_MIN, INT8_MAX);
-  const int32_t activation_min = ctx.integer(8, "activation_min", INT8_MIN, INT8_MAX);
-  const int32_t activation_max = ctx.integer(9, "activation_max", INT8_MIN, INT8_MAX);
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  Window window = read_window(ctx);
+  window.dilation = pair_of(ctx, "dilation", 1);
+  const bool ceil_mode = ctx.boolean("ceil_mode");
+  const int32_t input_zero_point = ctx.integer("input_zero_point", INT8_MIN, INT8_MAX);
+  const int32_t output_zero_point = ctx.integer("output_zero_point", INT8_MIN, INT8_MAX);
+  const int32_t activation_min = ctx.integer("activation_min", INT8_MIN, INT8_MAX);
+  const int32_t activation_max = ctx.integer("activation_max", INT8_MIN, INT8_MAX);
+  const Pooling pooling = pooling_of(ctx, layout, input, window, ceil_mode);
   if (!ctx.ok() || !check(ctx, pooling) ||
       !ctx.require(!ceil_mode, "ceil_mode is True, which ExecuTorch's operator refuses") ||
       !ctx.require(input_zero_point == output_zero_point, "input_zero_point is ", input_zero_point,
@@ -207,18 +217,17 @@ void pool_indexed(const IndexedPooling& pooling) {
 //     int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out,
 //     Tensor(b!) indices)
 void max_pool2d_with_indices(KernelContext& ctx) {
-  const Tensor& input = ctx.tensor(0, "self");
-  const Tensor& out = ctx.out(6, input.dtype);
-  const Tensor& indices = ctx.out(7, DType::kInt64);
-  const Pair kernel = pair_of(ctx, 1, "kernel_size", 1);
-  const bool no_stride = ctx.int_list(2, "stride").size() == 0;
-  const IndexedPooling pooling = {input,
-                                  out,
-                                  indices,
-                                  {kernel, no_stride ? kernel : pair_of(ctx, 2, "stride", 1),
-                                   pair_of(ctx, 3, "padding", 0), pair_of(ctx, 4, "dilation", 1)},
-                                  ctx.boolean(5, "ceil_mode")};
-  if (!ctx.ok() || !check(ctx, pooling)) return;
+  const Tensor& input = ctx.tensor("self");
+  const Pair kernel = pair_of(ctx, "kernel_size", 1);
+  const Pair stride = pair_of(ctx, "stride", 1, &kernel);
+  const Pair padding = pair_of(ctx, "padding", 0);
+  const Pair dilation = pair_of(ctx, "dilation", 1);
+  const bool ceil_mode = ctx.boolean("ceil_mode");
+  const Tensor& out = ctx.out(input.dtype);
+  const Tensor& indices = ctx.out(DType::kInt64, "indices");
+  const IndexedPooling pooling = {
+      input, out, indices, {kernel, stride, padding, dilation}, ceil_mode};
+  if (!ctx.done() || !check(ctx, pooling)) return;
   if (input.dtype == DType::kFloat32) {
     pool_indexed<float>(pooling);
   } else if (ctx.require(input.dtype == DType::kInt8, "self is ", input,

@@ -1,7 +1,7 @@
 // ATen's convolution in float32, plain and transposed, of one or two dimensions. ATen leaves the
 // order of the sums open; here it is that of ExecuTorch's portable kernel, on every target.
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/image.h"
-#include "runtime/builtin/kernels/kernels.h"
 #include "runtime/builtin/kernels/one_nan.h"
 #include "runtime/builtin/kernels/walk.h"
 
@@ -51,8 +51,8 @@ View view_of(KernelContext& ctx, const Tensor& tensor, int rank, const char* nam
 
 // A list of one item for each dimension of the window, or one for all. The height that a
 // one-dimensional convolution has not is `absent`.
-Pair window_of(KernelContext& ctx, int i, const char* name, int32_t low, int rank, int32_t absent) {
-  const IntList list = ctx.int_list(i, name);
+Pair window_of(KernelContext& ctx, const char* name, int32_t low, int rank, int32_t absent) {
+  const IntList list = ctx.int_list(name);
   if (!ctx.ok()) return {};
   const uint32_t dimensions = static_cast<uint32_t>(rank - 2);
   if (!ctx.require(list.size() == 1 || list.size() == dimensions, name, " has ", list.size(),
@@ -65,26 +65,27 @@ Pair window_of(KernelContext& ctx, int i, const char* name, int32_t low, int ran
 }
 
 Convolution read(KernelContext& ctx) {
-  const Tensor& input = ctx.tensor(0, "input", DType::kFloat32);
-  const Tensor& weight = ctx.tensor(1, "weight", DType::kFloat32);
-  const Tensor* bias = ctx.optional_tensor(2, "bias", DType::kFloat32);
-  const Tensor& out = ctx.out(9, DType::kFloat32);
-  if (!ctx.ok()) return {};
+  const Tensor& input = ctx.tensor("input", DType::kFloat32);
+  const Tensor& weight = ctx.tensor("weight", DType::kFloat32);
+  const Tensor* bias = ctx.optional_tensor("bias", DType::kFloat32);
   const int rank = input.rank;
+  const Pair stride = window_of(ctx, "stride", 1, rank, 1);
+  const Pair padding = window_of(ctx, "padding", 0, rank, 0);
+  const Pair dilation = window_of(ctx, "dilation", 1, rank, 1);
+  const bool transposed = ctx.boolean("transposed");
+  const Pair output_padding = window_of(ctx, "output_padding", 0, rank, 0);
+  const int32_t groups = ctx.integer("groups", 1, INT32_MAX);
+  const Tensor& out = ctx.out(DType::kFloat32);
+  if (!ctx.done()) return {};
   Convolution conv = {view_of(ctx, input, rank, "input"),
                       view_of(ctx, weight, rank, "weight"),
                       view_of(ctx, out, rank, "out"),
                       bias == nullptr ? nullptr : bias->as<float>(),
-                      {},
-                      {},
-                      ctx.boolean(6, "transposed"),
-                      ctx.integer(8, "groups", 1, INT32_MAX)};
-  if (!ctx.ok()) return conv;
-  conv.window = {{conv.weight.sizes[2], conv.weight.sizes[3]},
-                 window_of(ctx, 3, "stride", 1, rank, 1),
-                 window_of(ctx, 4, "padding", 0, rank, 0),
-                 window_of(ctx, 5, "dilation", 1, rank, 1)};
-  conv.output_padding = window_of(ctx, 7, "output_padding", 0, rank, 0);
+                      {{}, stride, padding, dilation},
+                      output_padding,
+                      transposed,
+                      groups};
+  conv.window.kernel = {conv.weight.sizes[2], conv.weight.sizes[3]};
   ctx.require(bias == nullptr || bias->numel == static_cast<uint32_t>(conv.out.sizes[1]), "out is ",
               out, ", and bias has not one item for each of its channels");
   return conv;

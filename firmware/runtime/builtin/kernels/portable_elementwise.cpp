@@ -1,31 +1,45 @@
 // ATen's operators on one or two tensors, item by item: float32, and int8 where they only choose.
 #include <cmath>
 
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/broadcast.h"
-#include "runtime/builtin/kernels/kernels.h"
 #include "runtime/builtin/kernels/one_nan.h"
 
 namespace hil::builtin {
 namespace {
 
 template <typename Compute>
-void compute_floats(KernelContext& ctx, int out, const Compute& compute) {
-  const Operands operands = {ctx.tensor(0, "self", DType::kFloat32),
-                             ctx.tensor(1, "other", DType::kFloat32),
-                             ctx.out(out, DType::kFloat32)};
-  if (ctx.ok() && check_broadcast(ctx, operands)) {
+void compute_floats(KernelContext& ctx, const Operands& operands, const Compute& compute) {
+  if (ctx.done() && check_broadcast(ctx, operands)) {
     compute_broadcast<float, float>(
         operands, [&](float self, float other) { return one_nan(compute(self, other)); });
   }
+}
+
+// Of operators with (Tensor self, Tensor other, *, Tensor(a!) out).
+template <typename Compute>
+void compute_floats(KernelContext& ctx, const Compute& compute) {
+  const Operands operands = {ctx.tensor("self", DType::kFloat32),
+                             ctx.tensor("other", DType::kFloat32), ctx.out(DType::kFloat32)};
+  compute_floats(ctx, operands, compute);
+}
+
+// (Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out): `sign` times alpha times other.
+void add_scaled(KernelContext& ctx, float sign) {
+  const Tensor& self = ctx.tensor("self", DType::kFloat32);
+  const Tensor& other = ctx.tensor("other", DType::kFloat32);
+  const float alpha = sign * static_cast<float>(ctx.number("alpha"));
+  const Operands operands = {self, other, ctx.out(DType::kFloat32)};
+  compute_floats(ctx, operands, [=](float one, float two) { return one + alpha * two; });
 }
 
 // As ATen: NaN, where there is one. Both operands of one dtype, whose integers are compared as they
 // stand.
 template <typename Choose>
 void choose(KernelContext& ctx, const Choose& choose_one) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const Operands operands = {self, ctx.tensor(1, "other", self.dtype), ctx.out(2, self.dtype)};
-  if (!ctx.ok() || !check_broadcast(ctx, operands)) return;
+  const Tensor& self = ctx.tensor("self");
+  const Operands operands = {self, ctx.tensor("other", self.dtype), ctx.out(self.dtype)};
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
   if (self.dtype == DType::kFloat32) {
     compute_broadcast<float, float>(operands, [&](float one, float two) {
       return one_nan(one != one ? one : two != two ? two : choose_one(one, two));
@@ -66,47 +80,41 @@ void clamp_all(const Bounds<T>& bounds, const Tensor& self, const Tensor& out) {
   }
 }
 
-Bounds<float> float_bounds(KernelContext& ctx) {
+Bounds<float> float_bounds(KernelContext& ctx, const Argument& min, const Argument& max) {
   Bounds<float> bounds;
-  bounds.has_low = !ctx.is_none(1);
-  bounds.has_high = !ctx.is_none(2);
-  if (bounds.has_low) bounds.low = static_cast<float>(ctx.number(1, "min"));
-  if (bounds.has_high) bounds.high = static_cast<float>(ctx.number(2, "max"));
+  bounds.has_low = !min.is_none();
+  bounds.has_high = !max.is_none();
+  if (bounds.has_low) bounds.low = static_cast<float>(ctx.number(min));
+  if (bounds.has_high) bounds.high = static_cast<float>(ctx.number(max));
   ctx.require(!std::isnan(bounds.low) && !std::isnan(bounds.high), "min or max is NaN");
   return bounds;
 }
 
-Bounds<int8_t> int8_bounds(KernelContext& ctx) {
+Bounds<int8_t> int8_bounds(KernelContext& ctx, const Argument& min, const Argument& max) {
   Bounds<int8_t> bounds;
-  bounds.has_low = !ctx.is_none(1);
-  bounds.has_high = !ctx.is_none(2);
-  if (bounds.has_low) bounds.low = static_cast<int8_t>(ctx.integer(1, "min", INT8_MIN, INT8_MAX));
-  if (bounds.has_high) bounds.high = static_cast<int8_t>(ctx.integer(2, "max", INT8_MIN, INT8_MAX));
+  bounds.has_low = !min.is_none();
+  bounds.has_high = !max.is_none();
+  if (bounds.has_low) bounds.low = static_cast<int8_t>(ctx.integer(min, INT8_MIN, INT8_MAX));
+  if (bounds.has_high) bounds.high = static_cast<int8_t>(ctx.integer(max, INT8_MIN, INT8_MAX));
   return bounds;
 }
 
 }  // namespace
 
 // aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out)
-void add(KernelContext& ctx) {
-  const float alpha = static_cast<float>(ctx.number(2, "alpha"));
-  compute_floats(ctx, 3, [=](float self, float other) { return self + alpha * other; });
-}
+void add(KernelContext& ctx) { add_scaled(ctx, 1); }
 
 // aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out)
-void sub(KernelContext& ctx) {
-  const float alpha = static_cast<float>(ctx.number(2, "alpha"));
-  compute_floats(ctx, 3, [=](float self, float other) { return self - alpha * other; });
-}
+void sub(KernelContext& ctx) { add_scaled(ctx, -1); }
 
 // aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out)
 void mul(KernelContext& ctx) {
-  compute_floats(ctx, 2, [](float self, float other) { return self * other; });
+  compute_floats(ctx, [](float self, float other) { return self * other; });
 }
 
 // aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out)
 void div(KernelContext& ctx) {
-  compute_floats(ctx, 2, [](float self, float other) { return self / other; });
+  compute_floats(ctx, [](float self, float other) { return self / other; });
 }
 
 // aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out)
@@ -121,9 +129,9 @@ void aten_minimum(KernelContext& ctx) {
 
 // aten::ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out)
 void ge(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const Operands operands = {self, ctx.tensor(1, "other", self.dtype), ctx.out(2, DType::kBool)};
-  if (!ctx.ok() || !check_broadcast(ctx, operands)) return;
+  const Tensor& self = ctx.tensor("self");
+  const Operands operands = {self, ctx.tensor("other", self.dtype), ctx.out(DType::kBool)};
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
   if (self.dtype == DType::kFloat32) {
     compare_all<float>(operands);
   } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
@@ -134,40 +142,43 @@ void ge(KernelContext& ctx) {
 
 // aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out)
 void clamp(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const Tensor& out = ctx.out(3, self.dtype);
-  if (!ctx.ok() ||
+  const Tensor& self = ctx.tensor("self");
+  const Argument min = ctx.any("min");
+  const Argument max = ctx.any("max");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done() ||
       !ctx.require(same_shape(self, out), "self is ", self, ", out is ", out,
                    ": the shapes differ") ||
       !ctx.require_disjoint(out, self, "self")) {
     return;
   }
   if (self.dtype == DType::kFloat32) {
-    const Bounds<float> bounds = float_bounds(ctx);
+    const Bounds<float> bounds = float_bounds(ctx, min, max);
     if (ctx.ok()) clamp_all(bounds, self, out);
   } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
                          ", the operator takes int8 and float32")) {
-    const Bounds<int8_t> bounds = int8_bounds(ctx);
+    const Bounds<int8_t> bounds = int8_bounds(ctx, min, max);
     if (ctx.ok()) clamp_all(bounds, self, out);
   }
 }
 
 // aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out)
 void full(KernelContext& ctx) {
-  const IntList size = ctx.int_list(0, "size");
-  const Tensor& out = ctx.out(2);
-  if (!ctx.ok()) return;
+  const IntList size = ctx.int_list("size");
+  const Argument fill_value = ctx.any("fill_value");
+  const Tensor& out = ctx.out();
+  if (!ctx.done()) return;
   bool fits = size.size() == out.rank;
   for (int i = 0; fits && i < out.rank; ++i) {
     fits = size[static_cast<uint32_t>(i)] == out.sizes[i];
   }
   if (!ctx.require(fits, "out is ", out, ", not of the size asked for")) return;
   if (out.dtype == DType::kFloat32) {
-    const float value = static_cast<float>(ctx.number(1, "fill_value"));
+    const float value = static_cast<float>(ctx.number(fill_value));
     for (uint32_t i = 0; i < out.numel; ++i) out.as<float>()[i] = value;
   } else if (ctx.require(out.dtype == DType::kInt8, "out is ", out,
                          ", the operator takes int8 and float32")) {
-    const int32_t value = ctx.integer(1, "fill_value", INT8_MIN, INT8_MAX);
+    const int32_t value = ctx.integer(fill_value, INT8_MIN, INT8_MAX);
     for (uint32_t i = 0; i < out.numel; ++i) out.as<int8_t>()[i] = static_cast<int8_t>(value);
   }
 }

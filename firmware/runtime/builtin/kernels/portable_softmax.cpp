@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/one_nan.h"
 #include "runtime/builtin/kernels/walk.h"
 
@@ -47,10 +47,12 @@ void compute_row(const float* from, float* to, uint32_t size, uint32_t stride, u
 
 // aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out)
 void softmax_float(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self", DType::kFloat32);
-  const int axis = ctx.axis(1, "dim", self.rank);
-  const bool half_to_float = ctx.boolean(2, "half_to_float");
-  const Tensor& out = ctx.out(3, DType::kFloat32);
+  const Tensor& self = ctx.tensor("self", DType::kFloat32);
+  const Argument dim = ctx.any("dim");
+  const bool half_to_float = ctx.boolean("half_to_float");
+  const Tensor& out = ctx.out(DType::kFloat32);
+  if (!ctx.done()) return;
+  const int axis = ctx.axis(dim, self.rank);
   if (!ctx.ok() || !ctx.require(!half_to_float, "half_to_float is True, and self no half") ||
       !ctx.require(same_shape(self, out), "self is ", self, ", out is ", out,
                    ": the shapes differ") ||

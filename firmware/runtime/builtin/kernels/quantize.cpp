@@ -1,7 +1,7 @@
 // Between float and int8 or int16, one scale and zero point for the whole tensor.
 #include <cmath>
 
-#include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/requantize.h"
 
 namespace hil::builtin {
@@ -17,10 +17,9 @@ struct Quantization {
 
 // Arguments 1 to 5 of both operators.
 Quantization read_quantization(KernelContext& ctx) {
-  return {static_cast<float>(ctx.number(1, "scale")),
-          ctx.integer(2, "zero_point", INT16_MIN, INT16_MAX),
-          ctx.integer(3, "quant_min", INT16_MIN, INT16_MAX),
-          ctx.integer(4, "quant_max", INT16_MIN, INT16_MAX), ctx.dtype(5, "dtype")};
+  return {static_cast<float>(ctx.number("scale")), ctx.integer("zero_point", INT16_MIN, INT16_MAX),
+          ctx.integer("quant_min", INT16_MIN, INT16_MAX),
+          ctx.integer("quant_max", INT16_MIN, INT16_MAX), ctx.dtype("dtype")};
 }
 
 bool check(KernelContext& ctx, const Quantization& quantization, const Tensor& integers,
@@ -79,10 +78,10 @@ void dequantize_all(const Quantization& quantization, const Tensor& input, const
 // cortex_m::quantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min,
 //     int quant_max, ScalarType dtype, *, Tensor(a!) out)
 void quantize_per_tensor(KernelContext& ctx) {
-  const Tensor& input = ctx.tensor(0, "input", DType::kFloat32);
+  const Tensor& input = ctx.tensor("input", DType::kFloat32);
   const Quantization quantization = read_quantization(ctx);
-  const Tensor& out = ctx.out(6);
-  if (!ctx.ok() || !check(ctx, quantization, out, input, out)) return;
+  const Tensor& out = ctx.out();
+  if (!ctx.done() || !check(ctx, quantization, out, input, out)) return;
   if (quantization.dtype == DType::kInt8) {
     quantize_all<int8_t>(quantization, input, out);
   } else {
@@ -93,10 +92,10 @@ void quantize_per_tensor(KernelContext& ctx) {
 // cortex_m::dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min,
 //     int quant_max, ScalarType dtype, *, Tensor(a!) out)
 void dequantize_per_tensor(KernelContext& ctx) {
-  const Tensor& input = ctx.tensor(0, "input");
+  const Tensor& input = ctx.tensor("input");
   const Quantization quantization = read_quantization(ctx);
-  const Tensor& out = ctx.out(6, DType::kFloat32);
-  if (!ctx.ok() || !check(ctx, quantization, input, input, out)) return;
+  const Tensor& out = ctx.out(DType::kFloat32);
+  if (!ctx.done() || !check(ctx, quantization, input, input, out)) return;
   if (quantization.dtype == DType::kInt8) {
     dequantize_all<int8_t>(quantization, input, out);
   } else {

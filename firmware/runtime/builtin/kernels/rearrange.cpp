@@ -2,7 +2,7 @@
 // arm_pad_s8 do.
 #include <cstring>
 
-#include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernel.h"
 
 namespace hil::builtin {
 namespace {
@@ -146,10 +146,10 @@ void copy_inside(const Padding& padding, const int8_t* from, int8_t* to) {
 
 // cortex_m::transpose.out(Tensor input, int[] perm, *, Tensor(a!) out)
 void transpose(KernelContext& ctx) {
-  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
-  const IntList perm = ctx.int_list(1, "perm");
-  const Tensor& out = ctx.out(2, DType::kInt8);
-  if (!ctx.ok() || !check_rank(ctx, input, out) || !check_permutation(ctx, perm, input, out))
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  const IntList perm = ctx.int_list("perm");
+  const Tensor& out = ctx.out(DType::kInt8);
+  if (!ctx.done() || !check_rank(ctx, input, out) || !check_permutation(ctx, perm, input, out))
     return;
   if (!ctx.require(is_row_major(input) && is_row_major(out), "input or out is not contiguous")) {
     return;
@@ -159,13 +159,13 @@ void transpose(KernelContext& ctx) {
 
 // cortex_m::pad.out(Tensor input, int[] pre_pad, int[] post_pad, int pad_value, *, Tensor(a!) out)
 void pad(KernelContext& ctx) {
-  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
-  const IntList pre = ctx.int_list(1, "pre_pad");
-  const IntList post = ctx.int_list(2, "post_pad");
-  const int32_t value = ctx.integer(3, "pad_value", INT8_MIN, INT8_MAX);
-  const Tensor& out = ctx.out(4, DType::kInt8);
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  const IntList pre = ctx.int_list("pre_pad");
+  const IntList post = ctx.int_list("post_pad");
+  const int32_t value = ctx.integer("pad_value", INT8_MIN, INT8_MAX);
+  const Tensor& out = ctx.out(DType::kInt8);
   Padding padding;
-  if (!ctx.ok() || !check_rank(ctx, input, out) ||
+  if (!ctx.done() || !check_rank(ctx, input, out) ||
       !read_padding(ctx, input, out, pre, post, &padding)) {
     return;
   }

@@ -1,5 +1,5 @@
 // ATen's reductions over some dimensions, or all: int8 and float32.
-#include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/walk.h"
 
 namespace hil::builtin {
@@ -55,11 +55,11 @@ void largest_of_all(const Tensor& self, const Tensor& out, T lowest, Walk<1>& wa
 
 // aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)
 void amax(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor(0, "self");
-  const IntList dims = ctx.int_list(1, "dim");
-  const bool keepdim = ctx.boolean(2, "keepdim");
-  const Tensor& out = ctx.out(3, self.dtype);
-  if (!ctx.ok()) return;
+  const Tensor& self = ctx.tensor("self");
+  const IntList dims = ctx.int_list("dim");
+  const bool keepdim = ctx.boolean("keepdim");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
   const uint32_t axes = axes_of(ctx, dims, self.rank);
   Walk<1> walk(self);
   if (!ctx.ok() ||

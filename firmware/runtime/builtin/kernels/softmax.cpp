@@ -1,7 +1,7 @@
 // Softmax over the last dimension: the fixed-point arithmetic of CMSIS-NN's arm_softmax_s8.
 //
 // Qm.n below is a number with m bits before and n bits after the binary point, in an int32.
-#include "runtime/builtin/kernels/kernels.h"
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/requantize.h"
 
 namespace hil::builtin {
@@ -138,15 +138,15 @@ bool check(KernelContext& ctx, const Tensor& input, int64_t dim, const Tensor& o
 // cortex_m::softmax.out(Tensor input, int dim, int input_zero_point, int output_zero_point,
 //     int input_multiplier, int input_shift, int diff_min, *, Tensor(a!) out)
 void softmax(KernelContext& ctx) {
-  const Tensor& input = ctx.tensor(0, "input", DType::kInt8);
-  const int64_t dim = ctx.integer(1, "dim");
-  ctx.integer(2, "input_zero_point", INT8_MIN, INT8_MAX);  // differences do not see it
-  ctx.integer(3, "output_zero_point", kOutputZeroPoint, kOutputZeroPoint);
-  const Softmax softmax = {ctx.integer(4, "input_multiplier", 0, INT32_MAX),
-                           ctx.integer(5, "input_shift", 0, kMaxShift),
-                           ctx.integer(6, "diff_min", INT32_MIN, 0)};
-  const Tensor& out = ctx.out(7, DType::kInt8);
-  if (!ctx.ok() || !check(ctx, input, dim, out) || input.numel == 0) return;
+  const Tensor& input = ctx.tensor("input", DType::kInt8);
+  const int64_t dim = ctx.integer("dim");
+  ctx.integer("input_zero_point", INT8_MIN, INT8_MAX);  // differences do not see it
+  ctx.integer("output_zero_point", kOutputZeroPoint, kOutputZeroPoint);
+  const Softmax softmax = {ctx.integer("input_multiplier", 0, INT32_MAX),
+                           ctx.integer("input_shift", 0, kMaxShift),
+                           ctx.integer("diff_min", INT32_MIN, 0)};
+  const Tensor& out = ctx.out(DType::kInt8);
+  if (!ctx.done() || !check(ctx, input, dim, out) || input.numel == 0) return;
   const uint32_t size = input.size(-1);
   const int8_t* row = input.as<int8_t>();
   int8_t* to = out.as<int8_t>();

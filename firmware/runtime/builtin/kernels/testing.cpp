@@ -2,8 +2,8 @@
 // and one that compares the two forms of each inner loop.
 #include <cstring>
 
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/dot.h"
-#include "runtime/builtin/kernels/kernels.h"
 
 #if !defined(__arm__)
 #include <unistd.h>
@@ -83,16 +83,20 @@ constexpr int32_t kFaultCount = sizeof(kFaults) / sizeof(kFaults[0]);
 
 // hil_test::fault.out(Tensor x, int kind, *, Tensor(a!) out): `kind` indexes kFaults
 void test_fault(KernelContext& ctx) {
-  const int32_t kind = ctx.integer(1, "kind", 0, kFaultCount - 1);
-  if (!ctx.ok()) return;
+  ctx.tensor("x");
+  const int32_t kind = ctx.integer("kind", 0, kFaultCount - 1);
+  ctx.out();
+  if (!ctx.done()) return;
   kFaults[kind]();
   ctx.fail("fault ", kind, " did not stop this target");
 }
 
 // hil_test::hang.out(Tensor x, int kind, *, Tensor(a!) out): 0 busy, 1 asleep
 void test_hang(KernelContext& ctx) {
-  const int32_t kind = ctx.integer(1, "kind", 0, 1);
-  if (!ctx.ok()) return;
+  ctx.tensor("x");
+  const int32_t kind = ctx.integer("kind", 0, 1);
+  ctx.out();
+  if (!ctx.done()) return;
   for (;;) {
     if (kind == 0) {
       sink = sink + 1;
@@ -104,8 +108,10 @@ void test_hang(KernelContext& ctx) {
 
 // hil_test::exit.out(Tensor x, int status, *, Tensor(a!) out): out of the runner's control
 void test_exit(KernelContext& ctx) {
-  const int32_t status = ctx.integer(1, "status", 0, UINT8_MAX);
-  if (ctx.ok()) leave(status);
+  ctx.tensor("x");
+  const int32_t status = ctx.integer("status", 0, UINT8_MAX);
+  ctx.out();
+  if (ctx.done()) leave(status);
 }
 
 // hil_test::dots.out(Tensor a, Tensor b, int a_offset, int b_offset, *, Tensor(a!) out)
@@ -114,12 +120,12 @@ void test_exit(KernelContext& ctx) {
 // where this ISA's dot, sum_of and dot_with_offsets differ from their scalar forms; out[4..6] are
 // the sums of the scalar forms over all ranges, for the host to check.
 void test_dots(KernelContext& ctx) {
-  const Tensor& a = ctx.tensor(0, "a", DType::kInt8);
-  const Tensor& b = ctx.tensor(1, "b", DType::kInt8);
-  const int32_t a_offset = ctx.integer(2, "a_offset", -256, 256);
-  const int32_t b_offset = ctx.integer(3, "b_offset", -256, 256);
-  const Tensor& out = ctx.out(4, DType::kInt32);
-  if (!ctx.ok()) return;
+  const Tensor& a = ctx.tensor("a", DType::kInt8);
+  const Tensor& b = ctx.tensor("b", DType::kInt8);
+  const int32_t a_offset = ctx.integer("a_offset", -256, 256);
+  const int32_t b_offset = ctx.integer("b_offset", -256, 256);
+  const Tensor& out = ctx.out(DType::kInt32);
+  if (!ctx.done()) return;
   const uint32_t length = a.numel;
   if (!ctx.require(b.numel == length, "a has ", length, " elements, b ", b.numel)) return;
   if (!ctx.require(out.numel == 7, "out has ", out.numel, " elements, 7 needed")) return;
@@ -146,11 +152,11 @@ void test_dots(KernelContext& ctx) {
 // hil_test::stray.out(Tensor x, int at, int byte, *, Tensor(a!) out): copies x, and writes a byte
 // `at` bytes from the start of out
 void test_stray(KernelContext& ctx) {
-  const Tensor& x = ctx.tensor(0, "x");
-  const int32_t at = ctx.integer(1, "at", -256, 4096);
-  const int32_t byte = ctx.integer(2, "byte", 0, UINT8_MAX);
-  const Tensor& out = ctx.out(3);
-  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  const Tensor& x = ctx.tensor("x");
+  const int32_t at = ctx.integer("at", -256, 4096);
+  const int32_t byte = ctx.integer("byte", 0, UINT8_MAX);
+  const Tensor& out = ctx.out();
+  if (!ctx.done() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
   std::memmove(out.data, x.data, out.nbytes);
   out.data[at] = static_cast<uint8_t>(byte);
 }
@@ -158,10 +164,10 @@ void test_stray(KernelContext& ctx) {
 // hil_test::overcopy.out(Tensor x, int extra, *, Tensor(a!) out): copies that many bytes too
 // many, or too few
 void test_overcopy(KernelContext& ctx) {
-  const Tensor& x = ctx.tensor(0, "x");
-  const int32_t extra = ctx.integer(1, "extra", -256, 256);
-  const Tensor& out = ctx.out(2);
-  if (!ctx.ok() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  const Tensor& x = ctx.tensor("x");
+  const int32_t extra = ctx.integer("extra", -256, 256);
+  const Tensor& out = ctx.out();
+  if (!ctx.done() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
   const int64_t size = static_cast<int64_t>(out.nbytes) + extra;
   if (!ctx.require(size >= 0, "out is ", out)) return;
   std::memmove(out.data, x.data, static_cast<size_t>(size));

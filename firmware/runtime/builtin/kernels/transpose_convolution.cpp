@@ -3,9 +3,9 @@
 // matter.
 //
 // The scratch tensors are CMSIS-NN's; this code needs none.
+#include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/convolution.h"
 #include "runtime/builtin/kernels/dot.h"
-#include "runtime/builtin/kernels/kernels.h"
 
 namespace hil::builtin {
 namespace {
@@ -23,7 +23,7 @@ bool check_axis(KernelContext& ctx, const char* axis, int32_t input, int32_t ker
                      " with stride ", stride, " does not fit in int32");
 }
 
-bool check(KernelContext& ctx, const Convolution& conv, Pair output_padding) {
+bool check(KernelContext& ctx, const Convolution& conv) {
   const Window& window = conv.window;
   return check_convolution(ctx, conv) &&
          ctx.require(conv.weight.sizes[0] == conv.out.channels &&
@@ -32,7 +32,7 @@ bool check(KernelContext& ctx, const Convolution& conv, Pair output_padding) {
                      *conv.out.tensor, ": [out, height, width, in] channels needed") &&
          ctx.require(window.dilation.y == 1 && window.dilation.x == 1,
                      "dilation is not 1: CMSIS-NN has no such transposed convolution") &&
-         ctx.require(output_padding.y == 0 && output_padding.x == 0,
+         ctx.require(conv.output_padding.y == 0 && conv.output_padding.x == 0,
                      "output_padding is not 0: CMSIS-NN leaves those rows unwritten") &&
          check_axis(ctx, "height", conv.input.height, window.kernel.y, window.stride.y,
                     window.padding.y, conv.out.height) &&
@@ -90,12 +90,10 @@ void convolve(const Convolution& conv) {
 }
 
 void quantized_transpose_conv2d_in(KernelContext& ctx, Layout layout) {
-  const Convolution conv = read_convolution(ctx, layout, 6, 7, 15);
-  const Pair output_padding = pair_of(ctx, 5, "output_padding", 0);
-  ctx.tensor(14, "output_scratch");
-  if (!ctx.ok() || !check(ctx, conv, output_padding)) return;
+  const Convolution conv = read_convolution(ctx, layout, ConvolutionKind::kTransposed);
+  if (!ctx.ok() || !check(ctx, conv)) return;
 #ifdef HIL_CMSIS_NN_SCRATCH
-  use_scratch_as_cmsis_nn(conv, ctx.tensor(13, "scratch"));
+  use_scratch_as_cmsis_nn(conv);
 #endif
   convolve(conv);
 }
