@@ -4,13 +4,13 @@
 
 #include "platform/framing.h"
 #include "platform/isa.h"
-#include "platform/stack.h"
 #include "platform/ticks.h"
 #include "runner/events.h"
 #include "runner/executor.h"
 #include "runner/identity.h"
 #include "runner/pools.h"
 #include "runner/spaces.h"
+#include "runner/statistics.h"
 #include "runtime/runtime.h"
 
 namespace hil {
@@ -67,11 +67,6 @@ bool find_writable(const Address& at, uint32_t length, Region* region, Reply& re
   }
   if (at.space == static_cast<uint8_t>(Space::kProgram)) unload_program();
   return true;
-}
-
-void put_pool(Writer& body, size_t used, size_t size) {
-  body.u32(static_cast<uint32_t>(used));
-  body.u32(static_cast<uint32_t>(size));
 }
 
 void hello(Reader& request, uint16_t, Reply& reply) {
@@ -242,13 +237,13 @@ void step(Reader& request, uint16_t, Reply& reply) {
 
 void stats(Reader& request, uint16_t, Reply& reply) {
   if (!complete(request, reply)) return;
-  const bool loaded = runtime().loaded();
-  const StackUse stack = stack_use();
-  put_pool(reply.body(), program_used(), program_pool().size);
-  put_pool(reply.body(), loaded ? runtime().shape().planned : 0, planned_pool().size);
-  put_pool(reply.body(), loaded ? runtime().method_used() : 0, method_pool().size);
-  put_pool(reply.body(), stack.used, stack.size);
-  put_pool(reply.body(), loaded ? runtime().temp_used() : 0, method_pool().size);
+  const Span<const Statistic> all = statistics();
+  for (size_t i = 0; i < all.size; ++i) {
+    const Usage usage = all.data[i].read();
+    reply.body().str(all.data[i].name);
+    reply.body().u32(static_cast<uint32_t>(usage.used));
+    reply.body().u32(static_cast<uint32_t>(usage.size));
+  }
 }
 
 void reset(Reader& request, uint16_t, Reply& reply) {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.targets.launcher import Clock
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,36 @@ class Identity:
 
 @dataclass(frozen=True)
 class Pool:
-    """Bytes at the peak, and bytes there are."""
+    """At the peak, and what there is; 0 where that has no bound or is not measured."""
 
     used: int
     size: int
 
 
 @dataclass(frozen=True)
-class Stats:
-    """`temp` is what was taken of the method pool and given back, by an instruction or while loading."""
+class Statistic:
+    """What a runner measures besides ticks: a row here, and one of this name in `firmware/runner/statistics.cpp`.
 
-    program: Pool
-    planned: Pool
-    method: Pool
-    stack: Pool
-    temp: Pool
+    It is in `RunResult.stats`, in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
+    """
+
+    name: str
+    unit: str
+    announced: Callable[[Identity], int] | None = None  # what its size must be, by the handshake
+
+    @property
+    def property_name(self) -> str:
+        return f"hil_{self.name}_{self.unit}"
+
+
+STATISTICS: Final = (
+    Statistic("program", "bytes", lambda identity: identity.program_pool),
+    Statistic("planned", "bytes", lambda identity: identity.planned_pool),
+    Statistic("method", "bytes", lambda identity: identity.method_pool),
+    Statistic("stack", "bytes"),
+    # Taken of the method pool and given back, by an instruction or while loading.
+    Statistic("temp", "bytes", lambda identity: identity.method_pool),
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +80,7 @@ class Ran:
     engine: str
     runtime: str
     runtime_version: str
+    clock: Clock
 
     @property
     def label(self) -> str:
@@ -71,11 +90,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class RunResult:
-    """`unwritten` has a mask per output: elements nobody wrote. `ticks` are in units of `Identity.tick_source`."""
+    """`unwritten` has a mask per output: elements nobody wrote. `stats` are by the names of STATISTICS.
+
+    `ticks` are those of `Identity.tick_source`; `ran.clock` says what they mean.
+    """
 
     outputs: tuple[HostTensor, ...]
     unwritten: tuple[npt.NDArray[np.bool_], ...] = field(repr=False)
-    stats: Stats
+    stats: Mapping[str, Pool]
     ticks: int
     ran: Ran
     log: str = field(repr=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from typing import TypeVar
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.results import Identity, RunResult
+from cortex_m_hil.results import STATISTICS, Identity, Pool, RunResult, Statistic
 from cortex_m_hil.targets.resolve import Resolved, executes
 
 _Step = TypeVar("_Step")
@@ -53,10 +52,14 @@ def tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> No
     print(f"ran       {ran_by(result, resolved)}" + (f"; {resolved.why}" if resolved.why else ""))
     for number, output in enumerate(result.outputs):
         print(f"output {number}  {output.spec}: {_first_values(output)}")
-    peaks = ", ".join(f"{name} {pool['used']} of {pool['size']}" for name, pool in asdict(result.stats).items())
-    print(f"memory    {peaks} bytes")
-    ticks = f"{result.ticks} of {identity.tick_source}, {identity.tick_hz} Hz" if identity.tick_hz else "not counted"
-    print(f"ticks     {ticks}")
+    print(f"peaks     {', '.join(_peak(row, result.stats[row.name]) for row in STATISTICS)}")
+    source = f"{identity.tick_source}, {identity.tick_hz} Hz, {result.ran.clock.meaning}"
+    print(f"ticks     {f'{result.ticks} of {source}' if identity.tick_hz else 'not counted'}")
+
+
+def _peak(statistic: Statistic, pool: Pool) -> str:
+    bound = f" of {pool.size}" if pool.size else ""
+    return f"{statistic.name} {pool.used}{bound} {statistic.unit}"
 
 
 def ran_by(result: RunResult, resolved: Resolved) -> str:

@@ -60,8 +60,8 @@ class Dut:
 
     def ran(self) -> Ran:
         identity = self.session().identity
-        engine = launchers.engine(self.target)
-        return Ran(self.resolved.name, self.target.name, engine, identity.runtime, identity.runtime_version)
+        engine, clock = launchers.engine(self.target), self.target.launcher.clock
+        return Ran(self.resolved.name, self.target.name, engine, identity.runtime, identity.runtime_version, clock)
 
     def restart(self) -> None:
         """Ends the simulator, or closes the port. The next use boots anew. A board is still ours."""

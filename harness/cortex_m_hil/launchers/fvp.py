@@ -20,7 +20,7 @@ from pydantic import Field
 from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.launchers.simulator import Simulator
-from cortex_m_hil.targets.launcher import Strict
+from cortex_m_hil.targets.launcher import Clock, Strict
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
@@ -87,6 +87,10 @@ class FvpLauncher(Simulator):
     @property
     def program(self) -> str:
         return self.model
+
+    @property
+    def clock(self) -> Clock:
+        return Clock.MODEL
 
     def describe(self) -> str:
         return f"fvp {self.model}"

@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 
 from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.program.model import MAX_RANK, PteFile, Value
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
-from cortex_m_hil.results import Identity, Pool, Stats
+from cortex_m_hil.results import STATISTICS, Identity, Pool
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Pools
 from cortex_m_hil.text import printable
@@ -375,23 +375,28 @@ def stepped(reader: Reader, instructions: int) -> Step:
     return Step(position, done, ticks(reader))
 
 
-def stats(reader: Reader, identity: Identity, program_room: int) -> Stats:
+def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Pool]:
     """`program_room` is the board's, in bytes: a program in flash may be larger than the pool."""
-    sizes = {
-        "program": identity.program_pool, "planned": identity.planned_pool, "method": identity.method_pool,
-        "temp": identity.method_pool,
-    }  # fmt: skip
-    rooms = {"program": program_room}
-    return Stats(
-        **{one.name: _pool(reader, one.name, sizes.get(one.name), rooms.get(one.name, 0)) for one in fields(Stats)}
-    )
+    known = {statistic.name: statistic for statistic in STATISTICS}
+    found: dict[str, Pool] = {}
+    while reader.left:
+        name = reader.name("statistic", tuple(known))
+        if name in found:
+            raise reader.wrong("statistic", name, "each once")
+        announced = known[name].announced
+        room = program_room if name == "program" else 0
+        found[name] = _pool(reader, name, announced(identity) if announced else None, room)
+    if len(found) < len(known):
+        raise reader.wrong("statistics", ", ".join(found), ", ".join(known))
+    return found
 
 
 def _pool(reader: Reader, name: str, announced: int | None, room: int) -> Pool:
     used, size = reader.number(f"{name} used", "I"), reader.number(f"{name} size", "I")
     if announced is not None and size != announced:
         raise reader.wrong(f"{name} size", size, f"{announced}: so said HELLO")
-    if used > max(size, room):
+    bounded = size > 0 or announced is not None
+    if bounded and used > max(size, room):
         raise reader.wrong(f"{name} used", used, f"at most its size, {max(size, room)}")
     return Pool(used, size)
 

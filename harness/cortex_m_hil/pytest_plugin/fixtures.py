@@ -23,7 +23,7 @@ from cortex_m_hil.host import files
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.pytest_plugin import markers
-from cortex_m_hil.results import RunResult
+from cortex_m_hil.results import STATISTICS, RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
@@ -217,11 +217,9 @@ class Hil:
         self._property("hil_engine", result.ran.engine)
         self._property("hil_runtime", f"{result.ran.runtime} {result.ran.runtime_version}")
         self._property("hil_outputs", hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()[:16])
-        self._property("hil_ticks", result.ticks)
-        self._property("hil_planned_bytes", result.stats.planned.used)
-        self._property("hil_method_bytes", result.stats.method.used)
-        self._property("hil_stack_bytes", result.stats.stack.used)
-        self._property("hil_temp_bytes", result.stats.temp.used)
+        self._property(f"hil_{result.ran.clock.value}", result.ticks)
+        for statistic in STATISTICS:
+            self._property(statistic.property_name, result.stats[statistic.name].used)
 
     def _property(self, name: str, value: object) -> None:
         self._node.user_properties.append((name, value))

@@ -40,7 +40,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     target_spec,
 )
 from cortex_m_hil.report.table import Outcome, table
-from cortex_m_hil.results import Verdict
+from cortex_m_hil.results import STATISTICS, Verdict
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select
 from cortex_m_hil.text import printable
@@ -388,9 +388,11 @@ class _Collector:
         before = self._outcomes.get(report.nodeid)
         if before is not None and verdict is Verdict.PASS:
             return
+        peaks = {one: found[one.property_name] for one in STATISTICS if one.property_name in found}
         self._outcomes[report.nodeid] = Outcome(
-            found["hil_test"], found["hil_requested"], found["hil_ran"], verdict, found["hil_error"], report.nodeid
-        )
+            found["hil_test"], found["hil_requested"], found["hil_ran"], verdict, found["hil_error"], report.nodeid,
+            peaks,
+        )  # fmt: skip
 
 
 @pytest.hookimpl(trylast=True)

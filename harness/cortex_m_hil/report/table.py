@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from cortex_m_hil.results import Verdict
+from cortex_m_hil.results import Statistic, Verdict
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Outcome:
     verdict: Verdict
     error: str = ""  # class name of the error, "" where there is none
     node_id: str = ""
+    peaks: Mapping[Statistic, int] = field(default_factory=dict)
 
     @property
     def cell(self) -> str:
@@ -25,11 +26,15 @@ class Outcome:
 
 
 def table(outcomes: Iterable[Outcome]) -> list[str]:
-    """Lines: a test a row, a target a column, totals last. Rows and columns in order of first appearance."""
+    """Lines: a test a row, a target a column, then totals and the largest peaks.
+
+    Rows and columns in order of first appearance.
+    """
     cells: dict[str, dict[str, str]] = {}
     targets: dict[str, str] = {}
     passed: dict[str, int] = {}
     counts: dict[str, int] = {}
+    peaks: dict[Statistic, dict[str, int]] = {}
     for outcome in outcomes:
         cells.setdefault(outcome.test, {})[outcome.requested] = outcome.cell
         targets[outcome.requested] = outcome.ran
@@ -37,9 +42,16 @@ def table(outcomes: Iterable[Outcome]) -> list[str]:
         passed[outcome.requested] = passed.get(outcome.requested, 0) + (
             outcome.verdict in (Verdict.PASS, Verdict.XFAIL)
         )
+        for statistic, value in outcome.peaks.items():
+            by_target = peaks.setdefault(statistic, {})
+            by_target[outcome.requested] = max(value, by_target.get(outcome.requested, 0))
     rows = [["test", *targets.values()]]
-    rows += [[test, *(by_target.get(name, "-") for name in targets)] for test, by_target in cells.items()]
+    rows += [[test, *(verdicts.get(name, "-") for name in targets)] for test, verdicts in cells.items()]
     rows.append(["passed", *(f"{passed[name]} of {counts[name]}" for name in targets)])
+    rows += [
+        [f"most {statistic.name} {statistic.unit}", *(str(by_target.get(name, "-")) for name in targets)]
+        for statistic, by_target in peaks.items()
+    ]
     return _align(rows)
 
 

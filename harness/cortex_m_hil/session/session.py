@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from cortex_m_hil.links.framing import Frame
 from cortex_m_hil.links.protocol import EXIT_FAULT, Loaded, Reader, Request, Space, Status, Step
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
-from cortex_m_hil.results import Identity, Stats
+from cortex_m_hil.results import Identity, Pool
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session.events import Events, parse_all
 from cortex_m_hil.session.exchange import CHUNK, WINDOW, Exchange
@@ -191,7 +191,7 @@ class Session:
             Request.STEP, asked, lambda reader: protocol.stepped(reader, self._events.instructions), seconds
         )
 
-    def stats(self) -> Stats:
+    def stats(self) -> Mapping[str, Pool]:
         room = self.target.board.program_room
         return self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
 

@@ -10,6 +10,7 @@ import importlib.metadata
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -40,6 +41,26 @@ class Strict(BaseModel):
     """A mapping in a YAML file: what it does not name is an unknown key."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Clock(str, Enum):
+    """What the runner's ticks follow; the value is the word in the names of figures.
+
+    A simulator does not measure what a program costs: QEMU's SysTick and the host's own clock follow the time that the
+    host takes, so the same program gives other numbers each time; the clock of an FVP counts what the model executes.
+    """
+
+    CORE = "cycles"
+    MODEL = "model_ticks"
+    HOST = "host_ticks"
+
+    @property
+    def meaning(self) -> str:
+        return {
+            Clock.CORE: "cycles of the core",
+            Clock.MODEL: "of the model's clock: no cycles of a core",
+            Clock.HOST: "of the host's time: differ from run to run, no measure of cost",
+        }[self]
 
 
 class Launcher(ABC):
@@ -75,6 +96,11 @@ class Launcher(ABC):
     @abstractmethod
     def engine(self, board: str) -> str:
         """What executes instructions, with its version: `QEMU 7.2.22`. `board` is the name of the target's."""
+
+    @property
+    def clock(self) -> Clock:
+        """What the runner's ticks follow."""
+        return Clock.HOST
 
     def stand_in(self) -> str:
         """What the executable calls itself, where it is not what its name says; else ""."""
@@ -122,6 +148,11 @@ class HardwareLauncher(Launcher):
     power: Procedure | None = None
     pool: tuple[Port, ...] = ()
     wait: float = 600.0  # seconds for a board that others use
+
+    @property
+    def clock(self) -> Clock:
+        """A virtual board is a simulator."""
+        return Clock.HOST if self.port.startswith("vboard:") else Clock.CORE
 
 
 def find(key: str) -> type[Launcher]:

@@ -91,12 +91,19 @@ def described(spec: TensorSpec = OUTPUT, **changes: int) -> bytes:
 
 
 def stats(**changes: int) -> bytes:
-    fields = {
-        "program": 1, "program_size": POOLS.program, "planned": 2, "planned_size": POOLS.planned, "method": 3,
-        "method_size": POOLS.method, "stack": 4, "stack_size": 4096, "temp": 5, "temp_size": POOLS.method,
-    }  # fmt: skip
-    assert set(changes) <= set(fields)
-    return u32(*(fields | changes).values())
+    """`program=5` changes what is used, `program_size=5` what there is."""
+    sizes = {
+        "program": POOLS.program,
+        "planned": POOLS.planned,
+        "method": POOLS.method,
+        "stack": 4096,
+        "temp": POOLS.method,
+    }
+    assert set(changes) <= {*sizes, *(f"{name}_size" for name in sizes)}
+    return b"".join(
+        text(name) + u32(changes.get(name, number), changes.get(f"{name}_size", size))
+        for number, (name, size) in enumerate(sizes.items())
+    )
 
 
 def failure(status: int, *, instruction: int = -1, message: bytes = b"why") -> bytes:
@@ -273,7 +280,10 @@ FIELDS = [
     *((Request.STATS, stats(**{name: 0xFFFFFFFF}), f"{name} used is 4294967295, expected at most its size")
       for name in ("program", "planned", "method", "stack", "temp")),
     (Request.STATS, stats()[:-1], "temp size is cut short"),
-    (Request.STATS, stats() + b"x", "1 bytes too many"),
+    (Request.STATS, stats() + b"x", "statistic's length is cut short"),
+    (Request.STATS, stats() + text("heap") + u32(1, 2), "statistic is 'heap', expected one of program"),
+    (Request.STATS, stats() + text("stack") + u32(1, 2), "statistic is 'stack', expected each once"),
+    (Request.STATS, text("stack") + u32(1, 2), "statistics is 'stack', expected program, planned"),
     *((request, b"x", "1 bytes too many")
       for request in (Request.WRITE, Request.FILL, Request.RESET, Request.STREAM, Request.DATA)),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ import pytest
 
 from cortex_m_hil.canary import canary
 from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.results import STATISTICS
 from cortex_m_hil.targets.cpu import Isa
 
 pytest_plugins = ["pytester"]
@@ -231,6 +232,15 @@ def test_itself(hil, hil_lower):
 """
 
 
+def _expect_peaks(report: str, table: str) -> None:
+    """Each statistic of the runner is a property of each test, and its largest value on each target is in the table."""
+    for statistic in STATISTICS:
+        values = [int(value) for value in re.findall(rf'"{statistic.property_name}" value="(\d+)"', report)]
+        shown = re.search(rf"^most {statistic.name} {statistic.unit} +(\d+) +(\d+)$", table, re.MULTILINE)
+        assert values and shown and max(values) == max(map(int, shown.groups()))
+    assert '"hil_host_ticks"' in report
+
+
 def test_a_fixture_of_any_scope_lowers_for_the_target(pytester: pytest.Pytester) -> None:
     """Two ISA classes; each is lowered for once in a module, and what it draws does not depend on workers."""
     pytester.makeconftest(
@@ -243,7 +253,9 @@ def test_a_fixture_of_any_scope_lowers_for_the_target(pytester: pytest.Pytester)
         result = run(pytester, "--target=native,m55-qemu", "--junit-xml=report.xml", *arguments)
         result.assert_outcomes(passed=2 if "-k" in arguments else 6, deselected=4 if "-k" in arguments else 0)
         assert ("watched" in result.stdout.str()) == ("--redzones" in arguments)
-        digests.append(re.findall(r'"hil_outputs" value="(\w+)"', (pytester.path / "report.xml").read_text()))
+        report = (pytester.path / "report.xml").read_text()
+        digests.append(re.findall(r'"hil_outputs" value="(\w+)"', report))
+        _expect_peaks(report, result.stdout.str())
     assert sorted(digests[0]) == sorted(digests[1]) and set(digests[2]) <= set(digests[0])
 
 

@@ -112,9 +112,9 @@ def test_a_portable_program_gives_what_eager_gives(dut: Dut, program: Program) -
     result = flow.run(dut, program)
     np.testing.assert_allclose(result.outputs[0].array(), eager(program), rtol=1e-5)
     assert not result.unwritten[0].any()
-    assert 0 < result.stats.method.used < result.stats.method.size
-    assert result.stats.planned.used == program.file.planned_bytes
-    assert result.stats.temp.used > 0
+    assert 0 < result.stats["method"].used < result.stats["method"].size
+    assert result.stats["planned"].used == program.file.planned_bytes
+    assert result.stats["temp"].used > 0
     assert result.ticks > 0
 
 
