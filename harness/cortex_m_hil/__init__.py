@@ -1,6 +1,78 @@
 """Hardware-in-the-loop tests for ExecuTorch programs on Arm Cortex-M.
 
-A library first: the pytest plugin, the ``hil`` command and the upstream adapter are callers of it.
+A library first: the pytest plugin, the ``hil`` command and scripts are callers of it. Its public API is `__all__`, and
+docs/api.md; it is imported when a name of it is first used, and torch when something is first lowered.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cortex_m_hil import errors
+    from cortex_m_hil.api import (
+        Checked,
+        Comparison,
+        Figures,
+        Finding,
+        HarnessError,
+        HilWarning,
+        HostTensor,
+        InfraError,
+        Isa,
+        LintFinding,
+        Lowering,
+        OpenTarget,
+        Program,
+        References,
+        RunResult,
+        Target,
+        Tolerance,
+        VerdictError,
+        load_program,
+        load_targets,
+        lower,
+        open,
+    )
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Checked",
+    "Comparison",
+    "Figures",
+    "Finding",
+    "HarnessError",
+    "HilWarning",
+    "HostTensor",
+    "InfraError",
+    "Isa",
+    "LintFinding",
+    "Lowering",
+    "OpenTarget",
+    "Program",
+    "References",
+    "RunResult",
+    "Target",
+    "Tolerance",
+    "VerdictError",
+    "__version__",
+    "errors",
+    "load_program",
+    "load_targets",
+    "lower",
+    "open",
+]
+
+if not TYPE_CHECKING:  # else every name would be a good one to a type checker
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from cortex_m_hil import api
+
+        return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -155,6 +155,10 @@ class RedzoneViolation(VerdictError):
     """Something wrote outside its tensor."""
 
 
+class HilWarning(UserWarning):
+    """A check that proves less than it seems to."""
+
+
 def is_pytests_own(error: Exception) -> bool:
     """Whether pytest raised it to end the run: from a signal handler it comes up in whatever is at work.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cortex_m_hil.lowering import Layout, lower
+from cortex_m_hil.lowering import Layout, LoweringOptions, lower
 from cortex_m_hil.targets.cpu import Isa
 
 
@@ -107,8 +107,8 @@ def main() -> None:
         ("rest", _Rest(), (*_input(3, 6), *_input(1, 1, 3, 3)), "channels_last"),
     ]
     for name, module, inputs, layout in programs:
-        options = {"quantize": False} if layout is None else {"layout": layout}
-        program = lower(_fill(module), inputs, isa=Isa.SCALAR, name=name, **options)
+        options = LoweringOptions(quantize=False) if layout is None else LoweringOptions(layout=layout)
+        program = lower(_fill(module), inputs, isa=Isa.SCALAR, name=name, options=options)
         (folder / f"{name}.pte").write_bytes(program.pte)
 
 

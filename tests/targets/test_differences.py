@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, DialectDifference
+from cortex_m_hil.lowering import Layout
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from wheel import require
 
@@ -37,7 +38,7 @@ def halves() -> Inputs:
     return torch.tensor([255.0, 5.0, 9.0, 13.0, 0.0]), torch.tensor([1.0, 2.0, 2.0, 2.0, 255.12407684326172])
 
 
-PROVOCATIONS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Inputs], str]] = {
+PROVOCATIONS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Inputs], Layout]] = {
     "cortex_m::quantized_avg_pool2d.out": (lambda: nn.AvgPool2d(2), image, "channels_last"),
     "cortex_m::quantized_avg_pool2d_nhwc.out": (lambda: nn.AvgPool2d(2), image, "explicit"),
     "cortex_m::quantized_div.out": (Quotient, halves, "channels_last"),

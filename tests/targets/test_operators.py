@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
+from cortex_m_hil.lowering import Layout
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from wheel import require
 
@@ -46,7 +47,7 @@ class Case:
     deviation: float = 1.0  # of the inputs, for quanta that are small against the tolerance
     argument: str = ""  # that the operators must have to be chosen
 
-    def wanted(self, layout: str) -> set[str]:
+    def wanted(self, layout: Layout) -> set[str]:
         suffix = "_nhwc" if self.images and layout == "explicit" else ""
         return {name if "::" in name else f"cortex_m::{name}{suffix}.out" for name in self.operators}
 
@@ -262,7 +263,7 @@ CHANNELS_LAST = {
 }
 
 
-def check(hil: Hil, case: Case, layout: str, *, lint: bool = True) -> None:
+def check(hil: Hil, case: Case, layout: Layout, *, lint: bool = True) -> None:
     require(case.wanted(layout), layout=layout, argument=case.argument)
     inputs = tuple(torch.randn(shape) * case.deviation for shape in case.shapes)
     module = case.module()
@@ -274,13 +275,13 @@ def check(hil: Hil, case: Case, layout: str, *, lint: bool = True) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", IMAGES)
-def test_image(hil: Hil, name: str, layout: str) -> None:
+def test_image(hil: Hil, name: str, layout: Layout) -> None:
     check(hil, IMAGES[name], layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", OTHERS)
-def test_other(hil: Hil, name: str, layout: str) -> None:
+def test_other(hil: Hil, name: str, layout: Layout) -> None:
     check(hil, OTHERS[name], layout)
 
 
@@ -342,6 +343,6 @@ class Mixed(nn.Module):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_mixed(hil: Hil, layout: str) -> None:
+def test_mixed(hil: Hil, layout: Layout) -> None:
     require((), layout=layout)
     hil.check(Mixed(), (torch.randn(1, 3, 12, 12),), layout=layout, qtol=0, atol=ATOL)

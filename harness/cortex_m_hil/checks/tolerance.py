@@ -18,7 +18,7 @@ ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant sho
 WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tolerance:
     """How far outputs may be from each of three references. ConfigError for what is no tolerance.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.output import counted
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.host import files
@@ -20,7 +21,7 @@ _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # 
 
 
 def read_program(path: Path) -> Program:
-    return Program.from_bytes(files.read(path, files.PROGRAM_LIMIT), str(path))
+    return load_program(path)
 
 
 def read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:

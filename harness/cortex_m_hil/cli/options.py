@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cortex_m_hil import flow, launchers
+from cortex_m_hil import api, flow
 from cortex_m_hil.numbers import in_range
-from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Target
-from cortex_m_hil.targets.resolve import Resolved, check_runtime, resolve
+from cortex_m_hil.targets.resolve import Resolved, check_runtime
 
 Targets = Annotated[
     Path | None,
@@ -46,10 +44,9 @@ Multiplier = Annotated[
 
 
 def targets_of(file: Path | None) -> dict[str, Target]:
-    local = Path("targets.yaml")
-    return load_targets(file or (local if os.path.lexists(local) else None))
+    return api.load_targets(file)
 
 
 def resolve_target(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
     check_runtime(runtime)
-    return launchers.name_stand_in(resolve(name, targets_of(file), runtime=runtime, require_fvp=require_fvp))
+    return api.resolve_target(name, targets_of(file), runtime, require_fvp=require_fvp)

@@ -8,23 +8,55 @@ from typing import Any
 
 import numpy as np
 
+from cortex_m_hil import lowering
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards
 from cortex_m_hil.flow.running import run
+from cortex_m_hil.lowering import Inputs, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
 
 
-def lower(module: Any, inputs: tuple[Any, ...], *, isa: Isa, **options: Any) -> Program:
-    """`lowering.lower`; torch is imported here and not before."""
-    from cortex_m_hil import lowering
+def lower(
+    module: Any,
+    inputs: Inputs,
+    *,
+    isa: Isa,
+    calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
+    quantize: bool = LoweringOptions.quantize,
+    layout: Layout = LoweringOptions.layout,
+    redzones: bool = LoweringOptions.redzones,
+) -> Program:
+    """A module lowered for an ISA class.
 
-    return lowering.lower(module, inputs, isa=isa, **options)
+    Arguments:
+        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed.
+        inputs: a tuple of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes become
+            the program's; their values calibrate it, unless `calibration` does.
+        isa: the path that it is lowered for.
+        calibration: input tuples (at least one) for the quantiser's observers; None: the inputs.
+        quantize: to int8; False lowers the float module.
+        layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the compiler
+            insert transposes (ExecuTorch 1.5 or newer).
+        redzones: plan memory that no tensor owns around every tensor.
+
+    Returns:
+        The program, with the inputs and with what computes its references. Equal exports give the same program, from
+        a cache.
+
+    Raises:
+        LoweringError: the module cannot be exported, quantised or lowered.
+        ConfigError: an argument is wrong, or the module itself fails on these inputs.
+        ToolchainError: the installed ExecuTorch lacks something.
+    """
+    options = LoweringOptions(calibration, quantize, layout, redzones)
+    return lowering.lower(module, inputs, isa=isa, options=options)
 
 
 @dataclass(frozen=True)
@@ -39,21 +71,17 @@ class Checked:
 def check(
     dut: Dut,
     module: Any,
-    inputs: tuple[Any, ...],
+    inputs: Inputs,
     *,
     tolerance: Tolerance,
+    options: LoweringOptions = lowering.DEFAULT,
     isa: Isa | None = None,
     linted: bool = True,
     observe: Callable[[Checked], None] = lambda _: None,
-    calibration: Iterable[tuple[Any, ...]] | None = None,
-    quantize: bool = True,
-    layout: str = "channels_last",
-    redzones: bool = False,
     guards: Guards | None = None,
 ) -> Checked:
     """Lowers, lints, runs, compares; raises on a bad verdict, after telling `observe` what was measured."""
-    options = {"calibration": calibration, "quantize": quantize, "layout": layout, "redzones": redzones}
-    program = lower(module, inputs, isa=isa or dut.target.isa, **options)
+    program = lowering.lower(module, inputs, isa=isa or dut.target.isa, options=options)
     return verify(dut, program, tolerance=tolerance, linted=linted, observe=observe, guards=guards)
 
 
@@ -88,6 +116,8 @@ def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
             tensors.append(HostTensor.from_scalar(value))
         else:
             array = np.asarray(value)
+            if array.dtype.kind not in "biufc":
+                raise ConfigError(f"input {number} is {type(value).__name__}, and no tensor, array or number")
             order = specs[number].dim_order if number < len(specs) else ()
             tensors.append(HostTensor.from_array(array, order if len(order) == array.ndim else None))
     return tuple(tensors)

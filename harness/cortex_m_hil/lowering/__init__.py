@@ -1,16 +1,18 @@
 """Lowering of torch modules to Cortex-M programs. Importing this is cheap; torch is loaded at the first use."""
 
 from cortex_m_hil.lowering.capability import quiet, tools
-from cortex_m_hil.lowering.live import Inputs, Layout
+from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, lower
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.lowering.spacing import RED_ZONE
 
 __all__ = [
     "CPU_OF",
+    "DEFAULT",
     "RED_ZONE",
     "Inputs",
     "Layout",
+    "LoweringOptions",
     "clear_cache",
     "lower",
     "quiet",

@@ -12,14 +12,13 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
 
-Layout = Literal["channels_last", "explicit"]
-Inputs = tuple[Any, ...]
 T = TypeVar("T")
 
 _HARNESS: Final = str(Path(__file__).parents[1])

@@ -8,14 +8,15 @@ to_edge once per module, Cortex-M passes and to_executorch once per ISA class.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.lowering.cache import Lru, key_of
 from cortex_m_hil.lowering.capability import INSTALL, quiet, tools
-from cortex_m_hil.lowering.live import Eager, Inputs, Layout, arrange, export, stage, trace
+from cortex_m_hil.lowering.live import Eager, arrange, export, stage, trace
+from cortex_m_hil.lowering.options import DEFAULT, Inputs, LoweringOptions
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
@@ -26,25 +27,11 @@ from cortex_m_hil.targets.cpu import Isa
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
 
 
-@dataclass(frozen=True)
-class _Options:
-    """What, besides the export and the samples, decides the result of the shared part."""
-
-    quantize: bool
-    layout: Layout
-
-    @property
-    def hint(self) -> str:
-        """What to do about a failure after the export."""
-        compare = "; quantize=False shows whether quantisation is to blame" if self.quantize else ""
-        return "the module runs and exports, so ExecuTorch's traceback, which follows, says more" + compare
-
-
 @dataclass(eq=False)
 class _Shared:
     """The target-independent part: float and fake-quantised graph, the edge program, and programs made from it."""
 
-    options: _Options
+    options: LoweringOptions
     inputs: Inputs
     floating: Any
     quantized: Any | None
@@ -55,40 +42,26 @@ class _Shared:
 cache: Final[Lru[_Shared]] = Lru(16)
 
 
-def lower(
-    module: Any,
-    inputs: Inputs,
-    *,
-    isa: Isa,
-    calibration: Iterable[Inputs] | None = None,
-    quantize: bool = True,
-    layout: Layout = "channels_last",
-    redzones: bool = False,
-    name: str = "",
-) -> Program:
+def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = DEFAULT, name: str = "") -> Program:
     """Lower a torch module for an ISA class; neither it nor the inputs are changed, nor the state of torch's generator.
 
-    ``calibration`` are input tuples for the quantiser's observers (default: ``inputs``). ``channels_last`` turns
-    4-D tensors channels-last; ``explicit`` keeps them contiguous and lets the compiler insert transposes.
-    ``redzones`` plans memory that no tensor owns around every tensor.
     The module is run and exported on every call. Equal exports give the same program, from a cache.
 
     Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's: the module
     cannot run on these inputs either).
     """
-    options = _Options(quantize, layout)
     given = _arranged(inputs, options)
     # Copies: calibrating runs the module, which may work in place.
-    samples = [arrange(tuple(sample), layout) for sample in ([inputs] if calibration is None else calibration)]
+    samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]
     torch = tools().torch
     with quiet(), torch.random.fork_rng(devices=[]):
-        outputs, exported = trace(module, given, layout)
+        outputs, exported = trace(module, given, options.layout)
         title = type(module).__name__
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
         shared = _shared(title, exported, given, samples, options)
-        if (isa, redzones) not in shared.programs:
-            shared.programs[isa, redzones] = _specialise(title, shared, isa, redzones)
-    program = shared.programs[isa, redzones]
+        if (isa, options.redzones) not in shared.programs:
+            shared.programs[isa, options.redzones] = _specialise(title, shared, isa, options.redzones)
+    program = shared.programs[isa, options.redzones]
     models: Any = program.reference
     live = replace(models, eager=Eager(given, outputs, models.eager))
     return replace(program, name=name or title, reference=live)
@@ -99,12 +72,10 @@ def clear_cache() -> None:
     cache.clear()
 
 
-def _arranged(inputs: Inputs, options: _Options) -> Inputs:
+def _arranged(inputs: Inputs, options: LoweringOptions) -> Inputs:
     """The inputs, laid out. Raises ConfigError for a wrong call and for values that could not be sent to a target."""
     from cortex_m_hil.lowering.reference import to_host
 
-    if options.layout not in ("channels_last", "explicit"):
-        raise ConfigError(f"layout is 'channels_last' or 'explicit', not {options.layout!r}")
     if not isinstance(inputs, tuple):
         raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}")
     if options.layout == "explicit" and not tools().explicit_layout:
@@ -115,8 +86,8 @@ def _arranged(inputs: Inputs, options: _Options) -> Inputs:
     return given
 
 
-def _shared(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], options: _Options) -> _Shared:
-    key = key_of(exported, inputs, samples, options.quantize, options.layout)
+def _shared(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> _Shared:
+    key = key_of(exported, inputs, samples, *_choices(options))
     found = cache.get(key)
     if found is None:
         found = _prepare(title, exported, inputs, samples, options)
@@ -124,29 +95,42 @@ def _shared(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], op
     return found
 
 
-def _prepare(title: str, exported: Any, inputs: Inputs, samples: list[Inputs], options: _Options) -> _Shared:
+def _choices(options: LoweringOptions) -> Iterator[tuple[str, object]]:
+    """Every field that decides the shared part: all but the samples, given as values, and the plan of the memory."""
+    for one in fields(options):
+        if one.name not in ("calibration", "redzones"):
+            yield one.name, getattr(options, one.name)
+
+
+def _hint(options: LoweringOptions) -> str:
+    """What to do about a failure after the export."""
+    compare = "; quantize=False shows whether quantisation is to blame" if options.quantize else ""
+    return "the module runs and exports, so ExecuTorch's traceback, which follows, says more" + compare
+
+
+def _prepare(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> _Shared:
     """Everything up to the edge program."""
     api = tools()
     floating = exported.module(check_guards=False)
     quantized = None
     if options.quantize:
         quantized = _quantize(title, exported, samples, options)
-        exported = stage(title, "export of the quantised module", options.hint, lambda: export(quantized, inputs))
+        exported = stage(title, "export of the quantised module", _hint(options), lambda: export(quantized, inputs))
     config = api.edge_compile_config()
-    edge = stage(title, "to_edge", options.hint, lambda: api.to_edge(exported, compile_config=config))
+    edge = stage(title, "to_edge", _hint(options), lambda: api.to_edge(exported, compile_config=config))
     return _Shared(options, inputs, floating, quantized, edge)
 
 
-def _quantize(title: str, exported: Any, samples: list[Inputs], options: _Options) -> Any:
+def _quantize(title: str, exported: Any, samples: Sequence[Inputs], options: LoweringOptions) -> Any:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
     api = tools()
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
     graph = exported.module(check_guards=False)
-    prepared = stage(title, "quantise", options.hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
+    prepared = stage(title, "quantise", _hint(options), lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
     for number, sample in enumerate(samples):
         _calibrate(title, prepared, number, sample)
-    return stage(title, "quantise", options.hint, lambda: api.convert_pt2e(prepared))
+    return stage(title, "quantise", _hint(options), lambda: api.convert_pt2e(prepared))
 
 
 def _calibrate(title: str, prepared: Any, number: int, sample: Inputs) -> None:
@@ -159,7 +143,7 @@ def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Progra
     from cortex_m_hil.lowering.reference import HostModels, conform, to_host
 
     api = tools()
-    hint = shared.options.hint
+    hint = _hint(shared.options)
     # The passes add constants to the program they are given: work on a copy.
     edge = copy.deepcopy(shared.edge)
     edge._edge_programs["forward"] = stage(
@@ -180,7 +164,7 @@ def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Progra
     return Program(pte, file, isa, graph_nodes(made, file), title, inputs, models, size_without_redzones)
 
 
-def _passes(edge: Any, options: _Options, isa: Isa) -> Any:
+def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:
     api = tools()
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
     config = api.target_config.from_target_string(CPU_OF[isa])

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil import flow, launchers
-from cortex_m_hil.errors import ConfigError, HarnessError, InfraError
+from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError
 from cortex_m_hil.host import sandbox, supervisor
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.numbers import argument
@@ -26,7 +26,6 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     POOL,
     RESOLVED,
     TEST_ID,
-    HilWarning,
     Pool,
     embedded,
     hil,

@@ -24,7 +24,7 @@ from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.lowering import RED_ZONE, clear_cache
+from cortex_m_hil.lowering import RED_ZONE, Layout, clear_cache
 from cortex_m_hil.lowering.spacing import spread
 from cortex_m_hil.program.model import Planned, PteFile, Value
 from cortex_m_hil.program.program import Program
@@ -112,7 +112,7 @@ def nets(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, ...]]:
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nets(), st.sampled_from(list(Isa)), st.sampled_from(["channels_last", "explicit"]))
 def test_every_tensor_of_a_spaced_net_has_zones_on_both_sides(
-    net: tuple[nn.Module, tuple[int, ...]], isa: Isa, layout: str
+    net: tuple[nn.Module, tuple[int, ...]], isa: Isa, layout: Layout
 ) -> None:
     module, shape = net
     inputs = (torch.randn(shape),)
@@ -183,7 +183,7 @@ TRANSPOSED: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 @functools.cache
-def transposed(case: str, isa: Isa, layout: str) -> Program:
+def transposed(case: str, isa: Isa, layout: Layout) -> Program:
     torch.manual_seed(0)
     make, width = TRANSPOSED[case]
     return flow.lower(make(), (torch.randn(1, 3, 4, width),), isa=isa, layout=layout, redzones=True)
@@ -193,7 +193,7 @@ def transposed(case: str, isa: Isa, layout: str) -> Program:
 @pytest.mark.parametrize("case", TRANSPOSED)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_scratch_overflow_of_transposed_convolutions_is_found(
-    open_dut: Callable[..., Dut], name: str, case: str, layout: str
+    open_dut: Callable[..., Dut], name: str, case: str, layout: Layout
 ) -> None:
     dut = open_dut(name, **AS_CMSIS_NN)
     error = violation(dut, transposed(case, dut.target.isa, layout))
@@ -336,7 +336,7 @@ def test_a_file_from_elsewhere_is_watched_where_its_own_plan_leaves_room(open_du
 
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])
 @pytest.mark.parametrize("name", NAMES)
-def test_outputs_do_not_depend_on_the_plan(open_dut: Callable[..., Dut], name: str, layout: str) -> None:
+def test_outputs_do_not_depend_on_the_plan(open_dut: Callable[..., Dut], name: str, layout: Layout) -> None:
     torch.manual_seed(3)
     dut = open_dut(name)
     module, inputs = Net(), (torch.randn(1, 3, 17, 17),)

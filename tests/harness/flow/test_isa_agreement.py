@@ -19,6 +19,7 @@ from torch import nn
 
 from cortex_m_hil import flow
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.lowering import Layout
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
@@ -48,7 +49,7 @@ def duts() -> Iterator[dict[Isa, Dut]]:
         dut.close()
 
 
-def agree(duts: dict[Isa, Dut], module: nn.Module, inputs: tuple[Any, ...], layout: str = "channels_last") -> Any:
+def agree(duts: dict[Isa, Dut], module: nn.Module, inputs: tuple[Any, ...], layout: Layout = "channels_last") -> Any:
     """The bits that all agree on."""
     bits = {}
     for isa, dut in duts.items():
@@ -73,7 +74,7 @@ def test_an_average_pool_of_executorch_1_4_1(duts: dict[Isa, Dut]) -> None:
 
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])
 @pytest.mark.parametrize("name", CASES)
-def test_the_classes_agree_bit_for_bit(duts: dict[Isa, Dut], name: str, layout: str) -> None:
+def test_the_classes_agree_bit_for_bit(duts: dict[Isa, Dut], name: str, layout: Layout) -> None:
     torch.manual_seed(1)
     module, shape = CASES[name]()
     assert len(np.unique(agree(duts, module, (torch.randn(shape),), layout))) > 8

@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, LoweringError
+from cortex_m_hil.lowering import LoweringOptions, clear_cache, lower
 from cortex_m_hil.lowering import cache as caching
-from cortex_m_hil.lowering import clear_cache, lower
 from cortex_m_hil.lowering.cache import key_of
 from cortex_m_hil.lowering.content import NoContent, digest
 from cortex_m_hil.lowering.live import trace
@@ -34,6 +34,7 @@ from cortex_m_hil.targets.cpu import Isa
 
 nn, F = torch.nn, torch.nn.functional
 X = torch.linspace(-2, 2, 8).reshape(2, 4)
+FLOAT = LoweringOptions(quantize=False)
 
 
 @dataclass
@@ -518,7 +519,7 @@ def clean() -> Iterator[None]:
 def lowered(module: Any, inputs: tuple[Any, ...]) -> tuple[bytes | str, Any, Any]:
     """The program with the dialect's and the eager module's outputs, or an error's message."""
     try:
-        program = lower(module, inputs, isa=Isa.DSP, quantize=False)
+        program = lower(module, inputs, isa=Isa.DSP, options=FLOAT)
     except LoweringError as error:
         return (error.message, np.zeros(0), np.zeros(0))
     assert program.reference is not None
@@ -566,16 +567,16 @@ def test_globals_by_name_are_refused() -> None:
 
 def test_an_unchanged_module_is_lowered_once() -> None:
     module = Own()
-    first, second = (lower(module, (X,), isa=isa, quantize=False) for isa in (Isa.DSP, Isa.MVE))
+    first, second = (lower(module, (X,), isa=isa, options=FLOAT) for isa in (Isa.DSP, Isa.MVE))
     assert (cache.misses, cache.hits, cache.unkeyed) == (1, 1, 0) and first.isa is not second.isa
-    assert lower(Own(), (X.clone(),), isa=Isa.DSP, quantize=False).pte is first.pte
+    assert lower(Own(), (X.clone(),), isa=Isa.DSP, options=FLOAT).pte is first.pte
 
 
 def test_calibration_options_and_ambient_state_are_in_the_key() -> None:
     module = nn.Linear(4, 4)
 
     def programs(**options: Any) -> int:
-        lower(module, (X,), isa=Isa.DSP, **options)
+        lower(module, (X,), isa=Isa.DSP, options=LoweringOptions(**options))
         return cache.misses
 
     assert [programs(), programs(calibration=[(X,)]), programs(calibration=[(2 * X,)]), programs(quantize=False)] == [
@@ -709,7 +710,7 @@ def test_a_function_that_uses_the_original_runs_in_eval_mode_and_changes_nothing
     module.forward = lambda x: module[2](module[1](module[0](x)))  # type: ignore[method-assign]
     image = torch.randn(1, 2, 3, 3)
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    program = lower(module, (image,), isa=Isa.DSP, quantize=False)
+    program = lower(module, (image,), isa=Isa.DSP, options=FLOAT)
     assert module.training and module[1].training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert all(value.is_contiguous() for value in module.state_dict().values())
@@ -734,7 +735,7 @@ def test_lowering_draws_no_random_numbers() -> None:
     wanted = torch.rand(3)
     for _ in range(2):  # a miss and a hit
         torch.manual_seed(3)
-        lower(Calls(lambda x: x + torch.rand(4)), (X,), isa=Isa.DSP, quantize=False)
+        lower(Calls(lambda x: x + torch.rand(4)), (X,), isa=Isa.DSP, options=FLOAT)
         assert torch.equal(torch.rand(3), wanted)
     assert cache.hits == 1
 
@@ -828,7 +829,7 @@ def test_other_wrong_calls_say_what_is_wrong() -> None:
     with pytest.raises(ConfigError, match="Module, not a function"):
         lower(scaled, (X,), isa=Isa.DSP)
     with pytest.raises(LoweringError, match="calibration with sample 1 failed") as caught:
-        lower(nn.Linear(4, 4), (X,), isa=Isa.DSP, calibration=[(X,), (X[:, :3],)])
+        lower(nn.Linear(4, 4), (X,), isa=Isa.DSP, options=LoweringOptions(calibration=[(X,), (X[:, :3],)]))
     assert "quantize=False" not in caught.value.hint and "calibration sample" in caught.value.hint
 
 

@@ -17,7 +17,7 @@ from cortex_m_hil.checks.lint import Rule, lint
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.generators import seed
-from cortex_m_hil.lowering import lower
+from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.rounding import RUNS
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa
@@ -106,7 +106,7 @@ def test_a_hard_swish_in_place_is_disturbed_as_any_other() -> None:
 
 def test_there_is_nothing_to_disturb_without_quantisation() -> None:
     seed(1)
-    program = lower(nn.Conv2d(2, 3, 3), (torch.rand(1, 2, 6, 6),), isa=Isa.DSP, quantize=False)
+    program = lower(nn.Conv2d(2, 3, 3), (torch.rand(1, 2, 6, 6),), isa=Isa.DSP, options=LoweringOptions(quantize=False))
     assert references(program).disturbed == ()
 
 

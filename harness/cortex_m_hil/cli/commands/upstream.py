@@ -44,7 +44,7 @@ def upstream(
 # Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
 _PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}
 # Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
-_WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.pytest_plugin.fixtures.HilWarning")
+_WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
 
 
 def _pytest_plugins() -> list[str]:

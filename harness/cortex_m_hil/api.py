@@ -1,0 +1,360 @@
+"""The public Python API, for scripts, notebooks and the fixture `hil`. Its names are those of `cortex_m_hil`.
+
+docs/api.md is its page. No logic of its own: it brings `flow` the right target, and the caller what `flow` found.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from cortex_m_hil import errors as errors
+from cortex_m_hil import flow, launchers
+from cortex_m_hil.checks.comparison import Comparison as Comparison
+from cortex_m_hil.checks.comparison import Figures as Figures
+from cortex_m_hil.checks.comparison import Finding as Finding
+from cortex_m_hil.checks.lint import LintFinding as LintFinding
+from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
+from cortex_m_hil.diagnose.redzones import RedZones
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import HarnessError as HarnessError
+from cortex_m_hil.errors import HilWarning as HilWarning
+from cortex_m_hil.errors import InfraError as InfraError
+from cortex_m_hil.errors import VerdictError as VerdictError
+from cortex_m_hil.flow import Checked as Checked
+from cortex_m_hil.flow import lower as lower
+from cortex_m_hil.host import files
+from cortex_m_hil.lowering import Inputs, Layout, LoweringOptions
+from cortex_m_hil.numbers import in_range
+from cortex_m_hil.program.program import Program as Program
+from cortex_m_hil.program.program import References as References
+from cortex_m_hil.program.tensor import HostTensor as HostTensor
+from cortex_m_hil.results import RunResult as RunResult
+from cortex_m_hil.targets.cpu import Isa as Isa
+from cortex_m_hil.targets.load import load_targets as load_file
+from cortex_m_hil.targets.model import Target as Target
+from cortex_m_hil.targets.resolve import Resolved, resolve
+
+_DEFAULT: Final = Tolerance()
+TARGETS_FILE: Final = "targets.yaml"
+
+
+def load_targets(file: Path | str | None = None) -> dict[str, Target]:
+    """The targets that there are, by name.
+
+    Arguments:
+        file: a `targets.yaml` that extends the default targets. None: the one in the current folder, if there is one.
+
+    Raises:
+        ConfigError: the file cannot be read, or has a mistake; with file, line and field.
+    """
+    if file is None and os.path.lexists(TARGETS_FILE):
+        file = TARGETS_FILE
+    return load_file(None if file is None else Path(file))
+
+
+def load_program(source: Path | str | bytes) -> Program:
+    """A program from a `.pte` file, or from its bytes. It has no example inputs and no references.
+
+    Raises:
+        ProgramRejected: the bytes are not a valid program.
+        ConfigError: the file cannot be read.
+    """
+    if isinstance(source, bytes):
+        return Program.from_bytes(source, "program.pte")
+    return Program.from_bytes(files.read(Path(source), files.PROGRAM_LIMIT), str(source))
+
+
+def open(
+    name: str,
+    *,
+    targets: Mapping[str, Target] | None = None,
+    runtime: str = "builtin",
+    require_fvp: bool = False,
+    timeout_multiplier: float = 1.0,
+    redzones: bool = False,
+) -> OpenTarget:
+    """A target with its runner, to be used in a `with` statement; it boots when first used.
+
+    The first call for a target compiles its runner, which takes half a minute or so; later ones find it in a cache.
+
+    Arguments:
+        name: of a target, such as `m4-qemu`.
+        targets: what there is to choose from; None: `load_targets()`.
+        runtime: what executes programs: `builtin`, or `executorch` (an ExecuTorch that you installed for the CPU).
+        require_fvp: an FVP that is not installed is a ToolchainError, and no reason to take the target's fallback.
+        timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
+        redzones: plan memory that no tensor owns around every tensor, and watch it in every run.
+
+    Raises:
+        ConfigError: there is no such target or runtime, or the multiplier is out of range.
+        ToolchainError: a compiler or simulator is missing or too old.
+        BuildError: the runner does not compile.
+    """
+    try:
+        in_range(timeout_multiplier, *flow.MULTIPLIERS)
+    except ValueError as error:
+        raise ConfigError(f"timeout_multiplier: {error}") from None
+    resolved = resolve_target(name, load_targets() if targets is None else targets, runtime, require_fvp=require_fvp)
+    return OpenTarget(flow.open_dut(resolved, multiplier=timeout_multiplier), redzones=redzones)
+
+
+def resolve_target(name: str, targets: Mapping[str, Target], runtime: str, *, require_fvp: bool = False) -> Resolved:
+    """What really runs where a target is asked for. Raises ConfigError or ToolchainError."""
+    return launchers.name_stand_in(resolve(name, targets, runtime=runtime, require_fvp=require_fvp))
+
+
+class Reporting:
+    """Gives an error the name that the user asked for, and a traceback that ends at the user's call.
+
+    A class, because contextlib puts the traceback back that is cut here.
+    """
+
+    def __init__(self, resolved: Resolved) -> None:
+        self._resolved = resolved
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        __tracebackhide__ = True  # pytest shows no frame that has it
+        if isinstance(error, HarnessError):
+            if error.target == self._resolved.target.name:
+                error.target = self._resolved.display_name
+            raise error.with_traceback(None) from error.__cause__
+
+
+class Lowering:
+    """Lowers modules for one target."""
+
+    def __init__(self, resolved: Resolved, redzones: bool) -> None:
+        self._resolved = resolved
+        self._redzones = redzones
+
+    def __call__(
+        self,
+        module: Any,
+        inputs: Inputs,
+        *,
+        isa: Isa | None = None,
+        calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
+        quantize: bool = LoweringOptions.quantize,
+        layout: Layout = LoweringOptions.layout,
+    ) -> Program:
+        """The module lowered for the target's ISA class, or for `isa`.
+
+        Arguments, result and errors are those of `cortex_m_hil.lower`.
+        """
+        __tracebackhide__ = True
+        with Reporting(self._resolved):
+            return flow.lower(
+                module, inputs, isa=isa or self._resolved.target.isa, calibration=calibration, quantize=quantize,
+                layout=layout, redzones=self._redzones,
+            )  # fmt: skip
+
+
+class OpenTarget:
+    """A target that is ready to run programs: what `open` gives, and the fixture `hil`.
+
+    All methods raise VerdictError where something is wrong with the program, its lowering or the code that ran it, and
+    InfraError where nothing was learnt about the program. After either the target can be used again.
+
+    Attributes:
+        lower: `lower(module, inputs, *, isa=None, calibration=None, quantize=True, layout="channels_last")` lowers a
+            module for this target (`Lowering`).
+        dut: what is below, for the harness's own tests: no part of the public API.
+    """
+
+    def __init__(self, dut: flow.Dut, *, redzones: bool = False) -> None:
+        self.dut = dut
+        self.lower = Lowering(dut.resolved, redzones)
+        self._redzones = redzones
+
+    @property
+    def target(self) -> Target:
+        """What runs: the target that was asked for, or its fallback."""
+        return self.dut.target
+
+    @property
+    def isa(self) -> Isa:
+        """The target's ISA class."""
+        return self.target.isa
+
+    @property
+    def label(self) -> str:
+        """What really runs, in words: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
+        return self.dut.resolved.label
+
+    def lint(self, program: Program) -> tuple[LintFinding, ...]:
+        """What does not fit between the program, the target and its runner, without running the program.
+
+        Boots the target for the runner's list of operators. Returns the findings, empty where everything fits; those
+        with `is_note` stop nothing. `run` and `check` lint too, and raise.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            operators = self.dut.session().identity.operators
+            return flow.findings(program, self.target, operators, self.dut.resolved.runtime)
+
+    def run(self, program: Program, inputs: Sequence[Any] | None = None, *, lint: bool = True) -> RunResult:
+        """Runs a program once, compares with nothing.
+
+        Arguments:
+            program: from `lower` or `load_program`.
+            inputs: a tuple, one item for each input of the program, of its shape and dtype. A torch tensor is sent as
+                it lies in memory and has to have the program's dim order; a NumPy array of the logical shape is laid
+                out in it; a number is for a scalar input. None: the program's example inputs.
+            lint: False runs what does not fit the target. Inputs are looked at all the same.
+
+        Returns:
+            `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `ticks` in units of the
+            target's counter; `ran`, what executed the program; `log`.
+
+        Raises:
+            LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit; nothing was run.
+            ProgramRejected, TargetFault, TargetHang: the runner refused the program, or it did not end well.
+            Mismatch: an element of an output was never written.
+            RedzoneViolation: something wrote outside its tensor (with `redzones`).
+            ConfigError: the inputs are no inputs.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            given = None if inputs is None else _host(program, inputs)
+            result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
+        self._ran(result)
+        return result
+
+    def check(
+        self,
+        module: Any,
+        inputs: Inputs,
+        *,
+        qtol: int = Tolerance.qtol,
+        fake_quant_qtol: int | None = Tolerance.fake_quant_qtol,
+        atol: float = Tolerance.atol,
+        rtol: float = Tolerance.rtol,
+        eager_sqnr: float = Tolerance.eager_sqnr,
+        isa: Isa | None = None,
+        lint: bool = True,
+        calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
+        quantize: bool = LoweringOptions.quantize,
+        layout: Layout = LoweringOptions.layout,
+    ) -> Comparison:
+        """Lowers a module for the target, lints it, runs it, and compares each output with three references.
+
+        The references are made on this machine: the *dialect* (ExecuTorch's Python Cortex-M operators run the lowered
+        program), *fake-quant* (the quantised module, in float) and *eager* (the module itself).
+
+        Arguments:
+            module: a `torch.nn.Module`, used in `eval()` mode; it is not changed.
+            inputs: a tuple of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes become
+                the program's.
+            qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.
+            fake_quant_qtol: quanta that an element may differ from fake-quant; None: as far as rounding through this
+                network explains, and `qtol` more.
+            atol, rtol: for outputs that are not quantised: an element may differ by `atol + rtol·|expected|` from
+                fake-quant, or from eager where nothing is quantised. In units of the output, and as a part of it.
+            eager_sqnr: dB of signal to quantisation noise against eager, at least.
+            isa: lower for another ISA class than the target's, to test that this is caught.
+            lint: False runs what does not fit the target.
+            calibration: input tuples (at least one) for the quantiser's observers; None: the inputs.
+            quantize: to int8; False lowers the float module.
+            layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the
+                compiler insert transposes (ExecuTorch 1.5 or newer).
+
+        Returns:
+            What was found, with the worst figures of each output (`Comparison.outputs`). Findings that prove nothing
+            wrong are issued as HilWarning.
+
+        Raises:
+            LoweringError: the module cannot be exported, quantised or lowered.
+            Mismatch: an output is not what a reference says; the message has the distances from all three.
+            ConfigError: an argument is wrong, or the module itself fails on these inputs.
+            And what `run` raises.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            checked = flow.check(
+                self.dut, module, inputs,
+                tolerance=Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr),
+                options=LoweringOptions(calibration, quantize, layout, self._redzones),
+                isa=isa, linted=lint, observe=self._compared, guards=self._guards(),
+            )  # fmt: skip
+        return checked.comparison
+
+    def verify(self, program: Program, tolerance: Tolerance = _DEFAULT, *, excluded: Sequence[str] = ()) -> Checked:
+        """`check` for a program that is lowered already: lints it, runs it on its example inputs, and compares.
+
+        Arguments:
+            program: from `lower`. One from `load_program` has no references, so it is compared with nothing.
+            tolerance: how far outputs may be from each reference.
+            excluded: patterns of operators that lint takes for absent, though the runner has them.
+
+        Returns:
+            The program, the result of the run and the comparison.
+
+        Raises:
+            What `check` raises, but LoweringError.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            return flow.verify(
+                self.dut, program,
+                tolerance=tolerance, excluded=excluded, observe=self._compared, guards=self._guards(),
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Ends the simulator, or gives the board back. The next use boots anew."""
+        self.dut.close()
+
+    def __enter__(self) -> OpenTarget:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _guards(self) -> flow.Guards | None:
+        return self._watched if self._redzones else None
+
+    def _watched(self, program: Program) -> RedZones:
+        if program.size_without_redzones is None:
+            _warn(f"{program.name}: {RedZones(program).describe()}")
+        return RedZones(program)
+
+    def _ran(self, result: RunResult) -> None:
+        """Told of every run."""
+
+    def _compared(self, checked: Checked) -> None:
+        """Told of every comparison, before its verdict is raised."""
+        self._ran(checked.result)
+        for finding in checked.comparison.warnings:
+            name = self.dut.resolved.display_name
+            _warn(f"{name}: output {finding.output}: {finding.kind.value}: {finding.message}")
+
+
+def _warn(text: str) -> None:
+    """A HilWarning with the place of the call that is the user's."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "cortex_m_hil":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(HilWarning(text), stacklevel=level)
+
+
+def _host(program: Program, inputs: Sequence[Any]) -> tuple[HostTensor, ...]:
+    """The inputs as they travel. A tensor is a sequence too: of its rows."""
+    if not isinstance(inputs, (tuple, list)):
+        raise ConfigError(f"inputs is a tuple, not {type(inputs).__name__}", hint="for one input: (x,)")
+    torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor
+    values = list(inputs)
+    if torch is not None:
+        from cortex_m_hil.lowering.reference import to_host
+
+        values = [to_host(value) if isinstance(value, torch.Tensor) else value for value in values]
+    return flow.arrange(program, values)

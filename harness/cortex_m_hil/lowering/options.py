@@ -1,0 +1,63 @@
+"""How a module is lowered, as one checked value: what a call may choose, each default once. Works without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from cortex_m_hil.errors import ConfigError, did_you_mean
+
+Layout = Literal["channels_last", "explicit"]
+Inputs = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LoweringOptions:
+    """What decides a program besides the module, its inputs and the ISA class. ConfigError for what is no option.
+
+    ``calibration``: input tuples, at least one, for the quantiser's observers; None: the inputs.
+    ``quantize``: to int8; False lowers the float module.
+    ``layout``: ``channels_last`` turns 4-D tensors channels-last; ``explicit`` keeps them contiguous and lets the
+    compiler insert transposes (ExecuTorch 1.5 or newer).
+    ``redzones``: plan memory that no tensor owns around every tensor.
+    """
+
+    calibration: Iterable[Sequence[Any]] | None = None
+    quantize: bool = True
+    layout: Layout = "channels_last"
+    redzones: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("quantize", "redzones"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: it takes True or False")
+        layouts = get_args(Layout)
+        if self.layout not in layouts:
+            raise ConfigError(f"layout={self.layout!r}: there is none", hint=did_you_mean(str(self.layout), layouts))
+        if self.calibration is not None:
+            object.__setattr__(self, "calibration", _samples(self.calibration))
+
+    def samples(self, inputs: Inputs) -> tuple[Inputs, ...]:
+        """The input tuples to calibrate with, for a module that is lowered with ``inputs``."""
+        return (inputs,) if self.calibration is None else tuple(map(tuple, self.calibration))
+
+
+DEFAULT: Final = LoweringOptions()
+
+
+def _samples(calibration: Any) -> tuple[Inputs, ...]:
+    """A tensor is iterable too: taken for a sample it would be its rows."""
+    if not isinstance(calibration, Iterable):
+        raise ConfigError(f"calibration is an iterable of input tuples, not {type(calibration).__name__}")
+    samples = []
+    for number, sample in enumerate(calibration):
+        if not isinstance(sample, (tuple, list)):
+            raise ConfigError(
+                f"calibration sample {number} is a {type(sample).__name__}, and has to be a tuple like the inputs",
+                hint="for modules with one input: calibration=[(x,) for x in …]",
+            )
+        samples.append(tuple(sample))
+    if not samples:
+        raise ConfigError("calibration has no samples", hint="leave it out to calibrate with the inputs")
+    return tuple(samples)

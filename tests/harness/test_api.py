@@ -1,0 +1,214 @@
+"""The public API: its names against its page, what importing it costs, and a script as a user writes it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cortex_m_hil as hil
+from cortex_m_hil import errors
+from paths import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "api.md").read_text()
+DEADLINE = 300.0  # seconds
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[hil.OpenTarget]:
+    with hil.open("native") as target:
+        yield target
+
+
+def linear() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    torch.manual_seed(0)
+    return torch.nn.Linear(8, 4), (torch.rand(2, 8),)
+
+
+# --- names ----------------------------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_there_and_on_the_page() -> None:
+    assert all(hasattr(hil, name) for name in hil.__all__)
+    assert set(hil.__all__) <= set(dir(hil))
+    named = set(re.findall(r"`(\w+)[`(]", PAGE))
+    assert set(hil.__all__) - named == set()
+
+
+def test_every_error_is_on_the_page_in_its_branch() -> None:
+    def branch(root: type[errors.HarnessError]) -> set[str]:
+        return {one.__name__ for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, root)}
+
+    for root in (hil.VerdictError, hil.InfraError):
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{root.__name__}` |"))
+        assert set(re.findall(r"`(\w+)`", row)) == branch(root)
+
+
+def signatures(page: str, name: str) -> list[str]:
+    """What a page says of a function's parameters, without the ones that are left out by an ellipsis."""
+    found = re.findall(rf"`(?:hil\.)?{name}\(([^`]*)\)`", page.replace("\n", " "))
+    return [one for one in found if "…" not in one]
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "function"),
+    [
+        ("api", "load_targets", hil.load_targets),
+        ("api", "open", hil.open),
+        ("api", "lower", hil.lower),
+        ("api", "load_program", hil.load_program),
+        ("api", "lower", hil.Lowering.__call__),
+        ("api", "lint", hil.OpenTarget.lint),
+        ("api", "run", hil.OpenTarget.run),
+        ("api", "verify", hil.OpenTarget.verify),
+        ("writing-tests", "check", hil.OpenTarget.check),
+    ],
+)
+def test_pages_have_the_parameters_of_functions(page: str, name: str, function: Any) -> None:
+    """With their defaults."""
+    given = inspect.signature(function)
+    parameters = [
+        one.replace(annotation=inspect.Parameter.empty) for one in given.parameters.values() if one.name != "self"
+    ]
+    text = str(inspect.Signature(parameters)).replace("'", '"')
+    text = re.sub(r"=Tolerance\(.*?\)", "=Tolerance()", text).replace("atol=0.001, rtol=0.001", "atol=1e-3, rtol=1e-3")
+    assert text[1:-1] in signatures((REPOSITORY / "docs" / f"{page}.md").read_text(), name)
+
+
+def test_public_functions_say_what_they_take_give_and_raise() -> None:
+    for function in (hil.load_targets, hil.load_program, hil.open, hil.lower, hil.OpenTarget.run, hil.OpenTarget.check):
+        text = inspect.getdoc(function) or ""
+        assert "Raises:" in text, function
+        for name in set(inspect.signature(function).parameters) - {"self", "source"}:
+            assert re.search(rf"^ +(\w+, )*{name}(, \w+)*: ", text, re.MULTILINE), (function, name)
+
+
+def test_importing_the_package_is_cheap() -> None:
+    script = (
+        "import sys, cortex_m_hil\n"
+        "assert not {'numpy', 'pydantic', 'torch'} & set(sys.modules)\n"
+        "assert cortex_m_hil.load_targets()['m4-qemu'].isa is cortex_m_hil.Isa.DSP\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=DEADLINE)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'chekc'"):
+        hil.chekc  # type: ignore[attr-defined]  # noqa: B018
+
+
+# --- use ------------------------------------------------------------------------------------------------------
+
+
+def test_the_script_on_the_page_runs(tmp_path: Path) -> None:
+    script = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert script is not None
+    done = subprocess.run(
+        [sys.executable, "-c", script.group(1)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "0 quanta from the dialect, 0 quanta from fake-quant" in done.stdout
+
+
+def test_a_program_goes_to_a_file_and_comes_back(native: hil.OpenTarget, tmp_path: Path) -> None:
+    module, inputs = linear()
+    program = hil.lower(module, inputs, isa=native.isa)
+    (tmp_path / "linear.pte").write_bytes(program.pte)
+    again = hil.load_program(tmp_path / "linear.pte")
+    assert native.lint(again) == ()
+    outputs = [
+        native.run(program).outputs,
+        native.run(program, inputs).outputs,
+        native.run(again, [inputs[0].numpy()]).outputs,
+    ]
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert native.verify(program).comparison.ok
+
+
+def test_arrays_are_laid_out_and_tensors_are_sent_as_they_lie(native: hil.OpenTarget) -> None:
+    image = torch.rand(1, 2, 6, 6)
+    program = native.lower(torch.nn.Conv2d(2, 3, 3), (image,))
+    expected = native.run(program).outputs
+    assert native.run(program, (image.numpy(),)).outputs == expected
+    assert native.run(program, (image.to(memory_format=torch.channels_last),)).outputs == expected
+    with pytest.raises(errors.LintError, match="channels_last"):
+        native.run(program, (image,))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (torch.rand(1, 8), "inputs is a tuple, not Tensor"),  # its rows would be taken for the inputs
+        (np.zeros((1, 8), np.float32), "inputs is a tuple, not ndarray"),
+        (("a",), "input 0 is str"),
+        ((None,), "input 0 is NoneType"),
+    ],
+)
+def test_what_is_no_input_is_a_config_error(native: hil.OpenTarget, inputs: Any, message: str) -> None:
+    program = native.lower(torch.nn.Linear(8, 4), (torch.rand(1, 8),))
+    with pytest.raises(errors.ConfigError, match=message):
+        native.run(program, inputs)
+
+
+def test_verdicts_are_raised_with_the_name_that_was_asked_for() -> None:
+    module, inputs = linear()
+    with hil.open("m4-fvp") as target, pytest.raises(hil.VerdictError) as caught:
+        target.check(module, inputs, isa=hil.Isa.MVE)
+    assert isinstance(caught.value, errors.LintError) and caught.value.target.startswith("m4-fvp")
+    assert [one.name for one in caught.traceback] == [
+        "test_verdicts_are_raised_with_the_name_that_was_asked_for", "check", "__exit__",
+    ]  # fmt: skip
+
+
+def test_warnings_have_the_callers_place(native: hil.OpenTarget) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        native.check(torch.nn.ReLU(), (torch.zeros(1, 8),))
+        native.verify(native.lower(torch.nn.ReLU(), (torch.zeros(1, 8),)))
+    mine = [one for one in seen if issubclass(one.category, hil.HilWarning)]
+    assert [one.filename for one in mine] == [__file__, __file__] and "uninformative" in str(mine[0].message)
+
+
+def test_red_zones_are_watched_where_asked_for() -> None:
+    module, inputs = linear()
+    with hil.open("native", redzones=True) as target:
+        program = target.lower(module, inputs)
+        assert program.size_without_redzones is not None
+        assert target.run(program).outputs
+        with pytest.warns(hil.HilWarning, match="only what the program's own memory plan leaves free"):
+            target.run(hil.lower(module, inputs, isa=target.isa))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "m4-qmeu"}, "did you mean 'm4-qemu'"),
+        ({"name": "native", "runtime": "built-in"}, "did you mean 'builtin'"),
+        ({"name": "native", "timeout_multiplier": float("nan")}, "timeout_multiplier: a number from 0.01 to 1000"),
+        ({"name": "mine", "targets": {}}, "unknown target 'mine'"),
+    ],
+)
+def test_what_cannot_be_opened_is_a_config_error(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        hil.open(**arguments)
+    assert message in str(caught.value)
+
+
+def test_targets_of_the_folder_and_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = "targets:\n  {}:\n    cpu: cortex-m3\n    board: mps2\n    launcher: {{qemu: mps2-an385}}\n"
+    (tmp_path / "targets.yaml").write_text(entry.format("here"))
+    (tmp_path / "other.yaml").write_text(entry.format("there"))
+    monkeypatch.chdir(tmp_path)
+    assert "here" in hil.load_targets() and "there" not in hil.load_targets()
+    assert "there" in hil.load_targets("other.yaml") and "here" not in hil.load_targets("other.yaml")
