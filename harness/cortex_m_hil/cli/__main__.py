@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cortex_m_hil.cli import commands
+from cortex_m_hil.cli.answers import CALL, Call
 from cortex_m_hil.cli.app import app, exit_statuses
 
 
@@ -31,13 +32,18 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
+def load_commands() -> None:
+    for module in pkgutil.iter_modules(commands.__path__):
+        importlib.import_module(f"{commands.__name__}.{module.name}")
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The console script. `arguments` default to the process's own."""
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an arrow on a Latin-1 terminal is no reason to fail
-    for module in pkgutil.iter_modules(commands.__path__):
-        importlib.import_module(f"{commands.__name__}.{module.name}")
+    load_commands()
+    CALL.set(Call())
     with exit_statuses():  # also of what is left to typer to print
         app(None if arguments is None else list(arguments), prog_name="hil")
     raise SystemExit(0)  # not reached: typer ends the process itself

@@ -5,50 +5,81 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any, NoReturn
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import cortex_m_hil
-from cortex_m_hil.errors import HarnessError, VerdictError
+from cortex_m_hil.cli.answers import (
+    CALL,
+    CANNOT_TELL,
+    INTERRUPTED,
+    NO_READER,
+    Call,
+    Problem,
+    status_of,
+    tell_problem,
+)  # fmt: skip
+from cortex_m_hil.errors import HarnessError
 
-NO, CANNOT_TELL, INTERRUPTED, NO_READER = 1, 2, 130, 141
-
+_UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in a later typer
 
 # --- errors and exit statuses --------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
-    """Turns what a user can cause into a message on standard error and an exit status; a bug keeps its traceback."""
+    """Turns what a user can cause into an answer that says so and an exit status; a bug keeps its traceback."""
     try:
         try:
             yield
         finally:
             sys.stdout.flush()  # here and not at the interpreter's end, where a full disk is only a warning
     except HarnessError as error:
-        end_with(error.describe(), NO if isinstance(error, VerdictError) else CANNOT_TELL)
+        problem, status = Problem.of(error), status_of(error)
     except KeyboardInterrupt:
-        end_with("interrupted", INTERRUPTED)
+        problem, status = Problem("Interrupted", "infra", "interrupted", "interrupted"), INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         raise SystemExit(NO_READER) from None
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        _drop_output()
-        end_with(f"{type(error).__name__}: {error.strerror or error}{where}", CANNOT_TELL)
-
-
-def end_with(message: str, status: int) -> NoReturn:
+        problem, status = _of_the_system(error), CANNOT_TELL
+    except _UsageError as error:
+        if not CALL.get().as_json:
+            raise  # typer shows the usage as well
+        problem, status = _of_usage(error), CANNOT_TELL
+    else:
+        return
     with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
-    raise SystemExit(status) from None
+        tell_problem(problem, status)
+    _drop_output_if_full()
+    raise SystemExit(status)
+
+
+def _of_the_system(error: OSError) -> Problem:
+    where = f": {error.filename}" if error.filename else ""
+    name, message = type(error).__name__, f"{error.strerror or error}{where}"
+    return Problem(name, "infra", message, f"{name}: {message}")
+
+
+def _of_usage(error: Any) -> Problem:
+    message = error.format_message()
+    path = error.ctx.command_path if error.ctx is not None else "hil"
+    return Problem("UsageError", "infra", message, message, hint=f"{path} --help")
+
+
+def _drop_output_if_full() -> None:
+    """Lets the interpreter's last flush succeed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
 
 
 def _drop_output() -> None:
-    """Lets the interpreter's last flush succeed."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -60,9 +91,23 @@ class Commands(TyperGroup):
         with exit_statuses():
             return super().make_context(*arguments, **options)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Notes what is called, and how it shall answer, before anything of it can be wrong."""
+        CALL.set(Call(as_json=_asks_for_json(args)))
+        name, command, rest = super().resolve_command(ctx, args)
+        path = f"{ctx.command_path} {name}".partition(" ")[2]  # without hil
+        CALL.set(replace(CALL.get(), command=path))
+        return name, command, rest
+
     def invoke(self, ctx: Any) -> Any:
         with exit_statuses():
             return super().invoke(ctx)
+
+
+def _asks_for_json(args: Sequence[str]) -> bool:
+    """By the words: where others of them are wrong, typer does not say which options it has understood."""
+    own = args[: args.index("--")] if "--" in args else args
+    return "--json" in own
 
 
 # --- options -------------------------------------------------------------------------------------------------
@@ -70,7 +115,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",
-    epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted.",
+    epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted: docs/command-line.md.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

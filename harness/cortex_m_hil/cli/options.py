@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cortex_m_hil import api, flow
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.numbers import in_range
 from cortex_m_hil.targets.model import Target
-from cortex_m_hil.targets.resolve import Resolved, check_runtime
+from cortex_m_hil.targets.resolve import Resolved, check_runtime, select
 
 Targets = Annotated[
     Path | None,
     typer.Option("--targets-file", help="More targets [default: ./targets.yaml, if there is one]", show_default=False),
 ]
-OneTarget = Annotated[str, typer.Option("--target", "-t", help="A target's name; see 'hil targets'")]
+OneTarget = Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="A target's name; see 'hil targets'")]
+SeveralTargets = Annotated[
+    list[str],
+    typer.Option("--target", "-t", metavar="NAME", help="Names, globs, comma lists or 'all'; repeatable"),
+]
 Runtime = Annotated[str, typer.Option("--runtime", help="What executes the program")]
 Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="For machines")]
+# Only declared: what a command answers is written by `answers`, and `app` sees the word before typer does.
+Json = Annotated[bool, typer.Option("--json", help="For machines: one JSON object per line")]
 RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instead of a fallback")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on standard error")]
 
@@ -47,6 +53,22 @@ def targets_of(file: Path | None) -> dict[str, Target]:
     return api.load_targets(file)
 
 
-def resolve_target(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
+class Choice:
+    """The targets that a command is asked about, and what runs them."""
+
+    def __init__(self, patterns: Sequence[str], file: Path | None, runtime: str, *, require_fvp: bool = False) -> None:
+        """ConfigError if a pattern or the runtime matches nothing there is."""
+        check_runtime(runtime)
+        self._known, self._runtime, self._require_fvp = targets_of(file), runtime, require_fvp
+        self.names = select(patterns, self._known)
+        if not self.names:
+            raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
+
+    def resolve(self, name: str) -> Resolved:
+        """ToolchainError where the target cannot run here."""
+        return api.resolve_target(name, self._known, self._runtime, require_fvp=self._require_fvp)
+
+
+def resolve_target(name: str, file: Path | None, runtime: str) -> Resolved:
     check_runtime(runtime)
-    return api.resolve_target(name, targets_of(file), runtime, require_fvp=require_fvp)
+    return api.resolve_target(name, targets_of(file), runtime)

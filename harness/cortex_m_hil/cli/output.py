@@ -1,11 +1,11 @@
-"""What several commands print."""
+"""What several commands answer."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.results import STATISTICS, Identity, Pool, RunResult, Statistic
+from cortex_m_hil.results import STATISTICS, Identity, Pool, Ran, RunResult, Statistic
 from cortex_m_hil.targets.resolve import Resolved, executes
 
 _Step = TypeVar("_Step")
@@ -48,13 +48,41 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def tell_result(result: RunResult, identity: Identity, resolved: Resolved) -> None:
-    print(f"ran       {ran_by(result, resolved)}" + (f"; {resolved.why}" if resolved.why else ""))
+def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
+    yield f"ran       {ran_by(result, resolved)}" + (f"; {resolved.why}" if resolved.why else "")
     for number, output in enumerate(result.outputs):
-        print(f"output {number}  {output.spec}: {_first_values(output)}")
-    print(f"peaks     {', '.join(_peak(row, result.stats[row.name]) for row in STATISTICS)}")
+        yield f"output {number}  {output.spec}: {_first_values(output)}"
+    yield f"peaks     {', '.join(_peak(row, result.stats[row.name]) for row in STATISTICS)}"
     source = f"{identity.tick_source}, {identity.tick_hz} Hz, {result.ran.clock.meaning}"
-    print(f"ticks     {f'{result.ticks} of {source}' if identity.tick_hz else 'not counted'}")
+    yield f"ticks     {f'{result.ticks} of {source}' if identity.tick_hz else 'not counted'}"
+
+
+def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
+    """`ticks` is null where the target does not count any."""
+    return {
+        "outputs": [{"dtype": output.spec.dtype, "shape": output.spec.shape} for output in result.outputs],
+        "peaks": {
+            row.name: {"used": result.stats[row.name].used, "size": result.stats[row.name].size, "unit": row.unit}
+            for row in STATISTICS
+        },
+        "ticks": result.ticks if identity.tick_hz else None,
+        "tick_source": identity.tick_source,
+        "tick_hz": identity.tick_hz,
+        "clock": result.ran.clock.value,
+    }
+
+
+def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, Any]:
+    """What was asked for, what runs in its place and why; of what ran, the engine and the runtime's version."""
+    fields = {
+        "target": resolved.name,
+        "runs_as": resolved.target.name,
+        "reason": resolved.why,
+        "stand_in": resolved.stand_in,
+        "runtime": resolved.runtime,
+        "executes": executes(resolved.runtime, resolved.target),
+    }
+    return fields if ran is None else {**fields, "runtime_version": ran.runtime_version, "engine": ran.engine}
 
 
 def _peak(statistic: Statistic, pool: Pool) -> str:
@@ -79,19 +107,19 @@ def label_of(resolved: Resolved) -> str:
     return resolved.label + (f"; {resolved.why}" if resolved.why else "")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
     """Columns without a frame. Into a pipe nothing is wrapped, so that lines can be searched."""
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for column in table.columns:
+    drawing = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for column in drawing.columns:
         column.overflow = "fold"
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        drawing.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
     with console.capture() as drawn:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        console.print(drawing)
+    return "\n".join(line.rstrip() for line in drawn.get().splitlines())
 
 
 _STYLES = {"ok": "green", "absent": "yellow", "FAIL": "bold red"}

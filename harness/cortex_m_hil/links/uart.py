@@ -133,7 +133,7 @@ def _open(port: str, baud: int) -> Any:
 
 
 def require(port: str) -> None:
-    """PortNotFound where there is no such port on this machine."""
+    """PortNotFound where a port of this machine is not there; one of another machine is not asked."""
     url = device(port)
     if "://" not in url and not os.path.exists(url):
         raise PortNotFound(f"no port {port}", hint=_where(port))

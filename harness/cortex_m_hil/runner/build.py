@@ -81,7 +81,7 @@ def _is_whole(folder: Path) -> bool:
     return hashlib.sha256(elf).hexdigest().encode() == digest
 
 
-def _compiler(target: Target) -> toolchain.Tool:
+def compiler(target: Target) -> toolchain.Tool:
     """The compiler for this CPU. ToolchainError where it is older than the CPU."""
     if target.cpu == HOST.name:
         return toolchain.find("g++")
@@ -118,7 +118,7 @@ def _key(target: Target, definitions: Mapping[str, str], installed: str) -> str:
     digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
     for name, value in sorted(definitions.items()):
         digest.update(f"{name}={value}\n".encode())
-    digest.update(f"{_compiler(target).banner}\n{toolchain.flatbuffers().flatc.banner}\n".encode())
+    digest.update(f"{compiler(target).banner}\n{toolchain.flatbuffers().flatc.banner}\n".encode())
     schema = toolchain.schema_directory()
     for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
         digest.update(path.read_bytes())

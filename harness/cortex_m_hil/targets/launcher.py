@@ -98,9 +98,14 @@ class Launcher(ABC):
         """What executes instructions, with its version: `QEMU 7.2.22`. `board` is the name of the target's."""
 
     @property
+    def hardware(self) -> bool:
+        """Whether a core executes the instructions, and no simulator."""
+        return False
+
+    @property
     def clock(self) -> Clock:
         """What the runner's ticks follow."""
-        return Clock.HOST
+        return Clock.CORE if self.hardware else Clock.HOST
 
     def stand_in(self) -> str:
         """What the executable calls itself, where it is not what its name says; else ""."""
@@ -150,9 +155,9 @@ class HardwareLauncher(Launcher):
     wait: float = 600.0  # seconds for a board that others use
 
     @property
-    def clock(self) -> Clock:
+    def hardware(self) -> bool:
         """A virtual board is a simulator."""
-        return Clock.HOST if self.port.startswith("vboard:") else Clock.CORE
+        return not all(port.url.startswith("vboard:") for port in self.pool or (Port(self.port),))
 
 
 def find(key: str) -> type[Launcher]:

@@ -36,7 +36,7 @@ def test_a_person_holds_a_targets_board_and_sees_it_and_gives_it_back(tmp_path: 
     assert "yours for 5 minutes" in held.stdout
     with pytest.raises(BoardBusy, match="loose cable"):
         leases.acquire(["a:1"], what="test", wait=0.1)
-    [status] = json.loads(hil(tmp_path, "status", "--json").stdout)
+    [status] = json.loads(hil(tmp_path, "status", "--json").stdout)["boards"]
     assert (status["board"], status["held"], status["holder"]["what"]) == ("a:1", True, "loose cable")
     assert "for loose cable" in hil(tmp_path, "release", "one").stdout
     assert hil(tmp_path, "status").stdout.splitlines()[1].split() == ["a:1", "free", "0"]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,87 +15,29 @@ import psutil
 import pytest
 
 import cortex_m_hil
+from command_line import (
+    CANNOT_TELL,
+    FIRST_BUILD,
+    FROZEN,
+    NO,
+    OK,
+    Done,
+    Files,
+    Hil,
+    command,
+    descendant,
+    environment,
+    expect,
+    running,
+    spawn,
+)
 from cortex_m_hil.canary import canary
-from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.load import load_targets
-from paths import IMPORT_ROOT, REPOSITORY
-
-OK, NO, CANNOT_TELL = 0, 1, 2
-FIRST_BUILD = 300.0  # seconds; the shared cache may be cold
-# QEMU's -S starts the machine with its CPU stopped: a target that never says a word.
-FROZEN = "targets: {frozen: {cpu: cortex-m4, board: mps2, launcher: {qemu: {machine: mps2-an386, args: [-S]}}}}\n"
-
-
-@dataclass(frozen=True)
-class Done:
-    status: int
-    out: str
-    err: str
-
-
-Hil = Callable[..., Done]
-
-
-@pytest.fixture
-def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hil:
-    """Calls the command in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Done:
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return Done(end.value.code, out, err)
-
-    return call
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "cortex_m_hil.cli", *map(str, arguments)]
-
-
-def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(IMPORT_ROOT), **changes}
-
-
-def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
-    """Calls the command in a process of its own."""
-    done = subprocess.run(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(**changes),
-        capture_output=True,
-        text=True,
-        timeout=FIRST_BUILD,
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
-@dataclass(frozen=True)
-class Files:
-    """The DSP canary as files, and the answer."""
-
-    pte: Path
-    input: Path
-    expected: Array
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    known = canary(Isa.DSP)
-    folder = tmp_path / "files"
-    folder.mkdir()
-    (folder / "small.pte").write_bytes(known.program)
-    np.save(folder / "x.npy", known.inputs[0].array())
-    return Files(folder / "small.pte", folder / "x.npy", known.expected[0].array())
+from paths import REPOSITORY
 
 
 def links(folder: Path, *, without: str) -> str:
@@ -137,42 +74,9 @@ def test_targets_name_what_really_runs(hil: Hil, monkeypatch: pytest.MonkeyPatch
     assert "\x1b" not in done.out
 
 
-def test_targets_for_machines(hil: Hil) -> None:
-    done = hil("targets", "--json")
-    rows = {row["name"]: row for row in json.loads(done.out)}
-    assert list(rows) == list(load_targets())
-    assert rows["m4-qemu"]["pools"] == {"program": 2 << 20, "planned": 1 << 20, "method": 256 << 10, "shared": 0}
-    assert rows["m4-qemu"]["why"] == ""
-
-
-def test_targets_say_when_one_cannot_run(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    row = next(row for row in json.loads(hil("targets", "--json").out) if row["name"] == "m4-fvp")
-    assert row["runs_as"] == "nothing"
-    assert "FVP_MPS2_Cortex-M4 is not on PATH" in row["why"] and "apt-get install qemu-system-arm" in row["why"]
-
-
-def test_a_board_that_is_not_plugged_in_runs_nothing(hil: Hil, tmp_path: Path) -> None:
-    launcher = "{serial: {ports: [%s]}}"
-    boards = {"here": "/dev/none, /dev/tty", "gone": "/dev/none, vboard:nobody", "far": "socket://localhost:1"}
-    (tmp_path / "targets.yaml").write_text(
-        "targets:\n"
-        + "".join(
-            f"  {name}: {{cpu: cortex-m4, board: stm32f4, launcher: {launcher % ports}}}\n"
-            for name, ports in boards.items()
-        )
-    )
-    rows = {row["name"]: row for row in json.loads(hil("targets", "--json").out)}
-    assert rows["gone"]["runs_as"] == "nothing"
-    assert "no port /dev/none" in rows["gone"]["why"] and "is the board plugged in?" in rows["gone"]["why"]
-    assert rows["vboard-f405"]["runs_as"] == "nothing" and "hil vboard f405" in rows["vboard-f405"]["why"]
-    assert rows["here"]["runs_as"] == "here on board stm32f4 on /dev/none"
-    assert rows["far"]["runs_as"] == "far on board stm32f4 on socket://localhost:1"
-
-
 def test_targets_of_the_current_folder_are_added(hil: Hil, tmp_path: Path) -> None:
     (tmp_path / "targets.yaml").write_text(FROZEN)
-    assert {"frozen", "m4-qemu"} <= {row["name"] for row in json.loads(hil("targets", "--json").out)}
+    assert re.findall("^(frozen|m4-qemu) ", hil("targets").out, re.MULTILINE) == ["m4-qemu", "frozen"]
 
 
 def test_targets_of_a_named_file_are_added(hil: Hil, tmp_path: Path) -> None:
@@ -225,6 +129,56 @@ def test_selftest_goes_on_after_a_failure(hil: Hil, tmp_path: Path) -> None:
     assert "unsupported machine type" in hil("selftest", "--target", "bad", "--verbose").err
 
 
+# --- several targets -----------------------------------------------------------------------------------------
+
+BROKEN = """
+targets:
+  broken: {cpu: cortex-m4, board: mps2, launcher: {qemu: no-such-machine}}
+"""
+
+
+def test_one_broken_target_does_not_stop_the_others(hil: Hil, files: Files, tmp_path: Path) -> None:
+    """A verdict is 1, what cannot be told 2, and the command's exit status the highest."""
+    (tmp_path / "targets.yaml").write_text(BROKEN)
+    arguments = ("run", files.pte, "-i", files.input)
+    done = hil(*arguments, "-t", "m55-qemu,broken", "-t", "m4-q*")
+    assert done.status == CANNOT_TELL
+    assert re.findall(r"^ran +(\S+)", done.out, re.MULTILINE) == ["m4-qemu"]
+    assert re.findall(r"^(\S+): (\w+): ", done.err, re.MULTILINE) == [
+        ("m55-qemu", "LintError"),
+        ("broken", "LaunchError"),
+    ]
+    assert hil(*arguments, "-t", "m55-qemu,m4-qemu").status == NO
+    assert hil(*arguments, "-t", "m4-qemu,native").status == OK
+
+
+def test_lint_and_build_of_several_targets(hil: Hil, files: Files, tmp_path: Path) -> None:
+    done = hil("lint", files.pte, "-t", "m55-qemu,m0-qemu")
+    assert done.status == NO
+    assert re.findall(r"pte (fits|does not fit) (\S+)(?::|$)", done.out, re.MULTILINE) == [
+        ("does not fit", "m55-qemu"),
+        ("fits", "m0-qemu"),
+    ]
+    folder = "targets: {nowhere: {cpu: cortex-m4, board: ./board, launcher: {qemu: mps2-an386}}}"
+    shutil.copytree(REPOSITORY / "firmware" / "boards" / "mps2", tmp_path / "board")
+    (tmp_path / "board" / "board.cpp").write_text("#error no board\n")
+    (tmp_path / "targets.yaml").write_text(folder)
+    done = hil("build", "-t", "nowhere,m4-qemu")
+    assert (done.status, done.out.count("runner    ")) == (CANNOT_TELL, 1)
+    assert done.err.startswith("nowhere: BuildError: ") and "#error no board" in done.err
+
+
+def test_outputs_are_written_for_one_target(hil: Hil, files: Files) -> None:
+    done = hil("run", files.pte, "-t", "m4-qemu,native", "-i", files.input, "-o", "y.npy")
+    expect(done, CANNOT_TELL, "ConfigError: --output is for one target", "hil run for each target")
+
+
+@pytest.mark.parametrize("name", ["build", "lint", "run", "selftest"])
+def test_no_target_at_all(hil: Hil, files: Files, name: str) -> None:
+    program = [files.pte] if name in ("lint", "run") else []
+    expect(hil(name, *program, "--target", ","), CANNOT_TELL, "ConfigError: no target is named", "hil targets")
+
+
 # --- lint ----------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +197,7 @@ def test_lint_finds_the_wrong_layout(hil: Hil, files: Files) -> None:
     done = hil("lint", files.pte, "--target", "m4-qemu")
     assert done.status == NO
     assert done.out.startswith("error: layout: instruction 1") and "fits" not in done.out
+    assert done.out.endswith("small.pte does not fit m4-qemu\n")
 
 
 def test_lint_without_a_compiler_says_what_it_did_not_check(files: Files, tmp_path: Path) -> None:
@@ -324,14 +279,6 @@ def test_run_does_not_import_torch(files: Files, tmp_path: Path) -> None:
 
 
 # --- what one can get wrong ----------------------------------------------------------------------------------
-
-
-def expect(done: Done, status: int, *texts: str) -> None:
-    """A message on standard error with every text in it, nothing on standard output, no traceback."""
-    assert (done.status, done.out) == (status, "")
-    for text in texts:
-        assert text in done.err
-    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -586,38 +533,6 @@ def test_an_output_that_cannot_show_arrows(tmp_path: Path) -> None:
 
 
 # --- interruption --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def running(*arguments: object, cwd: Path, **changes: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process group of its own, as a shell starts it; ended in any case."""
-    with subprocess.Popen(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(**changes),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def descendant(process: subprocess.Popen[str], name: str) -> psutil.Process:
-    """The first process below `process` whose program begins with `name`, as soon as there is one."""
-    end = time.monotonic() + FIRST_BUILD
-    while time.monotonic() < end and process.poll() is None:
-        for child in psutil.Process(process.pid).children(recursive=True):
-            try:
-                if child.name().startswith(name):
-                    return child
-            except psutil.NoSuchProcess:
-                continue
-        time.sleep(0.02)
-    raise AssertionError(f"no {name} was started: {process.communicate()}")
 
 
 @pytest.mark.parametrize(

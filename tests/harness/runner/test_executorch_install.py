@@ -23,6 +23,7 @@ import pytest
 import torch
 from torch import nn
 
+from command_line import answer
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
 from cortex_m_hil.errors import (
@@ -313,6 +314,10 @@ def test_programs_that_were_kept_are_compared_on_their_inputs(
     assert "UnsupportedOperator: executorch: " in said and "cortex_m::quantized_linear.out" in said
     assert said.splitlines()[-1] == "2 programs, 4 results compared: 0 differ; 1 program not compared"
     assert compare(copies)[0] == 0
+    found = answer(compare(copies, linear, "--json")[1])
+    assert [one["compared"] for one in found["programs"]] == [4, 0] and found["programs"][0]["differences"] == []
+    assert found["programs"][1]["error"]["type"] == "UnsupportedOperator"
+    assert [one["runtime"] for one in found["runtimes"]] == ["builtin", "executorch"]
     np.save(flow.kept_input(copies, 0), np.zeros(3))  # and not inputs of another origin
     status, said = compare(copies)
     assert status == 2 and f"{flow.kept_input(copies, 0)} is float64[3]" in said

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cortex_m_hil.boards import leases
+from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import DAY, Json, Targets, targets_of, within
-from cortex_m_hil.cli.output import print_table
+from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.targets.launcher import HardwareLauncher
 
@@ -25,18 +24,15 @@ BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a ta
 
 @board.callback()
 def _board() -> None:
-    """Who uses which board; take one for yourself, give it back, believe in it again."""
+    """Show who uses which board, keep one for yourself, give it back, use a wedged one again."""
 
 
 @board.command("status")
 def board_status(as_json: Json = False) -> None:
     """List the boards that were used on this machine: held by whom and for what, wedged why, or free."""
     statuses = [leases.inspect(name) for name in leases.known_boards()]
-    if as_json:
-        print(json.dumps([asdict(status) for status in statuses], indent=2))
-        return
     rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
-    print_table(("board", "state", "failures"), rows)
+    tell(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
 
 
 @board.command("hold")
@@ -49,24 +45,29 @@ def board_hold(
     reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
     wait: Annotated[float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for it")] = 60.0,
     targets_file: Targets = None,
+    as_json: Json = False,
 ) -> None:
     """Keep a board from the tests, for a person, beyond this command."""
-    holder = leases.hold(_port(name, targets_file), seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
-    print(f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})")
+    port = _port(name, targets_file)
+    holder = leases.hold(port, seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
+    text = f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})"
+    tell(Answer(text, {"board": port, "holder": holder}))
 
 
 @board.command("release")
-def board_release(name: BoardPort, targets_file: Targets = None) -> None:
-    """End a hold."""
-    holder = leases.release_hold(_port(name, targets_file))
-    print(f"{name} was held by {holder.describe()}")
+def board_release(name: BoardPort, targets_file: Targets = None, as_json: Json = False) -> None:
+    """Give a board back to the tests that a person holds."""
+    port = _port(name, targets_file)
+    holder = leases.release_hold(port)
+    tell(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))
 
 
 @board.command("clear")
-def board_clear(name: BoardPort, targets_file: Targets = None) -> None:
-    """Believe in a wedged board again, and forget its failures."""
-    leases.clear(_port(name, targets_file))
-    print(f"{name} is in use again")
+def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = False) -> None:
+    """Let tests use a wedged board again, and forget its failures."""
+    port = _port(name, targets_file)
+    leases.clear(port)
+    tell(Answer(f"{name} is in use again", {"board": port}))
 
 
 def _port(name: str, targets_file: Path | None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 
+from cortex_m_hil.cli.answers import Answer, answer_each
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import OneTarget, Runtime, Targets, Verbose, resolve_target
-from cortex_m_hil.cli.output import label_of, log_of_errors, tell_log
+from cortex_m_hil.cli.options import Choice, Json, Runtime, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, tell_log
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
 from cortex_m_hil.runner.build import Elf, build_runner
@@ -17,32 +18,47 @@ SIZE_TIMEOUT = 20.0  # seconds
 
 @app.command("build")
 def build(
-    target: OneTarget, runtime: Runtime = "builtin", targets_file: Targets = None, verbose: Verbose = False
+    target: SeveralTargets,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
 ) -> None:
-    """Build the runner for a target, or find it in the cache."""
-    resolved = resolve_target(target, targets_file, runtime)
-    with log_of_errors(verbose):
-        elf = build_runner(resolved.target, resolved.runtime)
-    if verbose:
-        try:
-            log = files.read(elf.path.parent / "build.log", LOG_LIMIT).decode(errors="replace")
-        except ConfigError as error:
-            log = f"no log of its build: {error.message}"
-        tell_log(log, verbose)
-    print(f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {label_of(resolved)}, {elf.config}")
-    print(f"size      {_sizes(elf)}")
+    """Build the runner for each target, or find it in the cache."""
+    choice = Choice(target, targets_file, runtime)
+
+    def ask(name: str) -> Answer:
+        resolved = choice.resolve(name)
+        with log_of_errors(verbose):
+            elf = build_runner(resolved.target, resolved.runtime)
+        if verbose:
+            tell_log(_log(elf), verbose)
+        sizes, problem = _sizes(elf)
+        shown = ", ".join(f"{section} {size}" for section, size in sizes.items()) or f"unknown ({problem})"
+        text = f"runner    {elf.path}\nbuild id  {elf.build_id}\nfor       {label_of(resolved)}, {elf.config}"
+        fields = {"runner": elf.path, "build_id": elf.build_id, "config": elf.config, "size": sizes}
+        return Answer(f"{text}\nsize      {shown}", {**fields_of_target(resolved), **fields})
+
+    answer_each(choice.names, ask)
 
 
-def _sizes(elf: Elf) -> str:
-    """Bytes by kind of section, as binutils' `size` tells them."""
+def _log(elf: Elf) -> str:
+    try:
+        return files.read(elf.path.parent / "build.log", LOG_LIMIT).decode(errors="replace")
+    except ConfigError as error:
+        return f"no log of its build: {error.message}"
+
+
+def _sizes(elf: Elf) -> tuple[dict[str, int], str]:
+    """Bytes by kind of section, as binutils' `size` tells them; none, and why, where it cannot be asked."""
     tool = shutil.which("size" if elf.config.startswith("host/") else "arm-none-eabi-size")
     if tool is None:
-        return "unknown (no arm-none-eabi-size on PATH)"
+        return {}, "no arm-none-eabi-size on PATH"
     try:
         said = toolchain.ask([tool, str(elf.path)], SIZE_TIMEOUT)
     except ToolchainError as error:
-        return f"unknown ({error.message})"
+        return {}, error.message
     lines = said.out.splitlines()
     if said.status != 0 or len(lines) < 2:
-        return f"unknown ({said.err.strip()})"
-    return ", ".join(f"{name} {size}" for name, size in zip(("text", "data", "bss"), lines[1].split(), strict=False))
+        return {}, said.err.strip()
+    return dict(zip(("text", "data", "bss"), map(int, lines[1].split()[:3]), strict=True)), ""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.app import NO, app
+from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say
+from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import read_inputs, read_program
-from cortex_m_hil.cli.options import OneTarget, Targets, resolve_target
-from cortex_m_hil.cli.output import counted
+from cortex_m_hil.cli.options import Json, OneTarget, Targets, resolve_target
+from cortex_m_hil.cli.output import counted, fields_of_target
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.fuzz import judge
@@ -28,8 +30,9 @@ def compare_runtimes_command(
     target: OneTarget,
     inputs: Annotated[list[Path] | None, typer.Option("--input", "-i", help="One .npy per input, in order")] = None,
     targets_file: Targets = None,
+    as_json: Json = False,
 ) -> None:
-    """Where do builtin and an installed ExecuTorch differ? Steps programs in both, each operator on equal inputs.
+    """Step programs in builtin and in an installed ExecuTorch, each operator on equal inputs, and show what differs.
 
     Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
     follow a formula. Exit status 1 if any operator gave other bytes, or either runtime refused a program.
@@ -39,16 +42,31 @@ def compare_runtimes_command(
     programs = [(program, _given(program, pte, inputs)) for pte in ptes for program in [read_program(pte)]]
     first, second = (resolve_target(target, targets_file, runtime) for runtime in RUNTIMES)
     with flow.open_dut(first) as builtin, flow.open_dut(second) as installed:
-        print(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n", flush=True)
+        say(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n")
         results = [_compare(builtin, installed, *one) for one in programs]
-    compared = sum(len(result) for result in results if result is not None)
-    differing = sum(one is not None for result in results for one in result or [])
-    refused = results.count(None)
-    print(
-        f"{counted(len(programs), 'program')}, {counted(compared, 'result')} compared: {differing} differ"
-        + (f"; {counted(refused, 'program')} not compared" if refused else "")
-    )
-    raise typer.Exit(NO if differing or refused else 0)
+        runtimes = [fields_of_target(dut.resolved, dut.ran()) for dut in (builtin, installed)]
+    compared = sum(result.compared for result in results)
+    differing = sum(len(result.differences) for result in results)
+    refused = sum(result.error is not None for result in results)
+    text = f"{counted(len(programs), 'program')}, {counted(compared, 'result')} compared: {differing} differ"
+    text += f"; {counted(refused, 'program')} not compared" if refused else ""
+    fields = {"target": target, "runtimes": runtimes, "programs": [result.fields for result in results]}
+    end(Answer(text, fields, NO if differing or refused else OK))
+
+
+@dataclass(frozen=True)
+class _Result:
+    """Of one program: how many values were compared, and the differences; or why it could not be."""
+
+    program: str
+    compared: int = 0
+    differences: tuple[Difference, ...] = ()
+    error: Problem | None = None
+
+    @property
+    def fields(self) -> dict[str, object]:
+        found = {"program": self.program, "compared": self.compared, "differences": self.differences}
+        return found if self.error is None else {**found, "error": self.error.fields}
 
 
 def _given(program: Program, pte: Path, inputs: Sequence[Path] | None) -> tuple[HostTensor, ...]:
@@ -58,18 +76,15 @@ def _given(program: Program, pte: Path, inputs: Sequence[Path] | None) -> tuple[
     return judge.example_inputs(program)
 
 
-def _compare(
-    builtin: flow.Dut, installed: flow.Dut, program: Program, inputs: Sequence[HostTensor]
-) -> list[Difference | None] | None:
-    """Says what differs, as it is found. None if one of the two refuses the program, or fails it."""
+def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> _Result:
+    """Says what differs. An error in the result, if one of the two refuses the program, or fails it."""
     try:
         found = list(compare_runtimes(builtin, installed, program, inputs))
     except VerdictError as error:
-        print(f"{program.name}\n    {error.describe()}", flush=True)
-        return None
-    differences = [one for one in found if one is not None]
+        problem = Problem.of(error)
+        say(f"{program.name}\n    {problem.text}")
+        return _Result(program.name, error=problem)
+    differences = tuple(one for one in found if one is not None)
     if differences:
-        print(program.name)
-        for one in differences:
-            print(f"    {one.instruction}  {one.operator}: {one}", flush=True)
-    return found
+        say("\n".join([program.name, *(f"    {one.instruction}  {one.operator}: {one}" for one in differences)]))
+    return _Result(program.name, len(found), differences)

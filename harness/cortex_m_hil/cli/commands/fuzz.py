@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.cli.app import NO, app
+from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
+from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import read_program
-from cortex_m_hil.cli.options import OneTarget, Runtime, Targets, resolve_target
-from cortex_m_hil.cli.output import counted, label_of, print_table
+from cortex_m_hil.cli.options import Json, OneTarget, Runtime, Targets, resolve_target
+from cortex_m_hil.cli.output import counted, fields_of_target, label_of, table
 from cortex_m_hil.fuzz import campaign, judge, mutate
 
 
@@ -24,8 +26,9 @@ def fuzz_command(
     corpus: Annotated[Path | None, typer.Option("--corpus", help="A folder for mutants that find a bug")] = None,
     runtime: Runtime = "builtin",
     targets_file: Targets = None,
+    as_json: Json = False,
 ) -> None:
-    """Run hostile mutants of programs, by default of the target's canary. Exit status 1 if one finds a bug.
+    """Run mutated programs, by default the target's known-answer program. Exit status 1 if one finds a bug.
 
     A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a
     test calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, a host and a target that disagree:
@@ -35,28 +38,35 @@ def fuzz_command(
     programs = [read_program(path) for path in ptes or []]
     with flow.open_dut(resolved) as dut:
         fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.canary_fuzzer(dut)]
-        for unsuited in (one for one in fuzzers if one.unsuited):
-            print(f"note      {unsuited.program.name}: none can pass here: {unsuited.unsuited}")
-        print(f"fuzzing   {label_of(resolved)}, seed {seed}", flush=True)
-        tally = campaign.campaign(fuzzers, number, seed, lambda one, judged: _tell_judgement(one, judged, corpus))
-    _tell_tally(tally)
-    raise typer.Exit(NO if tally.bugs else 0)
+        for fuzzer in (one for one in fuzzers if one.unsuited):
+            say(f"note      {fuzzer.program.name}: none can pass here: {fuzzer.unsuited}")
+        say(f"fuzzing   {label_of(resolved)}, seed {seed}")
+        bugs: list[dict[str, object]] = []
+        tally = campaign.campaign(fuzzers, number, seed, lambda one, judged: bugs.extend(_bug(one, judged, corpus)))
+        unsuited = [{"program": one.program.name, "why": one.unsuited} for one in fuzzers if one.unsuited]
+    counts = {outcome.value: tally.of(outcome) for outcome in judge.Outcome}
+    fields = {"seed": seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
+    end(Answer(_text(tally), {**fields_of_target(resolved), **fields}, NO if bugs else OK))
 
 
-def _tell_judgement(fuzzer: judge.Fuzzer, judged: judge.Judgement, corpus: Path | None) -> None:
-    """Bugs, as they are found."""
+def _bug(fuzzer: judge.Fuzzer, judged: judge.Judgement, corpus: Path | None) -> Iterator[dict[str, object]]:
+    """A bug, told as it is found; nothing for any other judgement."""
     if judged.outcome is not judge.Outcome.BUG:
         return
-    where = f" ({campaign.save(corpus, fuzzer, judged)})" if corpus is not None else ""
-    edits = "; ".join(judged.mutant.edits)
-    print(f"BUG       {fuzzer.program.name} {judged.mutant.number}: {edits}: {judged.detail}{where}", flush=True)
+    path = campaign.save(corpus, fuzzer, judged) if corpus is not None else None
+    mutant = judged.mutant
+    where = f" ({path})" if path is not None else ""
+    say(f"BUG       {fuzzer.program.name} {mutant.number}: {'; '.join(mutant.edits)}: {judged.detail}{where}")
+    told = {"program": fuzzer.program.name, "number": mutant.number, "edits": mutant.edits}
+    yield {**told, "detail": judged.detail, "saved": path}
 
 
-def _tell_tally(tally: campaign.Tally) -> None:
+def _text(tally: campaign.Tally) -> str:
     rows = [
         (kind.value, str(tally.of_kind(kind)), *(str(tally.counts[kind, outcome] or "-") for outcome in judge.Outcome))
         for kind in mutate.Kind
     ]
     total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in judge.Outcome))
-    print_table(("kind", "mutants", *(outcome.value for outcome in judge.Outcome)), [*rows, total])
-    print(f"\n{tally.total} mutants, {tally.field_aware:.0%} of them field-aware; {counted(len(tally.bugs), 'bug')}")
+    counts = table(("kind", "mutants", *(outcome.value for outcome in judge.Outcome)), [*rows, total])
+    aware = f"{tally.field_aware:.0%} of them field-aware"
+    return f"{counts}\n\n{tally.total} mutants, {aware}; {counted(len(tally.bugs), 'bug')}"

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import Commands, app
-from cortex_m_hil.cli.options import Runtime, Targets, resolve_target, targets_of
+from cortex_m_hil.cli.options import Json, Runtime, Targets, resolve_target, targets_of
 from cortex_m_hil.cli.output import label_of
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fvp import shim as fvp_shim
@@ -38,6 +39,7 @@ def install_shim(
     ] = None,
     runtime: Runtime = "builtin",
     targets_file: Targets = None,
+    as_json: Json = False,
 ) -> None:
     """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models.
 
@@ -49,19 +51,23 @@ def install_shim(
     _check_runners(runners)
     paths = fvp_shim.install(folder)
     paths += [_install_runner(folder, resolved) for resolved in runners]
-    for path in paths:
-        print(path)
-    print(
-        f"\n{len(fvp_shim.MODELS)} of these are stand-ins and NOT Arm's models: QEMU runs behind their command line."
-        '\nResults on them say "stand-in", and show nothing of Arm\'s models. Put the folder on PATH only where that is'
-        f"\nwanted:\n  PATH={shlex.quote(str(folder.absolute()))}:$PATH"
-    )
-    for resolved in runners:
-        where = shlex.quote(str(folder.absolute()))
-        print(
-            f"\nExecuTorch's tests on {label_of(resolved)}:\n  EXECUTORCH_ROOT={where} PATH={where}:$PATH pytest "
-            f"--cortex-m-target={resolved.target.cpu} {shlex.quote(str(find_suite() / 'ops'))}"
-        )
+    text = [*map(str, paths), _NOT_ARMS.format(number=len(fvp_shim.MODELS), path=shlex.quote(str(folder.absolute())))]
+    commands = [_pytest_command(folder, resolved) for resolved in runners]
+    text += [f"\nExecuTorch's tests on {label_of(one)}:\n  {line}" for one, line in zip(runners, commands, strict=True)]
+    tell(Answer("\n".join(text), {"folder": folder.absolute(), "files": paths, "commands": commands}))
+
+
+_NOT_ARMS = """
+{number} of these are stand-ins and NOT Arm's models: QEMU runs behind their command line.
+Results on them say "stand-in", and show nothing of Arm's models. Put the folder on PATH only where that is
+wanted:
+  PATH={path}:$PATH"""
+
+
+def _pytest_command(folder: Path, resolved: Resolved) -> str:
+    """What runs ExecuTorch's tests on a runner in the folder."""
+    where, suite = shlex.quote(str(folder.absolute())), shlex.quote(str(find_suite() / "ops"))
+    return f"EXECUTORCH_ROOT={where} PATH={where}:$PATH pytest --cortex-m-target={resolved.target.cpu} {suite}"
 
 
 def _check_runners(runners: Sequence[Resolved]) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from cortex_m_hil import flow
 from cortex_m_hil.checks.lint import LintFinding
-from cortex_m_hil.cli.app import NO, app
+from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
+from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import read_program
-from cortex_m_hil.cli.options import OneTarget, Pte, Runtime, Targets, Verbose, resolve_target
-from cortex_m_hil.cli.output import counted, log_of_errors
+from cortex_m_hil.cli.options import Choice, Json, Pte, Runtime, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.output import counted, fields_of_target, log_of_errors
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.resolve import Resolved
@@ -19,18 +18,27 @@ from cortex_m_hil.targets.resolve import Resolved
 
 @app.command("lint")
 def lint_command(
-    pte: Pte, target: OneTarget, runtime: Runtime = "builtin", targets_file: Targets = None, verbose: Verbose = False
+    pte: Pte,
+    target: SeveralTargets,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
 ) -> None:
-    """Does the program fit the target? The runner is booted for its list of operators, the program is not run."""
-    resolved = resolve_target(target, targets_file, runtime)
+    """Does the program fit each target? The runner is booted for its list of operators, the program is not run."""
+    choice = Choice(target, targets_file, runtime)
     program = read_program(pte)
+    answer_each(choice.names, lambda name: _lint(pte, program, choice.resolve(name), verbose))
+
+
+def _lint(pte: Path, program: Program, resolved: Resolved, verbose: bool) -> Answer:
     operators, unchecked = _operators(resolved, verbose)
     findings = flow.findings(program, resolved.target, operators, resolved.runtime)
-    for finding in findings:
-        print(_finding(finding))
-    if any(not finding.is_note for finding in findings):
-        raise typer.Exit(NO)
-    print(_summary(pte, program, resolved) + unchecked)
+    fits = all(finding.is_note for finding in findings)
+    summary = _summary(pte, program, resolved) if fits else f"{pte} does not fit {resolved.display_name}"
+    lines = [*map(_finding, findings), summary + (f"; NOT checked: {unchecked}" if unchecked else "")]
+    fields = {"program": pte, "fits": fits, "not_checked": unchecked, "findings": [_fields(one) for one in findings]}
+    return Answer("\n".join(lines), {**fields_of_target(resolved), **fields}, OK if fits else NO)
 
 
 def _operators(resolved: Resolved, verbose: bool) -> tuple[tuple[str, ...] | None, str]:
@@ -39,7 +47,19 @@ def _operators(resolved: Resolved, verbose: bool) -> tuple[tuple[str, ...] | Non
         with log_of_errors(verbose), flow.open_dut(resolved) as dut:
             return dut.session().identity.operators, ""
     except ToolchainError as error:
-        return None, f"; NOT checked: whether the runner has these operators ({error.message}; {error.hint})"
+        why = "; ".join(filter(None, (error.message, error.hint)))
+        return None, f"whether the runner has these operators ({why})"
+
+
+def _fields(finding: LintFinding) -> dict[str, object]:
+    return {
+        "rule": finding.rule,
+        "is_note": finding.is_note,
+        "message": finding.message,
+        "operator": finding.operator,
+        "instruction": finding.instruction if finding.instruction >= 0 else None,
+        "cause": finding.why,
+    }
 
 
 def _finding(finding: LintFinding) -> str:

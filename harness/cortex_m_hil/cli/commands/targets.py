@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from cortex_m_hil import launchers
+from cortex_m_hil.cli.answers import CALL, Answer, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json, Targets, targets_of
-from cortex_m_hil.cli.output import print_table
+from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.runner.build import compiler
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
 
 
 @app.command("targets")
-def targets(as_json: Json = False, targets_file: Targets = None) -> None:
+def targets(targets_file: Targets = None, as_json: Json = False) -> None:
     """List the targets, and what each of them runs as on this machine."""
     known = targets_of(targets_file)
     rows = [_describe(target, known) for target in known.values()]
-    if as_json:
-        print(json.dumps(rows, indent=2))
+    if CALL.get().as_json:
+        for row in rows:
+            tell(Answer("", row))
         return
-    for row in rows:
-        pools = row["pools"]
-        row["pools"] = " ".join(f"{name} {size >> 10}K" for name, size in pools.items() if size)
-        row["runs as"] = row.pop("runs_as") + (f" ({row['why']})" if row["why"] else "")
-    shown = ("name", "cpu", "isa", "board", "launcher", "runs as", "pools")
-    print_table(shown, [tuple(str(row[column]) for column in shown) for row in rows])
+    shown = ("target", "cpu", "isa", "board", "launcher", "runs as", "pools")
+    say(table(("name", *shown[1:]), [tuple(str(_for_people(row)[column]) for column in shown) for row in rows]))
+
+
+def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
+    runs_as = f"{row['runs_as']} on {row['engine']}" if row["runnable"] else "nothing"
+    pools = " ".join(f"{name} {size >> 10}K" for name, size in row["pools"].items() if size)
+    return {**row, "runs as": runs_as + (f" ({row['reason']})" if row["reason"] else ""), "pools": pools}
 
 
 def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
-    """`runs_as` is the target that is used here with its engine; "nothing" if it cannot run, and `why`."""
-    runs_as, why = "nothing", ""
+    """`runs_as` and `engine` are "" where nothing can be found out about what the target runs as."""
+    runs_as, engine, reasons, runnable = target, "", [], True
     try:
         resolved = resolve(target.name, known)
-        why = resolved.why
-        resolved.target.launcher.require()
-        runs_as = f"{resolved.target.name} on {launchers.engine(resolved.target)}"
+        runs_as, reasons = resolved.target, [resolved.why]
+        engine = launchers.engine(runs_as)
+        compiler(runs_as)
+        runs_as.launcher.require()
     except HarnessError as error:
-        why = "; ".join(part for part in (why, error.message, error.hint) if part)
+        runnable = False
+        reasons += [error.message, error.hint]
     return {
-        "name": target.name,
+        "target": target.name,
         "cpu": target.cpu,
         "isa": target.isa.value,
         "board": target.board.name,
         "launcher": target.launcher.describe(),
-        "runs_as": runs_as,
-        "why": why,
+        "runnable": runnable,
+        "runs_as": runs_as.name if engine else "",
+        "engine": engine,
+        "reason": "; ".join(filter(None, reasons)),
+        "hardware": target.launcher.hardware,
         "pools": asdict(target.board.pools),
         "origin": target.origin,
     }

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.cli.app import CANNOT_TELL, INTERRUPTED, NO, app
-from cortex_m_hil.cli.options import Runtime, Targets, targets_of
+from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets, targets_of
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.suite import find as find_suite
@@ -19,7 +20,7 @@ from cortex_m_hil.targets.resolve import check_runtime, select
 
 @app.command("upstream")
 def upstream(
-    target: Annotated[list[str], typer.Option("--target", "-t", help="Names, globs, comma lists or 'all'; repeatable")],
+    target: SeveralTargets,
     pytest_args: Annotated[
         list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
     ] = None,

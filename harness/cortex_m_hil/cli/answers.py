@@ -1,0 +1,138 @@
+"""What a command answers: text for people or, with --json, one JSON object per line (docs/command-line.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from cortex_m_hil.errors import HarnessError, VerdictError
+
+SCHEMA_VERSION: Final = 1  # of the JSON objects: higher when a field is removed, renamed, or means something else
+OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
+
+
+@dataclass(frozen=True)
+class Call:
+    """The command that was called, without `hil`, and whether its answers are for machines."""
+
+    command: str = ""
+    as_json: bool = False
+
+
+CALL: Final[ContextVar[Call]] = ContextVar("CALL", default=Call())  # noqa: B039 - frozen
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, of the command or about one target: for people, and the fields for machines."""
+
+    text: str
+    fields: Mapping[str, Any]
+    status: int = OK
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is told of an error. `text` is all of it, for people."""
+
+    type: str
+    kind: str
+    message: str
+    text: str = field(repr=False)
+    operator: str = ""
+    details: tuple[tuple[str, str], ...] = ()
+    hint: str = ""
+
+    @classmethod
+    def of(cls, error: HarnessError) -> Problem:
+        kind = "verdict" if isinstance(error, VerdictError) else "infra"
+        name, text = type(error).__name__, error.describe()
+        return cls(name, kind, error.message, text, error.operator, error.details, error.hint)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        labelled = [{"label": label, "text": text} for label, text in self.details]
+        rest = {"operator": self.operator, "details": labelled, "hint": self.hint}
+        return {"type": self.type, "kind": self.kind, "message": self.message, **rest}
+
+
+def status_of(error: HarnessError) -> int:
+    return NO if isinstance(error, VerdictError) else CANNOT_TELL
+
+
+def say(text: str) -> None:
+    """What only people are told, as it happens."""
+    if not CALL.get().as_json:
+        print(text, flush=True)
+
+
+def tell(answer: Answer) -> None:
+    """The one place that writes what a command answers."""
+    if CALL.get().as_json:
+        head = {"schema_version": SCHEMA_VERSION, "command": CALL.get().command, "exit_status": answer.status}
+        print(json.dumps(_plain({**head, **answer.fields}), allow_nan=False), flush=True)
+    elif answer.text:
+        print(answer.text, flush=True)
+
+
+def tell_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None = None, heading: str = "") -> None:
+    """An error: for people on standard error, for machines where the answer would be."""
+    if CALL.get().as_json:
+        tell(Answer("", {**(fields or {}), "error": problem.fields}, status))
+    else:
+        with contextlib.suppress(OSError):
+            print(heading + problem.text, file=sys.stderr, flush=True)
+
+
+def end(answer: Answer) -> None:
+    """The only answer of a command."""
+    tell(answer)
+    raise typer.Exit(answer.status)
+
+
+def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
+    """An answer for each target. An error is the answer for its own target; the others are asked all the same.
+
+    Ends the command with the highest of their exit statuses.
+    """
+    statuses = [_answer_one(name, ask, several=len(names) > 1) for name in names]
+    raise typer.Exit(max(statuses))
+
+
+def _answer_one(name: str, ask: Callable[[str], Answer], *, several: bool) -> int:
+    try:
+        answer = ask(name)
+    except HarnessError as error:
+        status = status_of(error)
+        tell_problem(Problem.of(error), status, {"target": name}, heading=f"{name}: " if several else "")
+        return status
+    tell(answer)
+    return answer.status
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has a form for. A number that is not finite has none: null."""
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (str, bool, int)) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    assert isinstance(value, Iterable)
+    return [_plain(one) for one in value]

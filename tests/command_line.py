@@ -1,0 +1,139 @@
+"""Calling `hil` as a user does, and what is expected of every answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from cortex_m_hil.cli.answers import SCHEMA_VERSION
+from cortex_m_hil.program.tensor import Array
+from paths import IMPORT_ROOT, REPOSITORY
+
+OK, NO, CANNOT_TELL = 0, 1, 2
+PAGE = (REPOSITORY / "docs" / "command-line.md").read_text()
+FIRST_BUILD = 300.0  # seconds; the shared cache may be cold
+# QEMU's -S starts the machine with its CPU stopped: a target that never says a word.
+FROZEN = "targets: {frozen: {cpu: cortex-m4, board: mps2, launcher: {qemu: {machine: mps2-an386, args: [-S]}}}}\n"
+
+
+@dataclass(frozen=True)
+class Done:
+    status: int
+    out: str
+    err: str
+
+
+Hil = Callable[..., Done]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "cortex_m_hil.cli", *map(str, arguments)]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(IMPORT_ROOT), **changes}
+
+
+def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
+    """Calls the command in a process of its own."""
+    done = subprocess.run(
+        command(*arguments),
+        cwd=cwd,
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=FIRST_BUILD,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The DSP canary as files, and the answer."""
+
+    pte: Path
+    input: Path
+    expected: Array
+
+
+def expect(done: Done, status: int, *texts: str) -> None:
+    """A message on standard error with every text in it, nothing on standard output, no traceback."""
+    assert (done.status, done.out) == (status, "")
+    for text in texts:
+        assert text in done.err
+    assert "Traceback" not in done.err
+
+
+@contextmanager
+def running(*arguments: object, cwd: Path, **changes: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, as a shell starts it; ended in any case."""
+    with subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def descendant(process: subprocess.Popen[str], name: str) -> psutil.Process:
+    """The first process below `process` whose program begins with `name`, as soon as there is one."""
+    end = time.monotonic() + FIRST_BUILD
+    while time.monotonic() < end and process.poll() is None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            try:
+                if child.name().startswith(name):
+                    return child
+            except psutil.NoSuchProcess:
+                continue
+        time.sleep(0.02)
+    raise AssertionError(f"no {name} was started: {process.communicate()}")
+
+
+def documented(section: str) -> set[str]:
+    """The fields in the table below a heading of the page."""
+    text = PAGE.partition(f"\n### {section}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def answers(out: str) -> list[dict[str, Any]]:
+    """The objects, one a line; their fields are those that the page has, no more and no fewer."""
+    found = [json.loads(line, parse_constant=no_json) for line in out.splitlines()]
+    for one in found:
+        assert one["schema_version"] == SCHEMA_VERSION
+        fields = set(one) - documented("Every line")
+        if "error" in one:
+            assert set(one["error"]) == documented("An error")
+            assert fields <= {"error", "target"}
+        else:
+            assert fields == documented(f"`hil {one['command']}`")
+    return found
+
+
+def no_json(name: str) -> Any:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def answer(out: str) -> dict[str, Any]:
+    [one] = answers(out)
+    return one
