@@ -32,6 +32,10 @@ LOWERING: Final = Advice(
     "the lowering: the target computes what the lowered program says, and that is not what the module does",
     "lower parts of the module until they agree; fake_quant_qtol=N (atol, rtol for floats) allows more",
 )
+EXPECTED: Final = Advice(
+    hint="are the expected values those of this program and these inputs? --qtol=N (--atol, --rtol for floats) allows "
+    "more"
+)
 TARGET: Final = Advice(
     "the target: ExecuTorch's Python operators give other values for the same program",
     "--redzones tells whether something writes outside its tensor; qtol=N (atol, rtol for floats) allows more",

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.advice import LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
+from cortex_m_hil.checks.advice import EXPECTED, LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
 from cortex_m_hil.checks.comparison import WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
 from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Spread, Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
@@ -50,14 +50,18 @@ def compare(
     if len(outputs) != wanted:
         text = f"the program has {wanted} outputs, {len(outputs)} arrived"
         return Comparison((Finding(Kind.SHAPE, 0, text),), ())
+    is_expected = references.expected is not None
+    if is_expected:
+        references = References(dialect=references.expected)
     results = [
         _Output(
             number=number,
             actual=outputs[number],
             quantization=output_quantization(program_file, number),
             tolerance=tolerance,
-            allowance=_allowance(program_file),
+            allowance=0 if is_expected else _allowance(program_file),
             likely=_likely_cause(program_file, number),
+            is_expected=is_expected,
             dialect=_pick(references.dialect, number),
             quantized=_pick(references.quantized, number),
             eager=_pick(references.eager, number),
@@ -100,7 +104,7 @@ def _likely_cause(file: PteFile, number: int) -> str:
 
 @dataclass(frozen=True)
 class _Output:
-    """One output with everything it is compared with."""
+    """One output with everything it is compared with. ``is_expected``: ``dialect`` is what a user says it is."""
 
     number: int
     actual: HostTensor
@@ -108,6 +112,7 @@ class _Output:
     tolerance: Tolerance
     allowance: int
     likely: str
+    is_expected: bool
     dialect: Array | None
     quantized: Array | None
     eager: Array | None
@@ -127,6 +132,8 @@ class _Output:
             return Advice(hint=READING)
         if Kind.COLLAPSE in kinds and self.likely:
             return Advice(self.likely, "hil lint tells whether a program's layout is its target's; " + READING)
+        if self.is_expected:
+            return EXPECTED
         if kinds == {Kind.EAGER}:
             return QUANTISATION if figures.sqnr_db is not None and figures.sqnr_db > LOST_SQNR else LOST
         if kinds == {Kind.QUANTIZED} and self._is_rounding():
@@ -171,7 +178,10 @@ class _Output:
             apart, fake_quanta, error = self._against_fake_quant(clean, integers)
         if not any(finding.kind is Kind.UNINFORMATIVE for finding in findings):
             findings += self._collapse(clean, integers, expected)
-        return findings + apart + worse_than_eager, Figures(quanta, fake_quanta, error, sqnr)
+        return findings + apart + worse_than_eager, Figures(quanta, fake_quanta, error, sqnr, self._authority())
+
+    def _authority(self) -> str:
+        return "what is expected" if self.is_expected else "the dialect"
 
     def _find(self, kind: Kind, message: str, wrong: Array | None = None, *elements: tuple[str, str]) -> Finding:
         """``wrong`` masks the elements that the message speaks of."""
@@ -231,7 +241,7 @@ class _Output:
     def _integer_figures(self, array: Array) -> Figures:
         if self.dialect is None or array.dtype not in _QUANTISED:
             return Figures()
-        return Figures(int(_distance(array, self.dialect).max(initial=0)))
+        return Figures(int(_distance(array, self.dialect).max(initial=0)), authority=self._authority())
 
     def _quanta(self, integers: Array, expected: Array) -> Iterator[Finding]:
         limit = max(self.tolerance.qtol, self.allowance)
@@ -408,8 +418,10 @@ class _Output:
             yield self._find(Kind.QUANTIZED, text)
 
     def _against_float(self, clean: Array) -> tuple[float | None, list[Finding]]:
-        """atol and rtol against fake-quant, or against eager where nothing is quantised."""
+        """atol and rtol against what is expected, or fake-quant, or against eager where nothing is quantised."""
         name, reference = ("fake-quant", self.quantized) if self.quantized is not None else ("eager", self.eager)
+        if self.is_expected:
+            name, reference = self._authority(), self.dialect
         if reference is None:
             return None, []
         # Infinities of the reference were checked already; they would poison the difference.

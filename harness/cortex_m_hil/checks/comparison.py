@@ -51,19 +51,21 @@ class Figures:
     """Worst figures of one output; None where there was nothing to compare with.
 
     ``max_quanta`` against the dialect, ``fake_quant_quanta`` and ``max_abs_error`` against fake-quant (the latter
-    against eager where nothing is quantised), ``sqnr_db`` against eager.
+    against eager where nothing is quantised), ``sqnr_db`` against eager. Where a user says what is expected, the first
+    and ``max_abs_error`` are against that, and ``authority`` says so.
     """
 
     max_quanta: int | None = None
     fake_quant_quanta: int | None = None
     max_abs_error: float | None = None
     sqnr_db: float | None = None
+    authority: str = "the dialect"
 
     def __str__(self) -> str:
         """All distances side by side, those that are known."""
         quanta = [
             f"{distance} {quanta_word(distance)} from {name}"
-            for name, distance in (("the dialect", self.max_quanta), ("fake-quant", self.fake_quant_quanta))
+            for name, distance in ((self.authority, self.max_quanta), ("fake-quant", self.fake_quant_quanta))
             if distance is not None
         ]
         if self.max_abs_error is not None and self.fake_quant_quanta is None:

@@ -46,7 +46,7 @@ class Tolerance:
 
 def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str) -> None:
     if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value < math.inf:  # type: ignore[operator]
-        raise ConfigError(f"{name}={value!r}: it takes {wanted}")
+        raise ConfigError(f"{name}={value!r}: it takes {wanted}", hint="docs/writing-tests.md, “Calls”")
 
 
 @dataclass(frozen=True, slots=True)

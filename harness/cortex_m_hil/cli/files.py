@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.host import files
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
-from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
 
@@ -25,14 +26,24 @@ def read_program(path: Path) -> Program:
 
 
 def read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
-    specs = program.file.input_specs()
+    return _read_all(f"{program.name} takes", "input", "--input", program.file.input_specs(), paths)
+
+
+def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:
+    """An array for each output: one that is left out would be compared with nothing."""
+    found = _read_all(f"{program.name} has", "output", "--expect", program.file.output_specs(), paths)
+    return tuple(one.array() for one in found)
+
+
+def _read_all(
+    whose: str, role: str, option: str, specs: Sequence[TensorSpec], paths: Sequence[Path]
+) -> tuple[HostTensor, ...]:
     if len(specs) != len(paths):
-        wanted = " ".join(f"--input {number}.npy ({_wanted(spec)})" for number, spec in enumerate(specs))
-        raise ConfigError(
-            f"{program.name} takes {counted(len(specs), 'input')}, {len(paths)} given",
-            hint=f"give {wanted or 'no --input'}",
-        )
-    return tuple(_read_input(path, number, spec) for number, (path, spec) in enumerate(zip(paths, specs, strict=True)))
+        wanted = " ".join(f"{option} {number}.npy ({_wanted(spec)})" for number, spec in enumerate(specs))
+        problem = f"{whose} {counted(len(specs), role)}, {len(paths)} {option} given"
+        raise ConfigError(problem, hint=f"give {wanted or f'no {option}'}")
+    pairs = enumerate(zip(paths, specs, strict=True))
+    return tuple(_read_tensor(path, f"{role} {number}", spec) for number, (path, spec) in pairs)
 
 
 def _wanted(spec: TensorSpec) -> str:
@@ -40,19 +51,21 @@ def _wanted(spec: TensorSpec) -> str:
     return f"{spec.dtype}{list(spec.shape)}" if spec.kind is ValueKind.TENSOR else f"a single {spec.kind.value}"
 
 
-def _read_input(path: Path, number: int, spec: TensorSpec) -> HostTensor:
+def _read_tensor(path: Path, role: str, spec: TensorSpec) -> HostTensor:
     """The array in the program's dim order and the target's byte order. ConfigError if it is another's."""
 
     def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         if spec.kind is not ValueKind.TENSOR:
             good = shape == () and dtype.kind in _NUMBERS[spec.kind]
+            hint = "an array without dimensions: numpy.save(file, numpy.array(value))"
         else:
             good = (dtype.name, shape) == (spec.dtype, spec.shape)  # ">f4" is called float32 too
+            hint = f"array.astype({spec.dtype!r})"
+            if shape != spec.shape:
+                hint = "the shape is the logical one, however the program lays the tensor out in memory"
         if not good:
-            raise ConfigError(
-                f"{path} is {dtype.name}{list(shape)}; input {number} of the program is {_wanted(spec)}",
-                hint="shapes are logical; the layout in memory is seen to here",
-            )
+            problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(spec)}"
+            raise ConfigError(problem, hint=hint)
 
     array = files.read_array(path, check)
     if spec.kind is not ValueKind.TENSOR:
@@ -64,18 +77,22 @@ def _scalar(path: Path, value: int | float | bool, spec: TensorSpec) -> HostTens
     try:
         return HostTensor.from_scalar(value)
     except struct.error:
-        raise ConfigError(f"{path}: {value} does not fit {_wanted(spec)}, which has 64 bits") from None
+        problem = f"{path}: {value} does not fit {_wanted(spec)}, which has 64 bits"
+        raise ConfigError(problem, hint="save a smaller number") from None
 
 
 def check_outputs(program: Program, paths: Sequence[Path]) -> None:
     """Before anything is run: what can be known of --output."""
     has = len(program.file.outputs)
     if len(paths) > has:
-        raise ConfigError(f"{program.name} has {counted(has, 'output')}, {len(paths)} --output given")
+        problem = f"{program.name} has {counted(has, 'output')}, {len(paths)} --output given"
+        raise ConfigError(problem, hint=f"give at most {has} --output")
     for path in paths:
         if path.is_dir() or not path.absolute().parent.is_dir():
-            what = "it is a folder" if path.is_dir() else "its folder does not exist"
-            raise ConfigError(f"cannot write --output {path}: {what}")
+            what, hint = "it is a folder", f"name a file in it: --output {path / 'output.npy'}"
+            if not path.is_dir():
+                what, hint = "its folder does not exist", f"mkdir -p {shlex.quote(str(path.parent))}"
+            raise ConfigError(f"cannot write --output {path}: {what}", hint=hint)
 
 
 def write_output(path: Path, output: HostTensor) -> None:

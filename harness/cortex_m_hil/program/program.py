@@ -18,13 +18,15 @@ class References:
     """Host outputs, logical arrays in output order; None where there is no such reference.
 
     ``dialect``: the Python Cortex-M operators; ``quantized``: fake-quant; ``eager``: the float module; ``disturbed``:
-    fake-quant some more times, each disturbed as rounding may (`lowering.rounding`).
+    fake-quant some more times, each disturbed as rounding may (`lowering.rounding`). ``expected``: what a user says the
+    outputs are; then no other is asked.
     """
 
     dialect: tuple[Array, ...] | None = None
     quantized: tuple[Array, ...] | None = None
     eager: tuple[Array, ...] | None = None
     disturbed: tuple[tuple[Array, ...], ...] = ()
+    expected: tuple[Array, ...] | None = None
 
 
 Reference = Callable[[tuple[HostTensor, ...]], References]

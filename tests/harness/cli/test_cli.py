@@ -237,7 +237,7 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
     array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
     np.save(tmp_path / "x.npy", array)
     spec = TensorSpec("int8", (1, 2, 3, 4), (0, 2, 3, 1))
-    tensor = cli_files._read_input(tmp_path / "x.npy", 0, spec)
+    tensor = cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec)
     assert tensor.spec == spec
     assert tensor.data == array.transpose(0, 2, 3, 1).tobytes()
     np.testing.assert_array_equal(tensor.array(), array)
@@ -246,10 +246,10 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
 @pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
 def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
     np.save(tmp_path / "x.npy", np.array(value))
-    assert cli_files._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind)).item() == value
+    assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind)).item() == value
     np.save(tmp_path / "x.npy", np.array([value]))
     with pytest.raises(ConfigError, match=f"a single {kind.value}"):
-        cli_files._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(kind))
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind))
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
@@ -305,12 +305,12 @@ def test_a_folder_is_no_program(hil: Hil, tmp_path: Path) -> None:
 
 def test_missing_inputs_are_described(hil: Hil, files: Files) -> None:
     done = hil("run", files.pte, "-t", "m4-qemu")
-    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 0 given", "--input 0.npy (float32[1, 16])")
+    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 0 --input given", "--input 0.npy (float32[1, 16])")
 
 
 def test_too_many_inputs(hil: Hil, files: Files) -> None:
     done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input, "-i", files.input)
-    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 2 given")
+    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 2 --input given")
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
 def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array(1 << 63, np.uint64))
     with pytest.raises(ConfigError, match="9223372036854775808 does not fit a single Int"):
-        cli_files._read_input(tmp_path / "x.npy", 0, TensorSpec.scalar(ValueKind.INT))
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(ValueKind.INT))
 
 
 def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:

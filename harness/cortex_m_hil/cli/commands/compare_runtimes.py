@@ -28,7 +28,9 @@ from cortex_m_hil.targets.resolve import RUNTIMES
 def compare_runtimes_command(
     ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
     target: OneTarget,
-    inputs: Annotated[list[Path] | None, typer.Option("--input", "-i", help="One .npy per input, in order")] = None,
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
+    ] = None,
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
