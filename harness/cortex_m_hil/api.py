@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cortex_m_hil import errors as errors
 from cortex_m_hil import flow, launchers
+from cortex_m_hil.calls import checked_call
 from cortex_m_hil.checks.comparison import Comparison as Comparison
 from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
@@ -136,6 +137,7 @@ class Lowering:
         self._resolved = resolved
         self._redzones = redzones
 
+    @checked_call("hil.lower")
     def __call__(
         self,
         module: Any,
@@ -201,6 +203,7 @@ class OpenTarget:
             operators = self.dut.session().identity.operators
             return flow.findings(program, self.target, operators, self.dut.resolved.runtime)
 
+    @checked_call("hil.run")
     def run(self, program: Program, inputs: Sequence[Any] | None = None, *, lint: bool = True) -> RunResult:
         """Runs a program once, compares with nothing.
 
@@ -226,9 +229,10 @@ class OpenTarget:
         with Reporting(self.dut.resolved):
             given = None if inputs is None else _host(program, inputs)
             result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
-        self._ran(result)
+        self._ran(program, result)
         return result
 
+    @checked_call("hil.check")
     def check(
         self,
         module: Any,
@@ -287,6 +291,7 @@ class OpenTarget:
             )  # fmt: skip
         return checked.comparison
 
+    @checked_call("hil.verify")
     def verify(self, program: Program, tolerance: Tolerance = _DEFAULT, *, excluded: Sequence[str] = ()) -> Checked:
         """`check` for a program that is lowered already: lints it, runs it on its example inputs, and compares.
 
@@ -328,12 +333,12 @@ class OpenTarget:
             _warn(f"{program.name}: {RedZones(program).describe()}")
         return RedZones(program)
 
-    def _ran(self, result: RunResult) -> None:
+    def _ran(self, program: Program, result: RunResult) -> None:
         """Told of every run."""
 
     def _compared(self, checked: Checked) -> None:
         """Told of every comparison, before its verdict is raised."""
-        self._ran(checked.result)
+        self._ran(checked.program, checked.result)
         for finding in checked.comparison.warnings:
             name = self.dut.resolved.display_name
             _warn(f"{name}: output {finding.output}: {finding.kind.value}: {finding.message}")

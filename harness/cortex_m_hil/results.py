@@ -90,15 +90,18 @@ class Ran:
 
 @dataclass(frozen=True)
 class RunResult:
-    """`unwritten` has a mask per output: elements nobody wrote. `stats` are by the names of STATISTICS.
+    """What one program gave.
 
-    `ticks` are those of `Identity.tick_source`; `ran.clock` says what they mean.
+    `unwritten` has a mask per output: elements nobody wrote. `stats` are by the names of STATISTICS. `ticks` are those
+    of `Identity.tick_source`; `ran.clock` says what they mean. `seconds` are those of the host's clock for loading,
+    executing and reading back.
     """
 
     outputs: tuple[HostTensor, ...]
     unwritten: tuple[npt.NDArray[np.bool_], ...] = field(repr=False)
     stats: Mapping[str, Pool]
     ticks: int
+    seconds: float
     ran: Ran
     log: str = field(repr=False)
 
@@ -109,6 +112,7 @@ class Verdict(str, Enum):
     PASS = "pass"
     FAIL = "FAIL"
     INFRA = "INFRA"
+    ERROR = "ERROR"  # the test itself is written or configured wrongly
     SKIP = "skip"
     XFAIL = "xfail"
     XPASS = "XPASS"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +25,7 @@ POISON, COUNTER_POISON = 0xA5, 0x5A
 def execute(
     dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
 ) -> RunResult:
+    began = time.monotonic()
     session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
     outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
     unwritten = [_equals(output, POISON) for output in outputs]
@@ -32,7 +34,8 @@ def execute(
         unwritten = [mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)]
     if guard:
         guard.judge(dut, session, inputs)
-    return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, dut.ran(), session.log)
+    seconds = time.monotonic() - began
+    return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, seconds, dut.ran(), session.log)
 
 
 def _pass(

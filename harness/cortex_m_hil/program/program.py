@@ -39,7 +39,7 @@ class Program:
     ``nodes`` has a graph node per instruction ("" unknown); ``inputs`` are example inputs, in the layout the
     program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere.
     ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
-    would take without.
+    would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
     """
 
     pte: bytes = field(repr=False)
@@ -50,6 +50,7 @@ class Program:
     inputs: tuple[HostTensor, ...] = field(default=(), repr=False)
     reference: Reference | None = field(default=None, repr=False)
     size_without_redzones: int | None = None
+    lowering_seconds: float | None = None
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:

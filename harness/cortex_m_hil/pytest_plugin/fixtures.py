@@ -5,9 +5,8 @@ No logic of their own: they bring `flow` the right Dut, and pytest what `flow` f
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,11 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
+from cortex_m_hil.calls import checked_call
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.pytest_plugin import markers
-from cortex_m_hil.results import STATISTICS, RunResult
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.pytest_plugin import markers, records
+from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -77,30 +78,13 @@ class Hil(OpenTarget):
         super().__init__(dut, redzones=redzones)
         self._node = node
 
-    def _ran(self, result: RunResult) -> None:
+    def _ran(self, program: Program, result: RunResult) -> None:
         self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])
-        self._property("hil_engine", result.ran.engine)
-        self._property("hil_runtime", f"{result.ran.runtime} {result.ran.runtime_version}")
-        self._property("hil_outputs", hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()[:16])
-        self._property(f"hil_{result.ran.clock.value}", result.ticks)
-        for statistic in STATISTICS:
-            self._property(statistic.property_name, result.stats[statistic.name].used)
+        records.ran(self._node, program, result, self.dut.elf)
 
     def _compared(self, checked: Checked) -> None:
         super()._compared(checked)
-        figures = checked.comparison.outputs
-        quanta = [figure.max_quanta for figure in figures if figure.max_quanta is not None]
-        if quanta:
-            self._property("hil_max_quanta", max(quanta))
-        fake_quanta = [figure.fake_quant_quanta for figure in figures if figure.fake_quant_quanta is not None]
-        if fake_quanta:
-            self._property("hil_fake_quant_quanta", max(fake_quanta))
-        ratios = [figure.sqnr_db for figure in figures if figure.sqnr_db is not None]
-        if ratios:
-            self._property("hil_sqnr_db", round(min(ratios), 1))
-
-    def _property(self, name: str, value: object) -> None:
-        self._node.user_properties.append((name, value))
+        records.compared(self._node, checked.comparison)
 
 
 # Parametrised with the scope that the widest fixture below needs which depends on it; "session" is the widest of them.
@@ -161,11 +145,12 @@ def run_pte(hil: Hil) -> Callable[..., RunResult]:
     scalars. Returns and raises what `hil.run` does.
     """
 
-    def run(pte: Path | str | bytes, inputs: tuple[Any, ...] = (), *, lint: bool = True) -> RunResult:
+    @checked_call("run_pte")
+    def run_pte(pte: Path | str | bytes, inputs: Sequence[Any] = (), *, lint: bool = True) -> RunResult:
         __tracebackhide__ = True
         with Reporting(hil.dut.resolved):
             program = load_program(pte)
             given = flow.arrange(program, inputs)
         return hil.run(program, given, lint=lint)
 
-    return run
+    return run_pte

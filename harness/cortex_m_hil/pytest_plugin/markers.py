@@ -6,7 +6,7 @@ A marker that makes no sense is a ConfigError, which is an error of that test al
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -38,6 +38,18 @@ def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkD
         if expected is not None:
             yield expected
     seconds(item)
+
+
+def check_without_target(item: pytest.Item) -> None:
+    """ConfigError for a marker that makes no sense, and for one that a test which uses no target has put on itself.
+
+    One of its module or class may be meant for other tests.
+    """
+    for name, meaning in _MEANINGS.items():
+        for marker in item.iter_markers(name):
+            _understand(marker, meaning)
+        if any(marker.name == name for marker in item.own_markers):
+            raise ConfigError(f"{name} has no effect on a test that uses no target", hint="name hil or hil_dut")
 
 
 def seconds(item: pytest.Item) -> float:
@@ -96,3 +108,10 @@ def xfail_on(
 
 def target_timeout(seconds: float) -> float:
     return in_range(seconds, SHORTEST, flow.LONGEST_EXECUTION)
+
+
+_MEANINGS: Final[Mapping[str, Callable[..., object]]] = {
+    "requires": requires,
+    "xfail_on": xfail_on,
+    "target_timeout": target_timeout,
+}

@@ -24,7 +24,7 @@ from cortex_m_hil.lowering import suite
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
-from cortex_m_hil.pytest_plugin.plugin import RERUN
+from cortex_m_hil.pytest_plugin.summary import RERUN
 
 # Upstream's test runner is built without these (its backends/cortex_m/test/build_test_runner.sh), and its strict xfails
 # rely on that: a runtime that has them would pass broadcasting divisions and softmax over another dimension.

@@ -1,58 +1,114 @@
-"""The test × target table."""
+"""What a run says at its end: the test × target table, and a line for each target."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from cortex_m_hil.results import Statistic, Verdict
+
+COUNTED: Final[Mapping[Verdict, str]] = {
+    Verdict.PASS: "passed",
+    Verdict.FAIL: "failed",
+    Verdict.INFRA: "infra",
+    Verdict.ERROR: "error",
+    Verdict.XPASS: "xpassed",
+    Verdict.XFAIL: "xfailed",
+    Verdict.SKIP: "skipped",
+}
+"""How each verdict is called where it is counted, in this order."""
+BAD: Final = frozenset({Verdict.FAIL, Verdict.INFRA, Verdict.ERROR, Verdict.XPASS})
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test on one target. `ran` is what really ran: `m4-fvp → m4-qemu`."""
+    """One test on one target.
+
+    `ran` is what really ran: `m4-fvp → m4-qemu`. `error` is the class of the error and `headline` the first line that
+    was said of it, both "" where there is none. `seconds` are those of setup, call and teardown. `earlier` has what
+    previous attempts of the same test ended with, where a plugin ran it again.
+    """
 
     test: str
     requested: str
     ran: str
     verdict: Verdict
-    error: str = ""  # class name of the error, "" where there is none
+    error: str = ""
     node_id: str = ""
+    headline: str = ""
+    seconds: float = 0.0
+    uninformative: bool = False
+    earlier: tuple[str, ...] = ()
     peaks: Mapping[Statistic, int] = field(default_factory=dict)
 
     @property
-    def cell(self) -> str:
+    def ending(self) -> str:
         return f"{self.verdict.value} {self.error}".strip()
+
+    @property
+    def cell(self) -> str:
+        uninformative = " (uninformative)" if self.uninformative else ""
+        return self.ending + uninformative + (f" after {', '.join(self.earlier)}" if self.earlier else "")
 
 
 def table(outcomes: Iterable[Outcome]) -> list[str]:
-    """Lines: a test a row, a target a column, then totals and the largest peaks.
-
-    Rows and columns in order of first appearance.
-    """
+    """Lines: a test a row, a target a column. Rows and columns in order of first appearance."""
     cells: dict[str, dict[str, str]] = {}
     targets: dict[str, str] = {}
-    passed: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    peaks: dict[Statistic, dict[str, int]] = {}
     for outcome in outcomes:
         cells.setdefault(outcome.test, {})[outcome.requested] = outcome.cell
         targets[outcome.requested] = outcome.ran
-        counts[outcome.requested] = counts.get(outcome.requested, 0) + 1
-        passed[outcome.requested] = passed.get(outcome.requested, 0) + (
-            outcome.verdict in (Verdict.PASS, Verdict.XFAIL)
-        )
-        for statistic, value in outcome.peaks.items():
-            by_target = peaks.setdefault(statistic, {})
-            by_target[outcome.requested] = max(value, by_target.get(outcome.requested, 0))
     rows = [["test", *targets.values()]]
-    rows += [[test, *(verdicts.get(name, "-") for name in targets)] for test, verdicts in cells.items()]
-    rows.append(["passed", *(f"{passed[name]} of {counts[name]}" for name in targets)])
-    rows += [
-        [f"most {statistic.name} {statistic.unit}", *(str(by_target.get(name, "-")) for name in targets)]
-        for statistic, by_target in peaks.items()
-    ]
+    rows += [[test, *(by_target.get(name, "-") for name in targets)] for test, by_target in cells.items()]
     return _align(rows)
+
+
+def largest(outcomes: Iterable[Outcome]) -> list[str]:
+    """Lines: a statistic of the runner a row, its largest value on each target; none where nothing was run."""
+    found: dict[Statistic, dict[str, int]] = {}
+    targets: dict[str, str] = {}
+    for outcome in outcomes:
+        for statistic, value in outcome.peaks.items():
+            targets[outcome.requested] = outcome.ran
+            by_target = found.setdefault(statistic, {})
+            by_target[outcome.requested] = max(value, by_target.get(outcome.requested, 0))
+    rows = [
+        [f"most {one.name} {one.unit}", *(str(by_target.get(name, "-")) for name in targets)]
+        for one, by_target in found.items()
+    ]
+    return _align([["", *targets.values()], *rows]) if rows else []
+
+
+def noteworthy(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """All targets of the tests that went wrong on one, or were run again."""
+    tests = {outcome.test for outcome in outcomes if outcome.verdict in BAD or outcome.earlier}
+    return [outcome for outcome in outcomes if outcome.test in tests]
+
+
+def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
+    """A line for each target of `labels` that has an outcome: what it is, what came of its tests, and their seconds."""
+    by_target: dict[str, list[Outcome]] = {name: [] for name in labels}
+    for outcome in outcomes:
+        by_target[outcome.requested].append(outcome)
+    rows = [
+        [labels[name], _counts(found), f"in {sum(outcome.seconds for outcome in found):.1f} s"]
+        for name, found in by_target.items()
+        if found
+    ]
+    return _align(rows) if rows else []
+
+
+def _counts(outcomes: Sequence[Outcome]) -> str:
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    parts = [f"{verdicts[verdict]} {word}" for verdict, word in COUNTED.items() if verdicts[verdict]]
+    marked = {
+        "uninformative": sum(outcome.uninformative for outcome in outcomes),
+        "run again": sum(bool(outcome.earlier) for outcome in outcomes),
+    }
+    parts += [f"{count} {word}" for word, count in marked.items() if count]
+    return ", ".join(parts)
 
 
 def _align(rows: Sequence[Sequence[str]]) -> list[str]:

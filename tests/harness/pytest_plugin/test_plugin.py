@@ -52,11 +52,145 @@ def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> No
             "hil: m4-fvp → m4-qemu · builtin (no ExecuTorch *); FVP_MPS2_Cortex-M4 is not on PATH",
             "hil: m0-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)",
             "*test × target*",
-            "test *m4-fvp → m4-qemu *m0-qemu *m4-qemu*",
-            "*::test_canary *pass *pass *pass*",
-            "passed *1 of 1 *1 of 1 *1 of 1*",
+            "m4-fvp → m4-qemu · builtin (no *)  1 passed  in *.? s",
+            "m0-qemu · builtin (no *) * 1 passed  in *.? s",
+            "m4-qemu · builtin (no *) * 1 passed  in *.? s",
+            "*= 3 passed in *",
         ]
     )
+    assert "::test_canary" not in result.stdout.str() and "rerun:" not in result.stdout.str()
+
+
+def test_the_whole_table_is_shown_when_asked_for(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SMOKE)
+    result = run(pytester, "--target=m4-fvp,native", "-v")
+    result.stdout.fnmatch_lines(["test *m4-fvp → m4-qemu *native", "*::test_canary *pass *pass", "m4-fvp*1 passed*"])
+
+
+def test_what_went_wrong_has_its_row_and_its_headline_last(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        SMOKE
+        + """
+import pytest
+from cortex_m_hil.errors import Mismatch, TargetHang
+
+def test_wrong(hil_dut):
+    try:
+        deep(60)
+    except RecursionError as error:
+        details = [("cause", "the bias is gone")] if hil_dut.target.name == "native" else []
+        raise Mismatch("output 0 is far off", details=details) from error
+
+def deep(more):
+    if not more:
+        raise RecursionError
+    deep(more - 1)
+
+@pytest.mark.xfail_on("*", reason="known", raises=TargetHang)
+def test_known(hil_dut): raise TargetHang("as ever")
+"""
+    )
+    result = run(pytester, "--target=native,m4-qemu", "-p", "no:randomly")
+    result.assert_outcomes(passed=2, failed=2, xfailed=2)
+    lines = result.stdout.lines
+    end = lines[next(i for i, line in enumerate(lines) if "test × target" in line) + 1 :]
+    name = "test_what_went_wrong_has_its_row_and_its_headline_last.py::test_wrong"
+    assert [line.split() for line in end[:2]] == [["test", "native", "m4-qemu"], [name, *["FAIL", "Mismatch"] * 2]]
+    assert end[3:5] == [
+        f"{name}[native]: Mismatch: output 0 is far off; cause: the bias is gone",
+        f"{name}[m4-qemu]: Mismatch: output 0 is far off",
+    ]
+    assert re.fullmatch(r"native · builtin .*\)   1 passed, 1 failed, 1 xfailed  in [\d.]+ s", end[5])
+    assert end[8].startswith("rerun: pytest")
+
+
+def test_uninformative_tests_are_counted_and_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, torch
+        from cortex_m_hil.pytest_plugin.plugin import HilWarning
+
+        class Zero(torch.nn.Linear):
+            def forward(self, x):
+                return super().forward(x) * 0
+
+        def test_zero(hil):
+            hil.check(Zero(8, 4), (torch.rand(1, 8),))
+
+        def test_other(hil):
+            hil.check(torch.nn.Linear(8, 4), (torch.rand(1, 8),))
+        """
+    )
+    result = run(pytester, "--target=native")
+    result.assert_outcomes(passed=2, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_uninformative_tests_are_counted_and_named.py:9: HilWarning: native: output 0: uninformative: *",
+            "uninformative, for *",
+            "  test_uninformative_tests_are_counted_and_named.py::test_zero",
+            "native * 2 passed, 1 uninformative  in *",
+        ]
+    )
+
+
+CALLS = {
+    "hil.check(module, inputs, qtol=-1)": "qtol=-1: it takes a whole number of quanta, 0 or more",
+    "hil.check(module, inputs, qtoll=1)": "hil.check: got an unexpected keyword argument 'qtoll'",
+    "hil.check(module)": "hil.check: missing a required *argument: 'inputs'",
+    "hil.check(module, inputs, isa='dsp')": "hil.check: isa takes Isa, not 'dsp'",
+    "hil.check(module, [1.0])": "hil.check: inputs takes tuple, not [[]1.0[]]",
+    "hil.lower(module, inputs, calibration=3)": "hil.lower: calibration takes Iterable, not 3",
+    "hil.run(3)": "hil.run: program takes Program, not 3",
+    "hil.verify(hil, 3)": "hil.verify: program takes Program, not *",
+    "run_pte(3)": "run_pte: pte takes Path or str or bytes, not 3",
+    "hil.check(module, (torch.rand(1, 9),))": "Linear: the module itself fails on these inputs*",
+}
+
+
+def test_a_mistake_in_a_call_is_an_error_at_its_line_and_nothing_else(pytester: pytest.Pytester) -> None:
+    """Neither about the target nor about the program; no marker expects it."""
+    tests = [
+        f"@pytest.mark.{'xfail' if n % 2 else 'xfail_on'}({'' if n % 2 else chr(34) + '*' + chr(34) + ', '}"
+        f"reason='r', raises=Exception)\ndef test_{n}(hil, run_pte):\n    {call}\n"
+        for n, call in enumerate(CALLS)
+    ]
+    pytester.makepyfile(
+        "import pytest, torch\nmodule = torch.nn.Linear(8, 4)\ninputs = (torch.rand(1, 8),)\n" + "".join(tests)
+    )
+    result = run(pytester, "--target=native", "--junit-xml=report.xml")
+    result.assert_outcomes(errors=len(CALLS))
+    name = "test_a_mistake_in_a_call_is_an_error_at_its_line_and_nothing_else.py"
+    for n, (call, said) in enumerate(CALLS.items()):
+        pattern = call.replace("[", "[[]").replace("[[]1.0]", "[[]1.0[]]")
+        result.stdout.fnmatch_lines([f">   *{pattern}", f"E *ConfigError: {said}", f"{name}:{6 + 3 * n}: ConfigError"])
+        result.stdout.fnmatch_lines([f"{name}::test_{n} *ERROR ConfigError"])
+    assert "INFRA" not in result.stdout.str() and "calls.py" not in result.stdout.str()
+    assert (pytester.path / "report.xml").read_text().count('"hil_verdict" value="ERROR"') == len(CALLS)
+
+
+def test_a_marker_that_has_no_effect_is_an_error(pytester: pytest.Pytester) -> None:
+    """With targets and without; one of a whole module may be for its other tests."""
+    pytester.makepyfile(
+        test_plain="""
+        import pytest
+
+        @pytest.mark.requires("nonsense")
+        def test_nonsense(): pass
+
+        @pytest.mark.requires("mve")
+        def test_in_vain(): pass
+        """,
+        test_mixed="import pytest\npytestmark = pytest.mark.requires('dsp')\ndef test_fine(): pass\n",
+    )
+    for arguments in ([], ["--target=native"]):
+        result = run(pytester, *arguments)
+        result.assert_outcomes(errors=2, passed=1)
+        result.stdout.fnmatch_lines(
+            [
+                "test_plain.py:3: test_nonsense: ConfigError: requires('nonsense'): known: dsp, mve, scalar",
+                "test_plain.py:6: test_in_vain: ConfigError: requires has no effect on a test that uses no target",
+            ]
+        )
 
 
 def test_a_kernel_without_landlock_is_named(pytester: pytest.Pytester) -> None:
@@ -75,7 +209,7 @@ def test_workers_give_the_same_table(pytester: pytest.Pytester) -> None:
         result.assert_outcomes(passed=3, failed=1)
         lines = result.stdout.lines
         start = next(i for i, line in enumerate(lines) if "test × target" in line)
-        tables.append(lines[start + 1 : start + 9])
+        tables.append([re.sub(r"in [\d.]+ s$", "", line).rstrip() for line in lines[start + 1 : start + 9]])
     assert tables[0] == tables[1]
     assert any("rerun: pytest --target=m4-qemu" in line and "test_wrong[m4-qemu]" in line for line in tables[0])
 
@@ -176,7 +310,7 @@ def test_a_marker_that_makes_no_sense_costs_its_test_alone(pytester: pytest.Pyte
     result.stdout.fnmatch_lines(
         [f"{name}:{3 + 2 * n}: test_{n}[[]native[]]: ConfigError: {said}" for n, said in enumerate(wrong.values())]
     )
-    result.stdout.fnmatch_lines(["*::test_9 *INFRA ConfigError*"])
+    result.stdout.fnmatch_lines(["*::test_9 *ERROR ConfigError*"])
     assert "markers.py" not in result.stdout.str()
 
 
@@ -360,7 +494,7 @@ def test_markers(pytester: pytest.Pytester) -> None:
         def test_elsewhere(hil_dut): pass
         """
     )
-    result = run(pytester, "--target=m4-qemu", "-rs")
+    result = run(pytester, "--target=m4-qemu", "-rs", "-v")
     result.assert_outcomes(skipped=2, passed=2, xfailed=1, failed=2)
     result.stdout.fnmatch_lines_random(
         [

@@ -1,0 +1,58 @@
+"""Calls by users: one that does not fit the signature is a mistake of theirs, and said at their line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache, partial, wraps
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from cortex_m_hil.errors import ConfigError, did_you_mean
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """ConfigError for unknown, missing and surplus arguments, and for those of a type that the annotation excludes.
+
+    A plain TypeError might be an expected failure of the test.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        hints = cache(partial(get_type_hints, function))  # late, for a class is not known before its end
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            __tracebackhide__ = True
+            for parameter, value in _bound(name, function, args, kwargs).items():
+                wanted = _classes(hints().get(parameter, Any))
+                if wanted and not isinstance(value, wanted):
+                    names = " or ".join(one.__name__ for one in wanted if one is not NoneType)
+                    raise ConfigError(f"{name}: {parameter} takes {names}, not {value!r:.80}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    __tracebackhide__ = True
+    signature = inspect.signature(function)
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        known = [one for one in signature.parameters if one != "self"]
+        unknown = next((one for one in kwargs if one not in known), None)
+        hint = did_you_mean(unknown, known) if unknown is not None else ""
+        raise ConfigError(f"{name}: {error}", hint=hint) from None
+
+
+def _classes(hint: Any) -> tuple[type, ...]:
+    """The classes that an annotation permits; none where it says nothing, or a number, whose range counts as well."""
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    classes = [get_origin(member) or member for member in members]
+    vague = any(not isinstance(one, type) or one in (Any, int, float) for one in classes)
+    return () if vague else tuple(classes)

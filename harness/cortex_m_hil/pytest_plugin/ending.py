@@ -1,0 +1,95 @@
+"""How a run is ended: a worker with its controller, any other in good order when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from typing import Any, Final
+
+import pytest
+
+from cortex_m_hil.host import supervisor
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_PARENT: Final = "hil_controller"  # of a worker's input: the process that started it
+
+
+class _Workers:
+    """The processes that xdist's controller has started."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        if node.gateway.spec.popen and not node.gateway.spec.via:
+            node.workerinput[_PARENT] = os.getpid()
+            self._processes.append(node.gateway._io.popen)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """xdist would wait 10 s for the tests that its workers are at."""
+        for worker in self._processes:
+            worker.send_signal(signal.SIGINT)
+
+
+def prepare(config: pytest.Config) -> None:
+    """A worker ends with its controller; any other run ends in good order when it is told to."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if hasattr(config, "workerinput"):
+        if _PARENT in config.workerinput:
+            supervisor.die_with(config.workerinput[_PARENT], signal.SIGKILL)
+            signal.signal(signal.SIGINT, _interrupt_once)
+        return
+    config.pluginmanager.register(_Workers(), "hil-workers")
+    ending = _Ending()
+    config.pluginmanager.register(ending, "hil-ending")
+    for number in _SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:  # not where somebody has other plans, as nohup has
+            signal.signal(number, ending.take)
+            config.add_cleanup(ending.restore)
+
+
+class _Ending:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does, with what there is of a summary."""
+
+    def __init__(self) -> None:
+        self._taken: signal.Signals | None = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """pytest's own end leaves all summaries out where the exit status is none of its own."""
+        terminal = session.config.pluginmanager.getplugin("terminalreporter")
+        summary = session.config.pluginmanager.getplugin("hil-summary")
+        if self._taken is not None and terminal is not None and summary is not None:
+            summary.pytest_terminal_summary(terminal)
+
+    def take(self, number: int, frame: object) -> None:
+        """A second signal ends the process at once."""
+        signal.signal(number, signal.SIG_DFL)
+        self._taken = signal.Signals(number)
+        self.pytest_runtest_logstart()
+
+    def pytest_runtest_logstart(self) -> None:
+        """Once more before the next test: what a handler raises is lost where it interrupts a destructor."""
+        if self._taken is not None:
+            pytest.exit(f"ended by {self._taken.name}", returncode=128 + self._taken)
+
+    def restore(self) -> None:
+        for number in _SIGNALS:
+            if signal.getsignal(number) == self.take:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupt_once(number: int, frame: object) -> None:
+    """A terminal interrupts workers too; the controller's interrupt must not disturb them while they put away."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def put_away() -> None:
+    """A worker that ends is interrupted by execnet after 5 s; it is to go on."""
+    if signal.getsignal(signal.SIGINT) is _interrupt_once:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,79 @@
+"""What a test records: properties of its reports, which travel to xdist's controller and into JUnit and JSON files.
+
+Their names are written here and nowhere else; docs/writing-tests.md has the units. A test that runs several programs
+has the figures of each, in the order of the runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import pytest
+
+from cortex_m_hil.checks.comparison import Comparison, Kind
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.results import STATISTICS, RunResult, Verdict
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.resolve import Resolved
+
+TEST, REQUESTED, RAN, SEED = "hil_test", "hil_requested", "hil_ran", "hil_seed"
+VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
+_OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
+
+
+def begin(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
+    """What every report of a test on a target has."""
+    _record(item, {TEST: test, REQUESTED: resolved.name, RAN: resolved.display_name, SEED: seed})
+
+
+def begin_again(item: pytest.Item) -> None:
+    """Drops what an earlier attempt of the same test recorded."""
+    kept = [(name, value) for name, value in item.user_properties if name in _OF_COLLECTION or name[:4] != "hil_"]
+    item.user_properties[:] = kept
+
+
+def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str) -> None:
+    """In the report at hand, and in those of later phases: the last is what JUnit files are made of."""
+    found = {VERDICT: verdict.name, ERROR: error}
+    report.user_properties += found.items()
+    _record(item, found)
+
+
+def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> None:
+    seconds = program.lowering_seconds
+    figures = {
+        "hil_engine": result.ran.engine,
+        "hil_runtime": f"{result.ran.runtime} {result.ran.runtime_version}",
+        "hil_build_id": elf.build_id,
+        "hil_program_bytes": len(program.pte),
+        "hil_lower_seconds": None if seconds is None else round(seconds, 3),
+        "hil_run_seconds": round(result.seconds, 3),
+        "hil_outputs": hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()[:16],
+        f"hil_{result.ran.clock.value}": result.ticks,
+        **{one.property_name: result.stats[one.name].used for one in STATISTICS},
+    }
+    _record(node, figures)
+
+
+def compared(node: pytest.Item, comparison: Comparison) -> None:
+    outputs = comparison.outputs
+    sqnr = _of(min, (figures.sqnr_db for figures in outputs))
+    figures = {
+        "hil_max_quanta": _of(max, (figures.max_quanta for figures in outputs)),
+        "hil_fake_quant_quanta": _of(max, (figures.fake_quant_quanta for figures in outputs)),
+        "hil_max_abs_error": _of(max, (figures.max_abs_error for figures in outputs)),
+        "hil_sqnr_db": None if sqnr is None else round(sqnr, 1),
+        UNINFORMATIVE: sum(finding.kind is Kind.UNINFORMATIVE for finding in comparison.warnings) or None,
+    }
+    _record(node, figures)
+
+
+def _record(node: pytest.Item, properties: Mapping[str, object]) -> None:
+    node.user_properties += [(name, value) for name, value in properties.items() if value is not None]
+
+
+def _of(choose: Callable[[list[Any]], Any], values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return choose(known) if known else None

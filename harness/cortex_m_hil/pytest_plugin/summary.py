@@ -1,0 +1,131 @@
+"""What a run says at its end: how it went on each target, the rows of what went wrong, and how to rerun them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.pytest_plugin import options, records
+from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, embedded
+from cortex_m_hil.report.table import BAD, Outcome, largest, noteworthy, table, totals
+from cortex_m_hil.results import STATISTICS, Verdict
+from cortex_m_hil.text import printable
+
+RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
+NAMED: Final = 30  # failures of a rerun line; more of them are asked for by pytest's own memory of the last run
+SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
+_OWN: Final = f"{HarnessError.__module__}."  # what a traceback puts before the names of the harness's errors
+_NEEDED: Final = (records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR)
+
+
+class Summary:
+    """Where the reports arrive: the only process, or xdist's controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._outcomes: dict[str, Outcome] = {}
+        self._seconds: dict[str, float] = {}
+        self._earlier: dict[str, tuple[str, ...]] = {}  # what attempts ended with that pytest-rerunfailures repeats
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found: dict[str, Any] = dict(report.user_properties)
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+        if not all(name in found for name in _NEEDED):
+            return
+        outcome = Outcome(
+            found[records.TEST],
+            found[records.REQUESTED],
+            found[records.RAN],
+            Verdict[found[records.VERDICT]],
+            found[records.ERROR],
+            report.nodeid,
+            headline=_headline(report),
+            uninformative=bool(found.get(records.UNINFORMATIVE)),
+            peaks={one: found[one.property_name] for one in STATISTICS if one.property_name in found},
+        )
+        if str(report.outcome) == "rerun":
+            self._earlier[report.nodeid] = (*self._earlier.get(report.nodeid, ()), outcome.ending)
+        elif report.failed or report.nodeid not in self._outcomes:
+            self._outcomes[report.nodeid] = outcome
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        outcomes = self._sorted()
+        if outcomes:
+            terminalreporter.section("test × target")
+            for line in self._lines(outcomes, self._config.get_verbosity() > 0):
+                terminalreporter.write_line(line)
+
+    def _sorted(self) -> list[Outcome]:
+        """By target, and then by test, with what is known only now."""
+        order = [resolved.name for resolved in self._config.stash[RESOLVED]]
+        complete = [
+            replace(one, seconds=self._seconds[node_id], earlier=self._earlier.get(node_id, ()))
+            for node_id, one in self._outcomes.items()
+        ]
+        return sorted(complete, key=lambda one: (order.index(one.requested), one.test))
+
+    def _lines(self, outcomes: list[Outcome], verbose: bool) -> Iterator[str]:
+        bad = [outcome for outcome in outcomes if outcome.verdict in BAD]
+        if shown := outcomes if verbose else noteworthy(outcomes):
+            yield from table(shown)
+            yield ""
+        if verbose and (peaks := largest(outcomes)):
+            yield from peaks
+            yield ""
+        for outcome in bad[:SHOWN]:
+            yield f"{outcome.node_id}: {outcome.headline}"
+        yield from [f"and {len(bad) - SHOWN} more, said above"] if len(bad) > SHOWN else []
+        yield from _uninformative(outcomes, verbose)
+        yield from totals(outcomes, {one.name: one.label for one in self._config.stash[RESOLVED]})
+        if bad:
+            yield ""
+            yield f"rerun: {_rerun(self._config, bad)}"
+
+
+def _headline(report: pytest.TestReport) -> str:
+    """The first line of what a failed report says, and the cause, if the error names one."""
+    if not report.failed:
+        return ""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash is not None else str(report.longrepr)).splitlines() or [""]
+    causes = [line.strip() for line in lines[1:] if line.startswith("  cause:")]
+    return printable("; ".join([lines[0].removeprefix(_OWN), *causes]))
+
+
+def _uninformative(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
+    tests = list(dict.fromkeys(outcome.test for outcome in outcomes if outcome.uninformative))
+    if not tests:
+        return
+    yield "uninformative, for the reference is constant or within the tolerance, and proves nothing:"
+    shown = tests if verbose else tests[:SHOWN]
+    yield from (f"  {test}" for test in shown)
+    if len(shown) < len(tests):
+        yield f"  and {len(tests) - len(shown)} more: -v names them"
+
+
+def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
+    command, separator = config.stash.get(RERUN, ("pytest", ""))
+    option = "--hil-target" if embedded() and not separator else "--target"
+    words = [f"{option}={target}" for target in dict.fromkeys(outcome.requested for outcome in bad)]
+    file = config.getoption("targets_file")
+    words += [f"--targets-file={file}"] if file else []
+    words += [separator] if separator else []
+    words += options.decisive(config)
+    if len(bad) > NAMED and config.pluginmanager.hasplugin("lfplugin"):
+        words.append("--last-failed")
+    else:
+        words += [_from_here(config, outcome.node_id.split("@")[0]) for outcome in bad]
+    return printable(f"{command} {shlex.join(words)}")
+
+
+def _from_here(config: pytest.Config, node_id: str) -> str:
+    """A node id, which is relative to the root folder, as pytest takes it where it was called."""
+    path, colons, rest = node_id.partition("::")
+    file = config.rootpath / path
+    here = config.invocation_params.dir
+    return str(file.relative_to(here) if file.is_relative_to(here) else file) + colons + rest
