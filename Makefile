@@ -2,7 +2,7 @@
 # PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly lint install system clean
+.PHONY: help demo test matrix nightly lint install system clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -16,11 +16,14 @@ demo: install ## install what is missing, then run the sample tests on three tar
 	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets tests/harness/flow/test_isa_agreement.py
 
 test: lint ## lint, the own tests, tests/targets on four targets, on one with red zones; do they use every operator?
-	$(BIN)/pytest -n $(JOBS) tests/harness tests/ci
+	$(BIN)/pytest -n $(JOBS) --cov --cov-report=term tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
 	rm -rf build/programs
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones --keep-programs build/programs tests/targets
 	$(BIN)/python ci/kernel_coverage.py build/programs
+
+matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are installed
+	$(BIN)/tox run --skip-missing-interpreters true
 
 nightly: install ## what takes too long for make test: ExecuTorch's suite on six targets, goodput, a soak, 60 kills, 10,000 hostile programs
 	$(BIN)/pytest tests/nightly

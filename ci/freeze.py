@@ -30,9 +30,10 @@ def canonical(name: str) -> str:
 
 def pin(distribution: Distribution) -> str:
     """`name==version`, without a local suffix such as `+cpu`, with a marker where Python limits it."""
-    name = canonical(distribution.metadata["Name"])
+    metadata = distribution.metadata
+    name = canonical(metadata["Name"])
     line = f"{name}=={Version(distribution.version).public}"
-    needs = SpecifierSet(distribution.metadata.get("Requires-Python", ""))
+    needs = SpecifierSet(str(metadata.json.get("requires_python", "")))
     # The latest patch release: a bound such as >=3.11.2 does not exclude 3.11.
     fits = [minor for minor in SUPPORTED if f"{minor}.99" in needs]
     return line if fits == list(SUPPORTED) else f'{line} ; python_version >= "{fits[0]}"'
