@@ -10,13 +10,13 @@ from pathlib import Path
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import Tools
-from cortex_m_hil.launchers.simulator import ERROR, assertion
+from cortex_m_hil.launchers.simulator import assertion
 from cortex_m_hil.links import Connection
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
-__all__ = ["ERROR", "assertion", "connect", "engine", "explain_end", "name_stand_in", "start"]
+__all__ = ["assertion", "connect", "engine", "explain_end", "name_stand_in", "start"]
 
 
 def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
