@@ -184,12 +184,13 @@ def _offered() -> dict[str, EntryPoint]:
 
 
 def _load(entry: EntryPoint) -> type[Launcher]:
+    module = entry.value.partition(":")[0]
     try:
         found = entry.load()
     except Exception as error:  # a stranger's module may raise anything
         raise ConfigError(
             f"launcher {entry.name!r} of {_package(entry)} does not load: {type(error).__name__}: {error}",
-            hint=f"python -c 'import {entry.module}' shows where",
+            hint=f"python -c 'import {module}' shows where",
         ) from error
     if not (isinstance(found, type) and issubclass(found, Launcher)):
         raise ConfigError(f"launcher {entry.name!r} of {_package(entry)}: {entry.value} is no subclass of Launcher")

@@ -100,6 +100,7 @@ def test_one_of_another_package_is_read_as_strictly(site: Path, tmp_path: Path) 
         ("hil_broken_c:Other", LAUNCHER, "AttributeError: module 'hil_broken_c' has no attribute 'Other'"),
         ("hil_broken_d:not_a_launcher", LAUNCHER, "hil_broken_d:not_a_launcher is no subclass of Launcher"),
         ("hil_broken_e", LAUNCHER, "hil_broken_e is no subclass of Launcher"),
+        ("hil-broken-f::", LAUNCHER, ""),
     ],
 )
 def test_a_broken_one_names_its_package_and_the_cause(
