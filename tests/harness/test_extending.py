@@ -105,8 +105,12 @@ def run(root: Path, command: str) -> str:
     """Both streams of a command, in a shell whose `hil` is the copy's; `pip install` goes to a folder beside it."""
     tools, packages = root.parent / "bin", root.parent / "packages"
     tools.mkdir(exist_ok=True)
-    for name, call in (("hil", "-m cortex_m_hil.cli"), ("pip", "-m pip"), ("mypy", "-m mypy")):
-        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
+    for name, call in (
+        ("hil", " -m cortex_m_hil.cli"),
+        ("python", ""),
+        *((tool, f" -m {tool}") for tool in ("mypy", "pip", "pytest")),
+    ):
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{call} "$@"\n')
         (tools / name).chmod(0o755)
     environment = {
         **os.environ,
