@@ -17,9 +17,12 @@ else:
     import tomli as tomllib
 
 PAGES = sorted(
-    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "firmware").rglob("*.md")]
+    [
+        *REPOSITORY.glob("*.md"),
+        *(page for folder in ("docs", "examples", "firmware") for page in (REPOSITORY / folder).rglob("*.md")),
+    ]
 )
-FOLDERS = "ci|docs|firmware|harness|tests"
+FOLDERS = "ci|docs|examples|firmware|harness|tests"
 
 
 def without_code(text: str) -> str:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import site
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
 
 from cortex_m_hil.host.paths import package_data
-from paths import REPOSITORY
 
 DEADLINE = 300.0  # seconds
 
@@ -30,23 +26,6 @@ targets:
     board: ./boards/my-board
     launcher: {qemu: mps2-an386}
 """
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with the wheel installed; torch and the other dependencies come from this environment."""
-    folder = tmp_path_factory.mktemp("installed")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
-    subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE)
-    (wheel,) = folder.glob("*.whl")
-    venv.create(folder / "venv", with_pip=True)
-    interpreter = folder / "venv" / "bin" / "python"
-    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(install, check=True, timeout=DEADLINE)
-    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    # A plain path line: .pth files in there, such as the editable install's, are not followed.
-    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    return interpreter
 
 
 @pytest.fixture
@@ -66,42 +45,42 @@ def run(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False)
 
 
-def test_the_wheel_runs_a_users_test_on_a_users_board(python: Path, folder: Path) -> None:
-    done = run(python, folder, "pytest", "--target=mine")
+def test_the_wheel_runs_a_users_test_on_a_users_board(installed_python: Path, folder: Path) -> None:
+    done = run(installed_python, folder, "pytest", "--target=mine")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
     assert "hil: mine · builtin (no ExecuTorch or CMSIS-NN code executed)" in done.stdout
     where = subprocess.run(
-        [python, "-c", "import cortex_m_hil; print(cortex_m_hil.__file__)"],
+        [installed_python, "-c", "import cortex_m_hil; print(cortex_m_hil.__file__)"],
         cwd=folder,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert str(python.parent.parent) in where.stdout, "the checkout was tested, not the wheel"
+    assert str(installed_python.parent.parent) in where.stdout, "the checkout was tested, not the wheel"
 
 
-def test_a_users_package_may_be_called_harness(python: Path, folder: Path) -> None:
+def test_a_users_package_may_be_called_harness(installed_python: Path, folder: Path) -> None:
     """`python -m` puts the user's folder first on sys.path, so a package of ours of that name would not be found."""
     (folder / "harness").mkdir()
     (folder / "harness" / "__init__.py").write_text("MINE = True\n")
     (folder / "test_theirs.py").write_text("import harness\n\n\ndef test_theirs():\n    assert harness.MINE\n")
-    done = run(python, folder, "pytest", "--target=mine")
+    done = run(installed_python, folder, "pytest", "--target=mine")
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_wheel_carries_the_canary_and_the_default_targets(python: Path, tmp_path: Path) -> None:
-    done = run(python, tmp_path, "cortex_m_hil.cli", "selftest", "--target", "native")
+def test_the_wheel_carries_the_canary_and_the_default_targets(installed_python: Path, tmp_path: Path) -> None:
+    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "selftest", "--target", "native")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
 
 
 def test_the_wheel_carries_the_stand_in_and_the_check_of_fvps(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run(python, tmp_path, "cortex_m_hil.cli", "fvp-shim", "install", "models")
+    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "fvp-shim", "install", "models")
     assert done.returncode == 0, done.stdout + done.stderr
     monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
-    done = run(python, tmp_path, "cortex_m_hil.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
+    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "stand-in" in done.stdout

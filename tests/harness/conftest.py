@@ -1,0 +1,32 @@
+"""The wheel, installed as a user does it; several test modules use it."""
+
+from __future__ import annotations
+
+import site
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from paths import REPOSITORY
+
+DEADLINE = 300.0  # seconds
+
+
+@pytest.fixture(scope="session")
+def installed_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with the wheel installed; torch and the other dependencies come from this environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
+    subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=True)
+    interpreter = folder / "venv" / "bin" / "python"
+    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, timeout=DEADLINE)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    # A plain path line: .pth files in there, such as the editable install's, are not followed.
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    return interpreter

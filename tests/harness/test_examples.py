@@ -1,0 +1,72 @@
+"""The examples as a user runs them: each in a folder of its own, with the wheel, by the commands of its README."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paths import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
+DEADLINE = 600.0  # seconds
+NAMES = ("model_tests", "own_board", "script")
+SAID = {
+    "pytest": r"\d+ passed",
+    "hil targets": "sensor-node",
+    "python measure.py": r"m4-qemu +DSP .* dB\nm55-qemu +MVE .* dB\n",
+}
+
+
+@pytest.fixture(scope="module")
+def path(installed_python: Path) -> str:
+    """A PATH on which `python`, `pytest` and `hil` are those of the environment with the wheel."""
+    folder = installed_python.parent
+    script = f"#!{installed_python}\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
+    (folder / "pytest").write_text(script)
+    (folder / "pytest").chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def commands(readme: Path) -> list[str]:
+    blocks = re.findall(r"^```\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def run(command: str, folder: Path, path: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        shlex.split(command), cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True,
+        timeout=DEADLINE, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_readmes_commands_run(name: str, path: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    called = commands(folder / "README.md")
+    assert called
+    for command in called:
+        done = run(command, folder, path)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        (said,) = [text for start, text in SAID.items() if command.startswith(start)]
+        assert re.search(said, done.stdout), f"{command}\n{done.stdout}"
+        assert "skipped" not in done.stdout and "warning" not in done.stdout
+
+
+def test_the_script_tells_errors_of_the_program_from_others(path: str, tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "script" / "measure.py", tmp_path)
+    done = run("python measure.py m4-qmeu native", tmp_path, path)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "did you mean 'm4-qemu'" in done.stdout and re.search("native +SCALAR", done.stdout)
+
+
+def test_every_example_is_run_and_listed() -> None:
+    assert {readme.parent.name for readme in EXAMPLES.glob("*/README.md")} == set(NAMES)
+    listed = (EXAMPLES / "README.md").read_text()
+    assert all(f"({name}/README.md)" in listed for name in NAMES)
