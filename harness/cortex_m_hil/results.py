@@ -73,7 +73,14 @@ STATISTICS: Final = (
 
 @dataclass(frozen=True)
 class Ran:
-    """What executed the program: results are keyed by this, never by the name that was asked for."""
+    """What executed a program: results are keyed by this, never by the name that was asked for.
+
+    Attributes:
+        requested, target: names of the target that was asked for, and of the one that ran.
+        engine: the simulator and its version, or the board.
+        runtime, runtime_version: `builtin` or `executorch`.
+        clock: what the target's ticks follow.
+    """
 
     requested: str
     target: str
@@ -90,11 +97,16 @@ class Ran:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one program gave.
+    """What one run of a program gave.
 
-    `unwritten` has a mask per output: elements nobody wrote. `stats` are by the names of STATISTICS. `ticks` are those
-    of `Identity.tick_source`; `ran.clock` says what they mean. `seconds` are those of the host's clock for loading,
-    executing and reading back.
+    Attributes:
+        outputs: in the program's order; `array()` gives each in its logical shape.
+        unwritten: a mask for each output, of its logical shape: elements that nobody wrote.
+        stats: peaks, by the names of STATISTICS; the units are there.
+        ticks: those of `Identity.tick_source` during execution; `ran.clock` says what they mean.
+        ran: what executed the program.
+        log: what the target printed, oldest line first.
+        seconds: by the host's clock, for loading, executing and reading back.
     """
 
     outputs: tuple[HostTensor, ...]

@@ -32,7 +32,14 @@ WARNINGS: Final = frozenset({Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that output number ``output`` breaks; ``index`` is that of the element the message speaks of."""
+    """One rule that an output breaks.
+
+    Attributes:
+        kind: the rule. Those in `WARNINGS` prove nothing wrong.
+        output: its number, from 0.
+        message: a line of text.
+        index: of the element that the message speaks of, in the logical shape; None where it is about all.
+    """
 
     kind: Kind
     output: int
@@ -48,11 +55,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Worst figures of one output; None where there was nothing to compare with.
+    """The worst figures of one output; each is None where there was nothing to compare with.
 
-    ``max_quanta`` against the dialect, ``fake_quant_quanta`` and ``max_abs_error`` against fake-quant (the latter
-    against eager where nothing is quantised), ``sqnr_db`` against eager. Where a user says what is expected, the first
-    and ``max_abs_error`` are against that, and ``authority`` says so.
+    Attributes:
+        max_quanta: quanta from the dialect.
+        fake_quant_quanta: quanta from the fake-quantised module.
+        max_abs_error: the same in units of the output; from the float module where nothing is quantised.
+        sqnr_db: dB of signal to quantisation noise against the float module; infinite where nothing differs.
+        authority: what `max_quanta` and `max_abs_error` are taken from: the dialect and the above, or what a user expects.
     """
 
     max_quanta: int | None = None
@@ -79,20 +89,28 @@ def quanta_word(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that was found, and the figures per output."""
+    """What comparing the outputs of a run with their references has found.
+
+    Attributes:
+        findings: all, in the order of the outputs; `errors` and `warnings` are the two sorts.
+        outputs: the figures of each output.
+        operators: for each output the operator that computed it, "" where it is not known.
+        advice: for each output what the findings say of the cause.
+    """
 
     findings: tuple[Finding, ...]
     outputs: tuple[Figures, ...]
     operators: tuple[str, ...] = ()
-    """Per output: the operator that computed it ("" unknown)."""
     advice: tuple[Advice, ...] = ()
 
     @property
     def ok(self) -> bool:
+        """Whether nothing is wrong; there may be warnings."""
         return all(finding.kind in WARNINGS for finding in self.findings)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
+        """Findings that prove nothing wrong, but that the check proves little."""
         return tuple(finding for finding in self.findings if finding.kind in WARNINGS)
 
     @property

@@ -20,12 +20,19 @@ WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run h
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far outputs may be from each of three references. ConfigError for what is no tolerance.
+    """How far each element of an output may be from three references.
 
-    ``qtol``: quanta from the dialect. ``fake_quant_qtol``: quanta from the fake-quantised module; None: as far as
-    rounding explains, and ``qtol`` more. ``atol`` and ``rtol``, as in numpy.allclose, of outputs that are not
-    quantised: from the fake-quantised module, else the float module. ``eager_sqnr``: dB, at least, against the float
-    module.
+    Attributes:
+        qtol: quanta (steps of the output's quantisation), a whole number, from the *dialect*: ExecuTorch's Python
+            Cortex-M operators.
+        fake_quant_qtol: quanta from the fake-quantised module; None: as far as rounding explains, and ``qtol`` more.
+        atol: for outputs that are not quantised, in units of the output. As in numpy.allclose an element may differ by
+            ``atol + rtol * abs(expected)`` from the fake-quantised module, else from the float module.
+        rtol: the other part of it, a share of the expected value.
+        eager_sqnr: dB of signal to quantisation noise against the float module, at least, over a whole output.
+
+    Raises:
+        ConfigError: negative, infinite, NaN, or no number. ``eager_sqnr`` alone may be negative.
     """
 
     qtol: int = 0

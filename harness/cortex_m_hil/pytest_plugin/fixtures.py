@@ -100,13 +100,19 @@ def target_spec(request: pytest.FixtureRequest) -> Resolved:
 
 @pytest.fixture(scope="session")
 def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering:
-    """`hil_lower(module, inputs)` lowers for the target; a fixture of any scope may use it, to lower once for many."""
+    """`hil_lower(module, inputs, …)` lowers for the target; a fixture of any scope may use it, to lower once for many.
+
+    Takes, returns and raises what `hil.lower` does.
+    """
     return Lowering(target_spec, request.config.getoption("redzones"))
 
 
 @pytest.fixture
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
-    """The runner built for the target, from the cache if it is there."""
+    """The runner built for the target, from the cache if it is there. A test module may override it, to build another.
+
+    Raises ToolchainError or BuildError.
+    """
     __tracebackhide__ = True
     with Reporting(target_spec):
         return build_runner(target_spec.target, target_spec.runtime)

@@ -67,7 +67,19 @@ def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:
 
 
 def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> Callable[[Resolved], str]:
-    """What of it a target does not have, in words; empty if nothing."""
+    """`@pytest.mark.requires(…)`: the test is skipped on targets that lack something.
+
+    Arguments:
+        isa: "scalar", "dsp" (which MVE targets have too) or "mve".
+        ram: bytes for the tensors of a program, as a number or as `"256K"`.
+        flash: bytes for a program, in the same form.
+
+    Returns:
+        What of it a target does not have, in words; "" if nothing.
+
+    Raises:
+        ValueError: there is no such class, or it is no size.
+    """
     order = [Isa.SCALAR, Isa.DSP, Isa.MVE]
     if isa is not None and str(isa).upper() not in Isa.__members__:
         raise ValueError(did_you_mean(str(isa), [one.value.lower() for one in order]))
@@ -90,7 +102,19 @@ def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> C
 def xfail_on(
     pattern: str, *, reason: str, raises: type[BaseException] = VerdictError
 ) -> Callable[[Resolved], pytest.MarkDecorator | None]:
-    """The expected failure on targets whose name matches. An infra error is never one."""
+    """`@pytest.mark.xfail_on(…)`: the test is strictly expected to fail on some targets.
+
+    Arguments:
+        pattern: a glob; the target that was asked for matches it, or the one that runs.
+        reason: why, for the report.
+        raises: the class of the error. An infra error is never expected.
+
+    Returns:
+        pytest's marker for a target, None where the pattern does not match.
+
+    Raises:
+        TypeError, ValueError: an argument is no pattern, or no class of an error that can be expected.
+    """
     if not isinstance(pattern, str):
         raise TypeError(f"a target's name or a pattern, not {pattern!r}")
     if not (isinstance(raises, type) and issubclass(raises, BaseException)):
@@ -107,6 +131,11 @@ def xfail_on(
 
 
 def target_timeout(seconds: float) -> float:
+    """`@pytest.mark.target_timeout(seconds)`: engine time that a program of the test may take.
+
+    Seconds of the simulator's CPU time, or of wall time on a board, from 0.01 to 86400, before `--timeout-multiplier`.
+    Raises ValueError.
+    """
     return in_range(seconds, SHORTEST, flow.LONGEST_EXECUTION)
 
 
