@@ -24,8 +24,8 @@ def test_outputs(hil: OpenTarget, program: Program) -> None:
 
 def test_memory(hil: OpenTarget, program: Program) -> None:
     stats = hil.run(program).stats
-    assert stats.program.used <= 16 * 1024
-    assert stats.planned.used <= 8 * 1024
+    assert stats["program"].used <= 16 * 1024
+    assert stats["planned"].used <= 8 * 1024
 
 
 def test_keywords(hil: OpenTarget, program: Program) -> None:
