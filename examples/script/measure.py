@@ -21,10 +21,9 @@ def measure(name: str, inputs: tuple[torch.Tensor]) -> str:
         program = target.lower(network(), inputs)
         Path(f"sensor-{target.isa.value.lower()}.pte").write_bytes(program.pte)
         checked = target.verify(program)
-    stats, figures = checked.result.stats, checked.comparison.outputs[0]
-    return (
-        f"{name:10} {target.isa.value:6} {stats['program'].used:9} {stats['planned'].used:9} {figures.sqnr_db:6.1f} dB"
-    )
+    program_bytes, tensor_bytes = (checked.result.stats[part].used for part in ("program", "planned"))
+    sqnr = checked.comparison.outputs[0].sqnr_db
+    return f"{name:10} {target.isa.value:6} {program_bytes:9} {tensor_bytes:9} {sqnr:6.1f} dB"
 
 
 def main(names: list[str]) -> int:
