@@ -30,7 +30,8 @@ from cortex_m_hil.errors import VerdictError as VerdictError
 from cortex_m_hil.flow import Checked as Checked
 from cortex_m_hil.flow import lower as lower
 from cortex_m_hil.host import files
-from cortex_m_hil.lowering import Inputs, Layout, LoweringOptions
+from cortex_m_hil.lowering import Inputs, LoweringOptions
+from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.numbers import in_range
 from cortex_m_hil.program.program import Program as Program
 from cortex_m_hil.program.program import References as References

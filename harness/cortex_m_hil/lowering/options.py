@@ -16,11 +16,7 @@ Inputs = tuple[Any, ...]
 class LoweringOptions:
     """What decides a program besides the module, its inputs and the ISA class. ConfigError for what is no option.
 
-    ``calibration``: input tuples, at least one, for the quantiser's observers; None: the inputs.
-    ``quantize``: to int8; False lowers the float module.
-    ``layout``: ``channels_last`` turns 4-D tensors channels-last; ``explicit`` keeps them contiguous and lets the
-    compiler insert transposes (ExecuTorch 1.5 or newer).
-    ``redzones``: plan memory that no tensor owns around every tensor.
+    The fields are arguments of `flow.lower`, which says what they mean.
     """
 
     calibration: Iterable[Sequence[Any]] | None = None
