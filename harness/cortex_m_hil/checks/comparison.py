@@ -58,11 +58,12 @@ class Figures:
     """The worst figures of one output; each is None where there was nothing to compare with.
 
     Attributes:
-        max_quanta: quanta from the dialect.
+        max_quanta: quanta from the dialect, or from what a user expects; `authority` says which.
         fake_quant_quanta: quanta from the fake-quantised module.
-        max_abs_error: the same in units of the output; from the float module where nothing is quantised.
+        max_abs_error: the same in units of the output; from the float module where nothing is quantised, or from what a
+            user expects.
         sqnr_db: dB of signal to quantisation noise against the float module; infinite where nothing differs.
-        authority: what `max_quanta` and `max_abs_error` are taken from: the dialect and the above, or what a user expects.
+        authority: in words, for messages.
     """
 
     max_quanta: int | None = None
