@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -49,6 +49,7 @@ class LintFinding:
     instruction: int = -1
     value: int = -1
     why: str = ""
+    hint: str = ""  # instead of that of its rule
 
     @property
     def is_note(self) -> bool:
@@ -148,12 +149,10 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
         name = instruction.operator
         if instruction.kind is InstructionKind.KERNEL and name not in operators and name not in seen:
             seen.add(name)
-            why = (
-                "; ExecuTorch left it on quantised integers, where it knows no scale"
-                if _is_blind(instruction, program)
-                else ""
-            )
-            yield _finding(Rule.OPERATOR, f"the runner has no {name}{why}", program, instruction)
+            blind = _is_blind(instruction, program)
+            why = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
+            finding = _finding(Rule.OPERATOR, f"the runner has no {name}{why}", program, instruction)
+            yield replace(finding, hint=_REDESIGN if blind else "")
 
 
 def _is_blind(instruction: Instruction, program: Program) -> bool:
@@ -171,11 +170,12 @@ def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
         (Rule.PROGRAM_POOL, "the program needs", program.file.size, board.program_room),
     ):
         if asked > had:
-            problem = f"{asked - had} too many"
+            problem, hint = f"{asked - had} too many", ""
             if rule is Rule.PLANNED_POOL and program.size_without_redzones is not None:
                 plain = program.size_without_redzones
                 problem = f"red zones need {asked - had} bytes more; without them the plan takes {plain}"
-            yield LintFinding(rule, f"{what} {asked} bytes and {target.name} has {had}: {problem}")
+                hint = "leave the red zones out (--redzones), or use a larger target" if plain <= had else ""
+            yield LintFinding(rule, f"{what} {asked} bytes and {target.name} has {had}: {problem}", hint=hint)
 
 
 def lint_inputs(program: Program, inputs: Sequence[HostTensor]) -> tuple[LintFinding, ...]:
@@ -229,6 +229,30 @@ def _finding(
     return LintFinding(rule, f"{where}: {text}", instruction.operator, instruction.index, value, why)
 
 
+_ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
+    (LintError, frozenset(Rule) - NOTES - _UNSUPPORTED - _MEMORY),
+    (UnsupportedOperator, _UNSUPPORTED),
+    (OutOfTargetMemory, _MEMORY),
+)
+_LOWER_ANEW: Final = "lower the module for this target's ISA class; lint=False (--no-lint) runs this program as it is"
+_REDESIGN: Final = (
+    "change the module, so that ExecuTorch puts another operator or dtype there: no kernel computes this one rightly"
+)
+_HINTS: Final = {
+    Rule.LAYOUT: _LOWER_ANEW,
+    Rule.ISA: _LOWER_ANEW,
+    Rule.DTYPE: _REDESIGN,
+    Rule.DIM_ORDER: "lower the module with another layout (layout=); docs/writing-tests.md, “What the lint refuses”",
+    Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
+    Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (docs/runtimes.md)",
+    Rule.DELEGATE: "lower the module without a partitioner for that delegate",
+    Rule.PLANNED_POOL: "use a larger target, or a smaller model",
+    Rule.PROGRAM_POOL: "use a larger target, or a smaller model",
+    Rule.INPUT: "inputs have to be like those that the program was lowered with; lint=False does not pass over them",
+}
+"""The next step, by what a finding is about."""
+
+
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     """Raise what the gravest findings call for; notes alone raise nothing.
 
@@ -236,17 +260,8 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     first such finding; the others follow in the log.
     """
     grave = [finding for finding in findings if not finding.is_note]
-    chosen: tuple[tuple[type[VerdictError], Callable[[Rule], bool], str], ...] = (
-        (LintError, lambda rule: rule not in _UNSUPPORTED | _MEMORY, "lint=False (--no-lint) runs it all the same"),
-        (
-            UnsupportedOperator,
-            lambda rule: rule in _UNSUPPORTED,
-            "change the program, or run it on an ExecuTorch that has the operator (docs/runtimes.md)",
-        ),
-        (OutOfTargetMemory, lambda rule: rule in _MEMORY, "use a larger target, or a smaller model"),
-    )
-    for error, concerns, hint in chosen:
-        mine = [finding for finding in grave if concerns(finding.rule)]
+    for error, rules in _ERRORS:
+        mine = [finding for finding in grave if finding.rule in rules]
         if mine:
             more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
             log = "\n".join(f"{finding.rule.value}: {finding.message}" for finding in findings)
@@ -258,6 +273,6 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
                 target=target_name,
                 operator=mine[0].operator,
                 details=[("cause", mine[0].why)] if mine[0].why else [],
-                hint=hint,
+                hint=mine[0].hint or _HINTS[mine[0].rule],
                 log=log,
             )

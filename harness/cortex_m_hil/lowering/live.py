@@ -22,10 +22,12 @@ from cortex_m_hil.lowering.snapshot import Snapshot
 T = TypeVar("T")
 
 _HARNESS: Final = str(Path(__file__).parents[1])
-_EXPORT: Final = (
-    "the module runs, but torch.export cannot trace it: what depends on values needs torch.where or torch.cond; "
-    "the log has its explanation"
+_EXPORT: Final = "the module runs, but torch.export cannot trace it; the log has its explanation"
+_VALUES: Final = (
+    "what depends on values needs torch.where or torch.cond, and no shape may follow from values; the log has torch's "
+    "explanation"
 )
+_LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
 _STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
@@ -55,15 +57,17 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
     torch = tools().torch
     title = type(module).__name__
     if not isinstance(module, torch.nn.Module):
-        raise ConfigError(f"what is lowered is a torch.nn.Module, not a {title}")
+        hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
+        raise ConfigError(f"what is lowered is a torch.nn.Module, not a {title}", hint=hint)
     before = Snapshot(module)
     try:
         module.eval()
         if layout == "channels_last":
-            module.to(memory_format=torch.channels_last)
+            stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
         arranged = Snapshot(module)
         buffers = {name: (buffer, buffer.clone()) for name, buffer in module.named_buffers()}
         outputs = _run(title, module, inputs)
+        _require_tensors(title, outputs)
         changed = [
             name for name, value in module.named_buffers() if not _is_still(value, *buffers.get(name, (None, None)))
         ]
@@ -97,6 +101,8 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
+        if leaf.layout is not torch.strided:
+            raise ConfigError(f"an input has {leaf.layout}, which no program takes", hint="x.to_dense()")
         plain = leaf.detach().resolve_conj().resolve_neg()
         return plain.clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
 
@@ -118,8 +124,11 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
         where = f" at node {node.group(1)}" if node else ""
         place = _last_line(text)
         where += f" at {place}" if place else ""
+        on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
         raise LoweringError(
-            f"{title}: {name} failed{where}: {type(error).__name__}: {text.splitlines()[0]}", hint=hint, log=text
+            f"{title}: {name} failed{where}: {type(error).__name__}: {text.splitlines()[0]}",
+            hint=_VALUES if on_values else hint,
+            log=text,
         ) from error
 
 
@@ -160,6 +169,18 @@ def _same(some: Inputs, others: Inputs) -> bool:
         return (type(leaf), leaf) if array is None else (array.dtype, array.shape, array.tobytes())
 
     return bool(structure == structure_2) and list(map(bits, leaves)) == list(map(bits, leaves_2))
+
+
+def _require_tensors(title: str, outputs: Any) -> None:
+    """ConfigError if the module gives something and no tensor: a program would have no output."""
+    torch = tools().torch
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        given = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
+        raise ConfigError(
+            f"{title}: forward returns {given}, and the outputs of a program are tensors",
+            hint="return a tensor, or several in a tuple, list or dict",
+        )
 
 
 def _require_values(title: str, exported: Any) -> None:

@@ -27,7 +27,8 @@ class LoweringOptions:
     def __post_init__(self) -> None:
         for name in ("quantize", "redzones"):
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: it takes True or False")
+                problem = f"{name}={getattr(self, name)!r}: it takes True or False"
+                raise ConfigError(problem, hint=f"{name}={bool(getattr(self, name))}")
         layouts = get_args(Layout)
         if self.layout not in layouts:
             raise ConfigError(f"layout={self.layout!r}: there is none", hint=did_you_mean(str(self.layout), layouts))
@@ -42,16 +43,20 @@ class LoweringOptions:
 DEFAULT: Final = LoweringOptions()
 
 
+_SAMPLES: Final = "for modules with one input: calibration=[(x,) for x in …]"
+
+
 def _samples(calibration: Any) -> tuple[Inputs, ...]:
     """A tensor is iterable too: taken for a sample it would be its rows."""
     if not isinstance(calibration, Iterable):
-        raise ConfigError(f"calibration is an iterable of input tuples, not {type(calibration).__name__}")
+        problem = f"calibration is an iterable of input tuples, not {type(calibration).__name__}"
+        raise ConfigError(problem, hint=_SAMPLES)
     samples = []
     for number, sample in enumerate(calibration):
         if not isinstance(sample, (tuple, list)):
             raise ConfigError(
                 f"calibration sample {number} is a {type(sample).__name__}, and has to be a tuple like the inputs",
-                hint="for modules with one input: calibration=[(x,) for x in …]",
+                hint=_SAMPLES,
             )
         samples.append(tuple(sample))
     if not samples:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
@@ -36,6 +37,7 @@ class _Shared:
     floating: Any
     quantized: Any | None
     edge: Any
+    hint: str
     programs: dict[tuple[Isa, bool], Program] = field(default_factory=dict)  # by ISA class and `redzones`
 
 
@@ -77,7 +79,7 @@ def _arranged(inputs: Inputs, options: LoweringOptions) -> Inputs:
     from cortex_m_hil.lowering.reference import to_host
 
     if not isinstance(inputs, tuple):
-        raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}")
+        raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}", hint="for one input: (x,)")
     if options.layout == "explicit" and not tools().explicit_layout:
         raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
     given = arrange(inputs, options.layout)
@@ -102,40 +104,70 @@ def _choices(options: LoweringOptions) -> Iterator[tuple[str, object]]:
             yield one.name, getattr(options, one.name)
 
 
-def _hint(options: LoweringOptions) -> str:
+def _hint(options: LoweringOptions, exported: Any, inputs: Inputs) -> str:
     """What to do about a failure after the export."""
-    compare = "; quantize=False shows whether quantisation is to blame" if options.quantize else ""
-    return "the module runs and exports, so ExecuTorch's traceback, which follows, says more" + compare
+    if not options.quantize:
+        return "the module runs and exports: ExecuTorch's traceback says more"
+    foreign = [f"{name} is {str(dtype).removeprefix('torch.')}" for name, dtype in _foreign(exported, inputs)]
+    if foreign:
+        fix = "module.float() and x.to(torch.float32), or quantize=False"
+        return f"the Cortex-M quantiser takes float32, and {foreign[0]}: {fix}"
+    return (
+        "the module runs and exports: ExecuTorch's traceback says more, quantize=False whether quantising is to blame"
+    )
+
+
+def _foreign(exported: Any, inputs: Inputs) -> Iterator[tuple[str, Any]]:
+    """Floating tensors of another dtype than float32, among inputs and parameters."""
+    torch = tools().torch
+    named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs))}
+    for name, value in {**named, **exported.state_dict}.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float32:
+            yield name, value.dtype
 
 
 def _prepare(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> _Shared:
     """Everything up to the edge program."""
     api = tools()
-    floating = exported.module(check_guards=False)
+    floating, hint = exported.module(check_guards=False), _hint(options, exported, inputs)
     quantized = None
     if options.quantize:
-        quantized = _quantize(title, exported, samples, options)
-        exported = stage(title, "export of the quantised module", _hint(options), lambda: export(quantized, inputs))
+        quantized = _quantize(title, exported, inputs, samples, options)
+        exported = stage(title, "export of the quantised module", hint, lambda: export(quantized, inputs))
     config = api.edge_compile_config()
-    edge = stage(title, "to_edge", _hint(options), lambda: api.to_edge(exported, compile_config=config))
-    return _Shared(options, inputs, floating, quantized, edge)
+    edge = stage(title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
+    return _Shared(options, inputs, floating, quantized, edge, hint)
 
 
-def _quantize(title: str, exported: Any, samples: Sequence[Inputs], options: LoweringOptions) -> Any:
+def _quantize(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> Any:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
-    api = tools()
+    api, hint = tools(), _hint(options, exported, inputs)
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
     graph = exported.module(check_guards=False)
-    prepared = stage(title, "quantise", _hint(options), lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
+    prepared = stage(title, "quantise", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
     for number, sample in enumerate(samples):
-        _calibrate(title, prepared, number, sample)
-    return stage(title, "quantise", _hint(options), lambda: api.convert_pt2e(prepared))
+        unfit = _unfit(sample, inputs)
+        stage(title, f"calibration with sample {number}", unfit or hint, partial(prepared, *sample))
+    return stage(title, "quantise", hint, lambda: api.convert_pt2e(prepared))
 
 
-def _calibrate(title: str, prepared: Any, number: int, sample: Inputs) -> None:
-    hint = "a calibration sample is a tuple like the inputs: as many tensors, of the same shapes and dtypes"
-    stage(title, f"calibration with sample {number}", hint, lambda: prepared(*sample))
+def _unfit(sample: Inputs, inputs: Inputs) -> str:
+    """What about a calibration sample may explain that the module fails on it; "" if it is like the inputs."""
+    torch = tools().torch
+    (leaves, structure), (wanted, whole) = map(torch.utils._pytree.tree_flatten, (sample, inputs))
+    like = structure == whole and all(
+        type(one) is type(other)
+        and getattr(one, "dtype", None) == getattr(other, "dtype", None)
+        and getattr(one, "shape", None) == getattr(other, "shape", None)
+        for one, other in zip(leaves, wanted, strict=True)
+    )
+    if not like:
+        return "a calibration sample is a tuple like the inputs: as many tensors, of the same shapes and dtypes"
+    finite = all(bool(leaf.isfinite().all()) for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return (
+        "" if finite else "the sample has values that are not finite, and so no range (without calibration: the inputs)"
+    )
 
 
 def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Program:
@@ -143,7 +175,7 @@ def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Progra
     from cortex_m_hil.lowering.reference import HostModels, conform, to_host
 
     api = tools()
-    hint = _hint(shared.options)
+    hint = shared.hint
     # The passes add constants to the program they are given: work on a copy.
     edge = copy.deepcopy(shared.edge)
     edge._edge_programs["forward"] = stage(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import numpy as np
@@ -21,19 +21,22 @@ from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 
+_AS_TENSOR: Final = "torch.from_numpy(array), torch.tensor(values); they may lie in tuples, lists and dicts"
+
 
 def to_host(value: Any) -> HostTensor:
     """A torch tensor, in the dim order of its strides, or a Python number. ConfigError for anything else."""
     if isinstance(value, (bool, int, float)):
         return HostTensor.from_scalar(value)
     if not isinstance(value, torch.Tensor):
-        raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported")
+        raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported", hint=_AS_TENSOR)
     tensor = value.detach().cpu()
     try:
         order = tuple(tensor.dim_order())
         return HostTensor.from_array(tensor.numpy(), order)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"a tensor of {tensor.dtype} with strides {tensor.stride()} cannot be sent") from error
+        problem = f"a tensor of {tensor.dtype} with strides {tensor.stride()} cannot be sent"
+        raise ConfigError(problem, hint="x.to(torch.float32), or x.contiguous() where elements overlap") from error
 
 
 def to_torch(value: HostTensor) -> Any:
@@ -101,7 +104,8 @@ class HostModels:
         """References for the inputs. ConfigError if their number is not the module's."""
         leaves = [to_torch(item) for item in inputs]
         if len(leaves) != self.structure.num_leaves:
-            raise ConfigError(f"the module takes {self.structure.num_leaves} inputs, {len(leaves)} were given")
+            problem = f"the module takes {self.structure.num_leaves} inputs, {len(leaves)} were given"
+            raise ConfigError(problem, hint="give as many as the program was lowered with")
         with _integers():
             dialect = self._run(self.dialect, leaves)
         return References(

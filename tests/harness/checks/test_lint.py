@@ -137,6 +137,42 @@ def test_memory_says_what_was_asked_and_had() -> None:
     assert lint(given, target(Isa.DSP, exact), operators=OPERATORS) == ()
 
 
+def hint_of(*found: LintFinding) -> str:
+    with pytest.raises(errors.VerdictError) as caught:
+        raise_findings(found, "x")
+    return caught.value.hint
+
+
+def test_every_rule_has_a_next_step_of_its_own() -> None:
+    hints = {rule: hint_of(LintFinding(rule, "it")) for rule in Rule if rule is not Rule.SCRATCH_NOTE}
+    assert all(hints.values())
+    runs_all_the_same = {rule for rule, hint in hints.items() if "runs this program as it is" in hint}
+    assert runs_all_the_same == {Rule.LAYOUT, Rule.ISA}
+    assert "does not pass over" in hints[Rule.INPUT] and "partitioner" in hints[Rule.DELEGATE]
+
+
+def test_an_operator_on_quantised_integers_is_not_looked_for_in_another_runtime() -> None:
+    """Any runtime that has it would compute without the scales."""
+    given = program(Isa.DSP)
+    first, *others = given.file.instructions
+    integers = next(value.index for value in given.file.values if value.spec is not None and value.spec.dtype == "int8")
+    blind = replace(first, operator="aten::convolution.out", args=(integers,))
+    wrong = replace(given, file=replace(given.file, instructions=(blind, *others)))
+    missing = [one for one in lint(wrong, target(Isa.DSP), operators=OPERATORS) if one.rule is Rule.OPERATOR]
+    assert "quantised integers" in missing[0].message
+    assert "change the module" in hint_of(*missing) and "run it on an ExecuTorch" not in hint_of(*missing)
+    plain = lint(given, target(Isa.DSP), operators=OPERATORS[1:])
+    assert "run it on an ExecuTorch that has the operator" in hint_of(*plain)
+
+
+def test_red_zones_that_do_not_fit_are_left_out() -> None:
+    given = replace(program(Isa.DSP), size_without_redzones=16)
+    small = Pools(program=given.file.size, planned=given.file.planned_bytes - 16, method=0)
+    assert "leave the red zones out" in hint_of(*lint(given, target(Isa.DSP, small), operators=OPERATORS))
+    given = replace(given, size_without_redzones=given.file.planned_bytes)
+    assert "larger target" in hint_of(*lint(given, target(Isa.DSP, small), operators=OPERATORS))
+
+
 # --- inputs ----------------------------------------------------------------------------------------------
 
 

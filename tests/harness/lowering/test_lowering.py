@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from cortex_m_hil.canary import canary, file_name
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.lint import lint_inputs
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
+from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.generators import seed
 from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, lower, quiet, required_scratch
 from cortex_m_hil.lowering import canary as builder
@@ -363,3 +364,76 @@ def test_canaries_tell_something() -> None:
     assert len(outputs) == 1
     values = next(iter(outputs))[0].array()
     assert len(np.unique(values)) == values.size and np.ptp(values) > 3
+
+
+# --- hints: right in each case where they appear -------------------------------------------------------------
+
+
+class Gives(nn.Module):
+    """Applies a function."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+class Rows(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x[: int(x[0].item())]
+
+
+class Reads(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + len(open(__file__).read())
+
+
+def hint_of(module: Any, x: Any, error: type[HarnessError], **options: Any) -> str:
+    with pytest.raises(error) as caught:
+        lower(module, (x,), isa=Isa.DSP, options=LoweringOptions(**options))
+    return caught.value.hint
+
+
+def test_another_float_than_float32_is_named() -> None:
+    x = torch.randn(1, 4)
+    assert "input 0 is float64: module.float() and x.to(torch.float32)" in hint_of(nn.ReLU(), x.double(), LoweringError)
+    assert "input 0 is float16: " in hint_of(nn.Linear(4, 3).half(), x.half(), LoweringError)
+    assert "to(torch.float32)" in hint_of(nn.ReLU(), x.bfloat16(), ConfigError)
+
+
+@pytest.mark.parametrize("module", [Branches(), Rows()])
+def test_what_depends_on_values_is_not_blamed_on_the_quantisation(module: nn.Module) -> None:
+    hint = hint_of(module, torch.tensor([2.0, 1.0]), LoweringError)
+    assert "torch.cond" in hint and "quantize=False" not in hint
+
+
+def test_an_export_that_fails_otherwise_is_not_blamed_on_values() -> None:
+    hint = hint_of(Reads(), torch.ones(2), LoweringError)
+    assert "torch.export cannot trace it" in hint and "torch.cond" not in hint
+
+
+@pytest.mark.parametrize(("result", "named"), [("text", "str"), (None, "NoneType"), ((), "nothing"), (3, "int")])
+def test_a_module_without_tensors_as_outputs(result: object, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"Gives: forward returns {named}, and the outputs") as caught:
+        lower(Gives(lambda x: result), (torch.ones(2),), isa=Isa.DSP)
+    assert caught.value.hint.startswith("return a tensor")
+
+
+def test_calibration_that_fails_says_why() -> None:
+    x = torch.randn(1, 4)
+    linear = nn.Linear(4, 3)
+    assert "values that are not finite" in hint_of(linear, x * float("nan"), LoweringError)
+    for sample in (x[:, :3], x.double()):
+        assert "like the inputs" in hint_of(linear, x, LoweringError, calibration=[(sample,)])
+
+
+def test_inputs_that_cannot_be() -> None:
+    assert "torch.from_numpy" in hint_of(nn.ReLU(), np.zeros(3), ConfigError)
+    assert hint_of(nn.ReLU(), torch.eye(3).to_sparse(), ConfigError) == "x.to_dense()"
+    assert "MyModule()" in hint_of(nn.ReLU, torch.ones(2), ConfigError)
+
+
+def test_a_module_that_has_no_channels_last_form() -> None:
+    assert 'layout="explicit"' in hint_of(nn.Conv3d(1, 2, 2), torch.randn(1, 1, 4, 4, 4), LoweringError)
