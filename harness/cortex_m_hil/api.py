@@ -101,7 +101,7 @@ def open(
     try:
         in_range(timeout_multiplier, *flow.MULTIPLIERS)
     except ValueError as error:
-        raise ConfigError(f"timeout_multiplier: {error}") from None
+        raise ConfigError(f"timeout_multiplier: {error}", hint="1.0 is a limit as it is, 2.0 twice that") from None
     resolved = resolve_target(name, load_targets() if targets is None else targets, runtime, require_fvp=require_fvp)
     return OpenTarget(flow.open_dut(resolved, multiplier=timeout_multiplier), redzones=redzones)
 

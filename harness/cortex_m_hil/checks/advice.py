@@ -15,6 +15,7 @@ class Advice:
 
 
 READING: Final = "docs/writing-tests.md, “Reading a failure”"
+LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
 QUANTISATION: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that is far from the float module",
     "calibrate with inputs like these, or lower eager_sqnr if so coarse a result will do",

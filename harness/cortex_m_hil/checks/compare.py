@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.advice import EXPECTED, LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
+from cortex_m_hil.checks.advice import EXPECTED, LAYOUT, LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
 from cortex_m_hil.checks.comparison import WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
 from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Spread, Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
@@ -131,7 +131,9 @@ class _Output:
         if self.dialect is None or kinds & {Kind.SHAPE, Kind.UNWRITTEN}:
             return Advice(hint=READING)
         if Kind.COLLAPSE in kinds and self.likely:
-            return Advice(self.likely, "hil lint tells whether a program's layout is its target's; " + READING)
+            layout = "quantized_linear" in self.likely
+            general = EXPECTED.hint if self.is_expected else TARGET.hint
+            return Advice(self.likely, f"{LAYOUT}; {READING}" if layout else general)
         if self.is_expected:
             return EXPECTED
         if kinds == {Kind.EAGER}:

@@ -120,7 +120,8 @@ def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
         else:
             array = np.asarray(value)
             if array.dtype.kind not in "biufc":
-                raise ConfigError(f"input {number} is {type(value).__name__}, and no tensor, array or number")
+                problem = f"input {number} is {type(value).__name__}, and no tensor, array or number"
+                raise ConfigError(problem, hint="numpy.array(values, dtype)")
             order = specs[number].dim_order if number < len(specs) else ()
             tensors.append(HostTensor.from_array(array, order if len(order) == array.ndim else None))
     return tuple(tensors)

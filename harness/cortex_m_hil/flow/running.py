@@ -25,6 +25,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, execute
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.links.protocol import Request
+from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
@@ -83,20 +84,23 @@ def run(
         problem = _explain_hang(dut, stuck, session.log)
     else:
         if complete:
-            _refuse_unwritten(result, dut.target.name)
+            _refuse_unwritten(program, result, dut.target.name)
         return result
     if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
         problem = _hangs_again(dut, program, given, problem)
     raise problem
 
 
-def _refuse_unwritten(result: RunResult, target: str) -> None:
+def _refuse_unwritten(program: Program, result: RunResult, target: str) -> None:
     for number, mask in enumerate(result.unwritten):
         if mask.any():
+            made_by = computing_operator(program.file, number)
+            hint = "its kernel leaves elements out; hil compare-runtimes tells whether ExecuTorch's does too"
             raise Mismatch(
                 f"{int(mask.sum())} of {mask.size} elements of output {number} were never written",
                 target=target,
-                hint="an operator that writes a part of its output, or none that writes it: hil lint, --redzones",
+                operator=made_by.operator if made_by is not None else "",
+                hint=hint if made_by is not None else "no operator of the program writes it: lower the module again",
                 log=result.log,
             )
 

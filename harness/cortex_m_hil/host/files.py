@@ -42,9 +42,15 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
                 raise ConfigError(f"cannot read {path}: it is {kind}", hint="name a regular file")
             yield file, status.st_size
     except ValueError as error:  # a NUL in the name
-        raise ConfigError(f"cannot read {str(path)!r}: {error}") from error
+        raise ConfigError(f"cannot read {str(path)!r}: {error}", hint="a file name has no NUL in it") from error
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}", hint=_advice(error)) from error
+
+
+def _advice(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "a relative name begins at the current folder"
+    return "may you read it?" if isinstance(error, PermissionError) else "name a regular file"
 
 
 def _open_now(path: str, flags: int) -> int:
@@ -57,7 +63,10 @@ def read(path: Path, limit: int) -> bytes:
     with opened(path) as (file, size):
         data = file.read(limit + 1) if size <= limit else b""
         if size > limit or len(data) > limit:
-            raise ConfigError(f"cannot read {path}: it has {max(size, len(data))} bytes, at most {limit} are read")
+            raise ConfigError(
+                f"cannot read {path}: it has {max(size, len(data))} bytes, at most {limit} are read",
+                hint="is it the right file?",
+            )
         return data
 
 

@@ -94,7 +94,10 @@ class SerialLauncher(HardwareLauncher):
         return SerialBoard(target, self, elf, directory, tools)
 
     def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str]) -> NoReturn:
-        raise ConfigError(f"{target.name} is a board: it has no command line and no process of its own")
+        raise ConfigError(
+            f"{target.name} is a board: it has no command line and no process of its own",
+            hint="use a target on a simulator for this: hil targets",
+        )
 
     def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
         assert isinstance(connection, SerialBoard)
@@ -108,7 +111,7 @@ def _ports(settings: _Settings, where: str) -> tuple[Port, ...]:
     pool = tuple(Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named)
     twice = {port.url for port in pool if sum(port.url == other.url for other in pool) > 1}
     if twice:
-        raise ConfigError(f"{where}: ports names {min(twice)} twice")
+        raise ConfigError(f"{where}: ports names {min(twice)} twice", hint="name each port once")
     remote = [port.url for port in pool if port.url.startswith("labgrid://")]
     if remote and len(pool) > 1:
         raise ConfigError(f"{where}: {remote[0]} is a pool of its own", hint="port: labgrid://…, and no others")

@@ -46,8 +46,8 @@ class _Reader:
         self.source = source
         self.budget = 4 * limit + 1024
 
-    def fail(self, problem: str) -> ProgramRejected:
-        return ProgramRejected(f"{self.source or 'program'}: {problem}", hint="export the program again")
+    def fail(self, problem: str, hint: str = "export the program again") -> ProgramRejected:
+        return ProgramRejected(f"{self.source or 'program'}: {problem}", hint=hint)
 
     def span(self, at: int, nbytes: int, what: str) -> None:
         """Raises ProgramRejected unless [at, at + nbytes) lies in the FlatBuffer."""

@@ -36,9 +36,15 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES.values():
-            raise ConfigError(f"{self.dtype!r} is no dtype a tensor can have here")
+            raise ConfigError(
+                f"{self.dtype!r} is no dtype a tensor can have here",
+                hint=f"known: {', '.join(sorted(DTYPES.values()))}",
+            )
         if sorted(self.dim_order) != list(range(len(self.shape))) or any(size < 0 for size in self.shape):
-            raise ConfigError(f"dim order {self.dim_order} does not fit shape {self.shape}")
+            raise ConfigError(
+                f"dim order {self.dim_order} does not fit shape {self.shape}",
+                hint="each dimension once, from outer to inner",
+            )
 
     @classmethod
     def contiguous(cls, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
@@ -86,7 +92,10 @@ class HostTensor:
 
     def __post_init__(self) -> None:
         if len(self.data) != self.spec.nbytes:
-            raise ConfigError(f"{self.spec} takes {self.spec.nbytes} bytes, not {len(self.data)}")
+            raise ConfigError(
+                f"{self.spec} takes {self.spec.nbytes} bytes, not {len(self.data)}",
+                hint="HostTensor.from_array makes one of an array",
+            )
 
     @classmethod
     def from_array(cls, array: Array, dim_order: tuple[int, ...] | None = None) -> HostTensor:

@@ -184,5 +184,5 @@ def _run(command: list[str], log: Path, target: Target) -> None:
             f"the runner does not build for {target.config} (exit status {status}): {cause}\n{tail}",
             target=target.name,
             log=tail,
-            hint="correct the firmware's or the board's sources; what is above is the end of the log",
+            hint=f"hil doctor tries the tools; else correct the sources, the board's are in {target.board.directory}",
         )

@@ -216,13 +216,14 @@ class Session:
             "ISA class": (self.target.isa.value, identity.isa),
             "architecture": (self.target.architecture, identity.architecture),
         }
+        hint = "another firmware answers, or one of other compiler flags; reset or flash the target"
+        if self._process.lossless:  # a simulator, which has just been started with the ELF
+            flags = f"or its build does not heed the target's compiler flags ({self.target.origin})"
+            hint = f"the launcher starts another ELF than {self._elf.path}, {flags}"
         for what, (wanted, got) in expected.items():
             if wanted != got:
-                raise IdentityError(
-                    f"the runner's {what} is {got!r}, built was {wanted!r}",
-                    target=self.target.name,
-                    hint="another firmware answers, or one of other compiler flags; reset or flash the target",
-                )
+                problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
+                raise IdentityError(problem, target=self.target.name, hint=hint)
         protocol.check_pools(identity, self.target.board.pools)
         return replace(identity, operators=self._operator_names())
 

@@ -193,7 +193,10 @@ def _load(entry: EntryPoint) -> type[Launcher]:
             hint=f"python -c 'import {module}' shows where",
         ) from error
     if not (isinstance(found, type) and issubclass(found, Launcher)):
-        raise ConfigError(f"launcher {entry.name!r} of {_package(entry)}: {entry.value} is no subclass of Launcher")
+        raise ConfigError(
+            f"launcher {entry.name!r} of {_package(entry)}: {entry.value} is no subclass of Launcher",
+            hint="cortex_m_hil.targets.launcher.Launcher",
+        )
     return found
 
 

@@ -162,7 +162,9 @@ def _check_executorch(raw: _RawExecutorch | None, base: Path, origin: str) -> Ex
     base = base.absolute()
     source = base / Path(raw.source).expanduser() if raw.source is not None else None
     if source is not None and not source.is_dir():
-        raise ConfigError(f"{origin}: source: no folder {source}")
+        raise ConfigError(
+            f"{origin}: source: no folder {source}", hint="the folder of ExecuTorch's sources, relative to this file"
+        )
     prefix = str(base / Path(raw.prefix).expanduser())
     return ExecutorchInstall(prefix, origin, source, raw.build, tuple(raw.libraries), base)
 
@@ -174,14 +176,14 @@ def _parse_yaml(path: Path) -> CommentedMap:
     except ConfigError:
         raise
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text") from error
+        raise ConfigError(f"{path}: not UTF-8 text", hint="save it as UTF-8; is it the right file?") from error
     except MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark else ""
         problem = str(error.problem).strip().splitlines()[0]
         raise ConfigError(f"{path}{line}: {problem}", hint="correct the YAML") from error
     except YAMLError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}", hint="correct the YAML") from error
     except Exception as error:  # ruamel.yaml lets ValueError, RecursionError and others of its constructors out
         raise ConfigError(f"{path}: {error or type(error).__name__}", hint="correct the YAML") from error
     if not isinstance(tree, CommentedMap):
@@ -252,7 +254,9 @@ def _validate_at(place: tuple[str, ...], model: type[Any], value: Any, tree: Com
     try:
         return model.model_validate(value)
     except RecursionError:
-        raise ConfigError(f"{path}: an alias within its own anchor") from None
+        raise ConfigError(
+            f"{path}: an alias within its own anchor", hint="write out what the alias stands for"
+        ) from None
     except ValidationError as error:
         # The deepest is about the union member that was meant; an unknown key explains a missing one.
         worst = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == "extra_forbidden"))
@@ -264,7 +268,10 @@ def _validate_at(place: tuple[str, ...], model: type[Any], value: Any, tree: Com
         if worst["type"] == "missing":
             location.append(str(worst["loc"][-1]))
         problem = "Input should be a mapping" if worst["type"] == "model_type" else worst["msg"]
-        raise ConfigError(f"{path}:{line}: {'.'.join(location)}: {problem}") from None
+        raise ConfigError(
+            f"{path}:{line}: {'.'.join(location)}: {problem}",
+            hint="correct this value; docs/boards.md and docs/architecture.md have examples",
+        ) from None
 
 
 def _plain(node: Any) -> Any:
@@ -366,14 +373,23 @@ def _load_board(name: str, base: Path, where: str) -> Board:
     description = directory / "board.yaml"
     if not os.path.isfile(description):  # false also for names that no file system takes
         if "/" in name:
-            raise ConfigError(f"{where}: board {name!r}: no {description}")
+            raise ConfigError(
+                f"{where}: board {name!r}: no {description}",
+                hint="a board's folder has board.yaml, board.ld and board.cpp (docs/boards.md)",
+            )
         known = [entry.name for entry in shipped.iterdir() if entry.is_dir()]
         raise ConfigError(f"{where}: unknown board {name!r}", hint=did_you_mean(name, known))
     raw = _validate(_RawBoard, _parse_yaml(description), description)
     resident = Resident(raw.resident.address, raw.resident.size) if raw.resident else Resident(0, 0)
     if resident.address + resident.size > 1 << 32:
-        raise ConfigError(f"{description}: resident ends beyond the 4G that a Cortex-M addresses")
+        raise ConfigError(
+            f"{description}: resident ends beyond the 4G that a Cortex-M addresses",
+            hint="its size counts from its address",
+        )
     pools = Pools(raw.pools.program, raw.pools.planned, raw.pools.method, raw.pools.shared or 0)
     if pools.shared and max(pools.program, pools.planned) > pools.shared:
-        raise ConfigError(f"{description}: pools.shared is smaller than a pool that lies in it")
+        raise ConfigError(
+            f"{description}: pools.shared is smaller than a pool that lies in it",
+            hint="shared is the memory that program and planned share",
+        )
     return Board(directory.name, directory, pools, resident)

@@ -240,4 +240,6 @@ def _check_pattern(pattern: str, where: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigError(f"{where}: {pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(
+            f"{where}: {pattern!r} is no regular expression: {error}", hint="a backslash before what is meant literally"
+        ) from None

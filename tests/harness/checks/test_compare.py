@@ -136,6 +136,14 @@ def test_likely_cause_knows_both_layouts() -> None:
     flat = dequantised(np.full((1, 8), ZERO))
     assert "drops the bias" in check(flat, file=DSP_FILE).advice[0].cause
     assert "folds the bias into kernel_sum" in check(flat).advice[0].cause
+    assert "hil lint" in check(flat).advice[0].hint
+
+
+def test_a_collapse_of_another_operator_is_not_blamed_on_the_layout() -> None:
+    instructions = [replace(one, operator=one.operator.replace("_linear", "_add")) for one in FILE.instructions]
+    found = check(dequantised(np.full((1, 8), ZERO)), file=replace(FILE, instructions=tuple(instructions)))
+    assert found.advice[0].cause == "cortex_m::quantized_add.out (instruction 1) or what feeds it"
+    assert "hil lint" not in found.advice[0].hint and "--redzones" in found.advice[0].hint
 
 
 @pytest.mark.parametrize("file", [FILE, unquantised(FILE)], ids=["quantised", "float"])

@@ -205,6 +205,7 @@ def test_another_targets_elf_is_found_out(tmp_path: Path) -> None:
     with closing(process), pytest.raises(IdentityError, match=m4.build_id) as caught:
         Session(m33, wanted, process)
     assert wanted.build_id in caught.value.message
+    assert str(wanted.path) in caught.value.hint and "reset or flash" not in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,10 @@ def _claim(directory: Path) -> OwnFolder:
         try:
             return OwnFolder(directory)
         except BlockingIOError:
-            raise ConfigError(f"a virtual board {directory.name} is running already, in {directory}") from None
+            raise ConfigError(
+                f"a virtual board {directory.name} is running already, in {directory}",
+                hint="end that one, or give this one another --name",
+            ) from None
 
 
 @dataclass

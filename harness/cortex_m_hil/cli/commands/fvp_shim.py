@@ -76,7 +76,10 @@ def _check_runners(runners: Sequence[Resolved]) -> None:
     for resolved in runners:
         target = resolved.target
         if not isinstance(target.launcher, QemuLauncher):
-            raise ConfigError(f"--runner {resolved.name}: not on QEMU, which is what the stand-in runs")
+            raise ConfigError(
+                f"--runner {resolved.name}: not on QEMU, which is what the stand-in runs",
+                hint="--runner m4-qemu, or another target on QEMU: hil targets",
+            )
         strongest = cpus()[target.cpu].isas[0]
         if target.isa is not strongest:
             raise ConfigError(
@@ -84,7 +87,10 @@ def _check_runners(runners: Sequence[Resolved]) -> None:
                 hint=f"hil upstream --target {resolved.name}",
             )
         if target.cpu in taken:
-            raise ConfigError(f"--runner {resolved.name}: {taken[target.cpu]} is for {target.cpu} too")
+            raise ConfigError(
+                f"--runner {resolved.name}: {taken[target.cpu]} is for {target.cpu} too",
+                hint="one --runner for each CPU",
+            )
         taken[target.cpu] = resolved.name
 
 
