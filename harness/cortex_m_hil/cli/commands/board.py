@@ -24,12 +24,12 @@ BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a ta
 
 @board.callback()
 def _board() -> None:
-    """Show who uses which board, keep one for yourself, give it back, use a wedged one again."""
+    """Show, keep, give back and clear shared boards."""
 
 
 @board.command("status")
 def board_status(as_json: Json = False) -> None:
-    """List the boards that were used on this machine: held by whom and for what, wedged why, or free."""
+    """List the boards that were used here. Each is held by somebody for something, wedged for a reason, or free."""
     statuses = [leases.inspect(name) for name in leases.known_boards()]
     rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
     tell(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
@@ -47,7 +47,7 @@ def board_hold(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Keep a board from the tests, for a person, beyond this command."""
+    """Keep a board from the tests, for a person. It lasts beyond this command."""
     port = _port(name, targets_file)
     holder = leases.hold(port, seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
     text = f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})"
@@ -64,7 +64,7 @@ def board_release(name: BoardPort, targets_file: Targets = None, as_json: Json =
 
 @board.command("clear")
 def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = False) -> None:
-    """Let tests use a wedged board again, and forget its failures."""
+    """Let tests use a wedged board again. Its failures are forgotten."""
     port = _port(name, targets_file)
     leases.clear(port)
     tell(Answer(f"{name} is in use again", {"board": port}))

@@ -24,7 +24,7 @@ def build(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Build the runner for each target, or find it in the cache."""
+    """Build the runner for each target. What was built before is found in the cache."""
     choice = Choice(target, targets_file, runtime)
 
     def ask(name: str) -> Answer:

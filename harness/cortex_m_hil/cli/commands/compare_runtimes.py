@@ -34,7 +34,7 @@ def compare_runtimes_command(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Step programs in builtin and in an installed ExecuTorch, each operator on equal inputs, and show what differs.
+    """Show where builtin and an installed ExecuTorch differ. Both step the programs, each operator on equal inputs.
 
     Inputs are those of --input (for one program), or those that pytest's --keep-programs left beside the program, or
     follow a formula. Exit status 1 if any operator gave other bytes, or either runtime refused a program.

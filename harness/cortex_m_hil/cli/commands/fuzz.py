@@ -28,8 +28,9 @@ def fuzz_command(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Run mutated programs, by default the target's known-answer program. Exit status 1 if one finds a bug.
+    """Run mutated programs, and look for bugs of the runner. Exit status 1 if there is one.
 
+    Without a program those of the target's known-answer self-test are mutated.
     A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a
     test calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, a host and a target that disagree:
     these are bugs.

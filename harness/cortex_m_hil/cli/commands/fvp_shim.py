@@ -21,13 +21,13 @@ from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.resolve import Resolved, select
 
-shim = typer.Typer(cls=Commands, help="Stand-ins for Arm's FVPs: QEMU behind their command line.", no_args_is_help=True)
+shim = typer.Typer(cls=Commands, no_args_is_help=True)
 app.add_typer(shim, name="fvp-shim")
 
 
 @shim.callback()
 def _shim() -> None:
-    """Stand-ins for Arm's FVPs: QEMU behind their command line. They are NOT Arm's models."""
+    """Write stand-ins for Arm's FVPs. They are NOT Arm's models: QEMU runs behind their command line."""
 
 
 @shim.command("install")
@@ -41,7 +41,7 @@ def install_shim(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Write stand-ins for Arm's FVPs into DIR, for tests of what drives them. They are NOT Arm's models.
+    """Write stand-ins for Arm's FVPs into a folder. They are NOT Arm's models, and for tests of what drives those.
 
     With --runner, ExecuTorch's Cortex-M tests run on that target as they are, no plugin needed: they look for the
     model on PATH, and for the runner below EXECUTORCH_ROOT. The stand-in then runs the target's machine, not the

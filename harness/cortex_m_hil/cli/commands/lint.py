@@ -25,7 +25,10 @@ def lint_command(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Does the program fit each target? The runner is booted for its list of operators, the program is not run."""
+    """Tell whether a program fits each target.
+
+    The runner is booted for its list of operators, the program is not run.
+    """
     choice = Choice(target, targets_file, runtime)
     program = read_program(pte)
     answer_each(choice.names, lambda name: _lint(pte, program, choice.resolve(name), verbose))

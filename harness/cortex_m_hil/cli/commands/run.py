@@ -69,7 +69,7 @@ def run(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run a program once on each target, and compare its outputs with files if there are any.
+    """Run a program once on each target.
 
     Inputs are .npy files of the program's logical shape and dtype, however they lie in memory: a channels-last
     input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Outputs are written, and expected, the same

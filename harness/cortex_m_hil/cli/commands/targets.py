@@ -19,7 +19,7 @@ from cortex_m_hil.targets.resolve import resolve
 
 @app.command("targets")
 def targets(targets_file: Targets = None, as_json: Json = False) -> None:
-    """List the targets, and what each of them runs as on this machine."""
+    """List the targets, and what each of them runs as here."""
     known = targets_of(targets_file)
     rows = [_describe(target, known) for target in known.values()]
     if CALL.get().as_json:

@@ -27,7 +27,7 @@ def upstream(
     runtime: Runtime = "builtin",
     targets_file: Targets = None,
 ) -> None:
-    """Run ExecuTorch's own Cortex-M test suite, unmodified, on targets."""
+    """Run ExecuTorch's own Cortex-M tests on targets. They are not modified."""
     suite = find_suite()
     select(target, targets_of(targets_file))  # a wrong name is told here, in one line
     check_runtime(runtime)

@@ -12,5 +12,5 @@ from cortex_m_hil.cli.app import app
 
 @app.command("vboard", context_settings={"ignore_unknown_options": True, "help_option_names": []})
 def virtual_board(arguments: Annotated[list[str] | None, typer.Argument(metavar="BOARD [ACTION]…")] = None) -> None:
-    """A board without hardware: a simulator behind a serial port. See 'hil vboard --help'."""
+    """Start a board without hardware, or act on one. See 'hil vboard --help'."""
     raise typer.Exit(vboard.main(arguments or []))
