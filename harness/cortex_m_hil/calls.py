@@ -30,7 +30,7 @@ def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 wanted = _classes(hints().get(parameter, Any))
                 if wanted and not isinstance(value, wanted):
                     names = " or ".join(one.__name__ for one in wanted if one is not NoneType)
-                    raise ConfigError(f"{name}: {parameter} takes {names}, not {value!r:.80}")
+                    raise ConfigError(f"{name}: {parameter} takes {names}, not {value!r:.80}", hint=f"pass {names}")
             return function(*args, **kwargs)
 
         return checked

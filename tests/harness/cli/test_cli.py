@@ -152,7 +152,7 @@ def test_one_broken_target_does_not_stop_the_others(hil: Hil, files: Files, tmp_
     assert re.findall(r"^ran +(\S+)", done.out, re.MULTILINE) == ["m4-qemu"]
     assert re.findall(r"^(\S+): (\w+): ", done.err, re.MULTILINE) == [
         ("m55-qemu", "LintError"),
-        ("broken", "LaunchError"),
+        ("broken", "ConfigError"),
     ]
     assert hil(*arguments, "-t", "m55-qemu,m4-qemu").status == NO
     assert hil(*arguments, "-t", "m4-qemu,native").status == OK
