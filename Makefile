@@ -6,14 +6,15 @@
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-JOBS ?= 2
+JOBS ?= $(shell nproc)
 FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name '*.cpp' \)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: install ## install what is missing, then run the sample tests on three targets, and compare their bits
-	$(BIN)/pytest --target=m55-fvp --target=m4-fvp --target=m0plus-fvp tests/targets tests/harness/flow/test_isa_agreement.py
+	$(BIN)/pytest -n $(JOBS) --maxprocesses=8 -rfE --disable-warnings --target=m55-fvp,m4-fvp,m0plus-fvp \
+		tests/targets tests/harness/flow/test_isa_agreement.py
 
 test: lint ## lint, the own tests, tests/targets on four targets, on one with red zones; do they use every operator?
 	$(BIN)/pytest -n $(JOBS) --cov --cov-report=term tests/harness tests/ci

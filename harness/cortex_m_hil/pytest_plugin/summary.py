@@ -56,6 +56,7 @@ class Summary:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         outcomes = self._sorted()
         if outcomes:
+            terminalreporter.ensure_newline()
             terminalreporter.section("test × target")
             for line in self._lines(outcomes, self._config.get_verbosity() > 0):
                 terminalreporter.write_line(line)

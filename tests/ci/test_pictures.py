@@ -1,0 +1,30 @@
+"""README.md shows what a user sees."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+import pictures
+
+
+def test_the_outputs_in_the_readme_are_what_its_commands_print() -> None:
+    """Otherwise: python ci/pictures.py."""
+    page = pictures.PAGE.read_text()
+    assert page.count("<!-- output: ") == 2
+    assert pictures.rendered(page).splitlines() == page.splitlines()
+
+
+def test_what_differs_between_runs_is_masked_and_the_rest_is_not() -> None:
+    first = "rootdir: /a\nhil = <Hil at 0x7f8e65090250>\n=== 3 passed in 1.20s ===\nm4-qemu  2 passed  in 3.1 s\n"
+    second = (
+        "rootdir: /b\nhil = <Hil at 0x7f8e65090999>\n== 3 passed in 601.20s (0:10:01) ==\nm4-qemu  2 passed  in 9.9 s\n"
+    )
+    assert pictures.masked(first) == pictures.masked(second)
+    assert pictures.masked(first) != pictures.masked(first.replace("2 passed", "1 passed"))
+
+
+def test_a_command_that_cannot_be_run_is_no_picture() -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        pictures.rendered("<!-- output: pytest --nonsense -->\n```\n```\n")
