@@ -50,7 +50,7 @@ class Summary:
         )
         if str(report.outcome) == "rerun":
             self._earlier[report.nodeid] = (*self._earlier.get(report.nodeid, ()), outcome.ending)
-        elif report.failed or report.nodeid not in self._outcomes:
+        elif report.failed or report.when != "teardown":  # which has the verdict of the phase before it
             self._outcomes[report.nodeid] = outcome
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
