@@ -47,7 +47,7 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
         "hil_engine": result.ran.engine,
         "hil_runtime": f"{result.ran.runtime} {result.ran.runtime_version}",
         "hil_build_id": elf.build_id,
-        "hil_program_bytes": len(program.pte),
+        "hil_pte_bytes": len(program.pte),
         "hil_lower_seconds": None if seconds is None else round(seconds, 3),
         "hil_run_seconds": round(result.seconds, 3),
         "hil_outputs": hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()[:16],
