@@ -1,5 +1,5 @@
 # Everything installs itself: Debian packages where missing, then .venv from constraints.txt.
-# PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers.
+# PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers (default: the cores).
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test matrix nightly lint install system clean
