@@ -22,7 +22,7 @@
 #define HIL_VECTORS_ALIGNMENT 256  // for 32
 #endif
 
-#if defined(__ARM_FP)
+#if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)  // MVE uses the same registers
 #define HIL_FPU 1
 #else
 #define HIL_FPU 0

@@ -101,6 +101,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
         "HIL_SHARED_POOL": pools.shared,
         "HIL_RESIDENT_ADDRESS": resident.address,
         "HIL_RESIDENT_SIZE": resident.size,
+        "HIL_NO_FPU": int(not target.fpu),
     }
     return {
         "HIL_CPU": target.cpu,

@@ -143,7 +143,7 @@ def architecture(archive: Path) -> str:
     if base is None or tags.get("Tag_CPU_arch_profile") not in (None, "Microcontroller"):
         return f"no Cortex-M ({tags.get('Tag_CPU_arch', 'no Arm code')})"
     single = "SP only" in tags.get("Tag_ABI_HardFP_use", "")
-    fp = ("+fp" if single else "+fp.dp") if "Tag_ABI_VFP_args" in tags else ""
+    fp = ("+fp" if single else "+fp.dp") if {"Tag_ABI_VFP_args", "Tag_FP_arch"} <= tags.keys() else ""
     dsp = "+dsp" if base == "armv7e-m" or "Tag_DSP_extension" in tags else ""
     mve = {"MVE Integer and FP": "+mve.fp", "MVE Integer only": "+mve"}.get(tags.get("Tag_MVE_arch", ""), "")
     return base + fp + dsp + mve

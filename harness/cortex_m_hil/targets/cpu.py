@@ -41,6 +41,11 @@ class Cpu:
     part: int = 0
     gcc: int = 0
 
+    @property
+    def has_fpu(self) -> bool:
+        """Whether it can be compiled for with a floating-point unit; `fpu: false` of a target is one without."""
+        return "+fp" in self.architecture
+
 
 # The host can impersonate each class: the contract of a layout is plain C++.
 HOST = Cpu("host", (Isa.SCALAR, Isa.DSP, Isa.MVE), "host")
@@ -58,10 +63,12 @@ def cpus() -> Mapping[str, Cpu]:
     return {cpu.name: cpu for cpu in (*found, HOST)}
 
 
-def architecture(cpu: str, isa: Isa) -> str:
+def architecture(cpu: str, isa: Isa, fpu: bool = True) -> str:
     """What a runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
     base = cpus()[cpu].architecture
     if cpu == HOST.name:
         return base
+    if not fpu:
+        base = base.partition("+fp")[0]
     dsp = isa is not Isa.SCALAR or base.startswith(_ALWAYS_DSP)
-    return base + ("+dsp" if dsp else "") + ("+mve.fp" if isa is Isa.MVE else "")
+    return base + ("+dsp" if dsp else "") + (("+mve.fp" if fpu else "+mve") if isa is Isa.MVE else "")

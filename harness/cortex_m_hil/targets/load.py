@@ -70,6 +70,7 @@ class _RawTarget(Strict):
     board: str
     launcher: str | dict[str, Any]
     isa: str | None = None
+    fpu: bool | None = None
     fallback: str | None = None
 
 
@@ -331,7 +332,18 @@ def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, or
         launcher=_check_launcher(raw.launcher, f"{origin}: {name}", ("targets", name, "launcher"), tree, path),
         fallback=raw.fallback,
         origin=origin,
+        fpu=_check_fpu(raw, f"{origin}: {name}"),
     )
+
+
+def _check_fpu(raw: _RawTarget, where: str) -> bool:
+    if raw.fpu is not None and not cpus()[raw.cpu].has_fpu:
+        with_fpu = ", ".join(cpu.name for cpu in cpus().values() if cpu.has_fpu)
+        raise ConfigError(
+            f"{where}: {raw.cpu} has no FPU that a runner could use or leave out",
+            hint=f"leave out `fpu`; it is for {with_fpu}",
+        )
+    return raw.fpu is not False
 
 
 def _check_isa(raw: _RawTarget, where: str) -> Isa:

@@ -88,6 +88,7 @@ class Target:
     fallback: str | None
     origin: str  # "targets.yaml:12"
     executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
+    fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
 
     @property
     def config(self) -> str:
@@ -97,4 +98,4 @@ class Target:
     @property
     def architecture(self) -> str:
         """What the runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
-        return architecture(self.cpu, self.isa)
+        return architecture(self.cpu, self.isa, self.fpu)
