@@ -40,6 +40,7 @@ missing_packages() {
     has ninja || echo ninja-build
     has clang-format || echo clang-format
     has g++ || echo g++
+    has_header g++ doctest/doctest.h || echo doctest-dev
     has unshare || echo util-linux
     has openocd || echo openocd
     has ser2net || [ -x /usr/sbin/ser2net ] || echo ser2net

@@ -4,7 +4,7 @@ namespace hil::builtin {
 namespace {
 
 const Tensor kNoTensor;
-const Value kNoValue;
+const Value kNoValue = {};
 
 }  // namespace
 

@@ -1,0 +1,76 @@
+// One call of one operator, made by hand: what a kernel does at edges that no program reaches.
+//
+// Each tensor lies in a block of its own, so that AddressSanitizer sees a byte too far.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/builtin/kernel.h"
+
+namespace hil::builtin {
+
+using Sizes = std::vector<int32_t>;
+
+class Call {
+ public:
+  explicit Call(const char* op) : op_(find_operator(op, "")) {}
+
+  // The next argument. Tensors are contiguous.
+  template <typename T>
+  Call& tensor(DType dtype, Sizes sizes, const std::vector<T>& items);
+  Call& int8(Sizes sizes, const std::vector<int8_t>& items) {
+    return tensor(DType::kInt8, std::move(sizes), items);
+  }
+  Call& int32(Sizes sizes, const std::vector<int32_t>& items) {
+    return tensor(DType::kInt32, std::move(sizes), items);
+  }
+  Call& out(Sizes sizes, DType dtype = DType::kInt8);
+  Call& none() { return add(Value()); }
+  Call& integer(int64_t value);
+  Call& integers(const std::vector<int64_t>& items);  // one argument each
+  Call& boolean(bool value);
+  Call& real(double value);
+  Call& list(const std::vector<int64_t>& items);
+  Call& tensors(const std::vector<std::pair<Sizes, std::vector<int8_t>>>& items);
+  Call& out_of_first(Sizes sizes);  // in the memory of the first tensor
+
+  // "" if the kernel took it, otherwise what it says.
+  std::string run();
+
+  // Of the last tensor.
+  template <typename T = int8_t>
+  std::vector<T> result() const {
+    const Tensor& tensor = tensors_.back()->tensor;
+    return std::vector<T>(tensor.as<T>(), tensor.as<T>() + tensor.numel);
+  }
+
+ private:
+  // Shared by copies of the call, since values point to them.
+  struct Storage {
+    std::vector<uint8_t> bytes;
+    std::vector<int32_t> sizes;
+    std::vector<uint8_t> order;
+    Tensor tensor;
+  };
+
+  Call& add(const Value& value);
+  Call& add_list(ValueType type, const std::vector<uint8_t>& bytes, size_t count);
+  Value place(DType dtype, Sizes sizes, std::vector<uint8_t> bytes, bool writable);
+
+  const Operator* op_;
+  std::vector<std::shared_ptr<Storage>> tensors_;
+  std::vector<std::shared_ptr<std::vector<uint8_t>>> lists_;
+  std::vector<Value> values_;
+  std::vector<int32_t> args_;
+};
+
+template <typename T>
+Call& Call::tensor(DType dtype, Sizes sizes, const std::vector<T>& items) {
+  const auto* first = reinterpret_cast<const uint8_t*>(items.data());
+  return add(place(dtype, std::move(sizes), {first, first + items.size() * sizeof(T)}, false));
+}
+
+}  // namespace hil::builtin
