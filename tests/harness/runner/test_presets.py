@@ -1,0 +1,82 @@
+"""`firmware/CMakePresets.json`: runners without Python, of the same targets as the harness's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.targets.cpu import cpus
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import QemuLauncher
+
+FIRMWARE = package_data("firmware")
+BOARD = "${sourceDir}/boards/"
+
+
+def presets() -> dict[str, dict[str, str]]:
+    """Name to cache variables, of those that name a CPU."""
+    file: dict[str, Any] = json.loads((FIRMWARE / "CMakePresets.json").read_text())
+    found = {one["name"]: one["cacheVariables"] for one in file["configurePresets"] if "cacheVariables" in one}
+    return {name: variables for name, variables in found.items() if "HIL_CPU" in variables}
+
+
+def test_each_qemu_machine_and_each_board_has_a_preset() -> None:
+    targets = load_targets()
+    strongest = {
+        name
+        for name, target in targets.items()
+        if isinstance(target.launcher, QemuLauncher) and target.isa is cpus()[target.cpu].isas[0]
+    }
+    assert strongest <= presets().keys()
+    boards = {path.name for path in (FIRMWARE / "boards").iterdir() if path.is_dir()}
+    assert boards == {variables["HIL_BOARD_DIR"].removeprefix(BOARD) for variables in presets().values()}
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_a_preset_is_for_the_target_of_its_name(name: str) -> None:
+    variables, target = presets()[name], load_targets().get(name)
+    assert variables["HIL_ISA"] in {isa.value for isa in cpus()[variables["HIL_CPU"]].isas}
+    if target is not None:
+        board = variables["HIL_BOARD_DIR"].removeprefix(BOARD)
+        assert (variables["HIL_CPU"], variables["HIL_ISA"], board) == (target.cpu, target.isa.value, target.board.name)
+
+
+def configure(folder: Path, name: str) -> None:
+    environment = {**os.environ, "HIL_SCHEMA_DIR": str(toolchain.schema_directory())}
+    command = ["cmake", "--preset", name, "-B", str(folder), f"-DHIL_FLATC={toolchain.flatbuffers().flatc.path}"]
+    command.append(f"-DHIL_FLATBUFFERS_INCLUDE={toolchain.flatbuffers().include}")
+    done = subprocess.run(command, cwd=FIRMWARE, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["m0-qemu", "stm32f4", "alif-e8"])
+def test_pools_are_those_of_the_board(name: str, tmp_path: Path) -> None:
+    """CMake reads `board.yaml` itself where nobody did so before: plain sizes, shared pools, flash beside the runner."""
+    configure(tmp_path, name)
+    board = presets()[name]["HIL_BOARD_DIR"].removeprefix(BOARD)
+    file = tmp_path / "targets.yaml"
+    cpu = presets()[name]["HIL_CPU"]
+    file.write_text(f"targets:\n  mine: {{cpu: {cpu}, board: {board}, launcher: {{qemu: any}}}}\n")
+    read = load_targets(file)["mine"].board
+    ninja = (tmp_path / "build.ninja").read_text()
+    pools, resident = read.pools, read.resident
+    wanted = {
+        "PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method,
+        "SHARED_POOL": pools.shared, "RESIDENT_ADDRESS": resident.address, "RESIDENT_SIZE": resident.size,
+    }  # fmt: skip
+    found = {key: int(value, 0) for key, value in re.findall(r"-DHIL_(\w+_POOL|RESIDENT_\w+)=(\w+)", ninja)}
+    assert found == wanted
+
+
+def test_a_preset_builds_a_runner(tmp_path: Path) -> None:
+    configure(tmp_path, "m0-qemu")
+    subprocess.run(["cmake", "--build", str(tmp_path)], capture_output=True, check=True)
+    assert (tmp_path / "runner.elf").is_file()
