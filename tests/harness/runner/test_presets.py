@@ -59,7 +59,7 @@ def configure(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["m0-qemu", "stm32f4", "alif-e8"])
 def test_pools_are_those_of_the_board(name: str, tmp_path: Path) -> None:
-    """CMake reads `board.yaml` itself where nobody did so before: plain sizes, shared pools, flash beside the runner."""
+    """CMake reads `board.yaml` itself where nobody has: plain sizes, shared pools, flash beside the runner."""
     configure(tmp_path, name)
     board = presets()[name]["HIL_BOARD_DIR"].removeprefix(BOARD)
     file = tmp_path / "targets.yaml"
