@@ -13,9 +13,9 @@ import pytest
 
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.model import QemuLauncher
 
 FIRMWARE = package_data("firmware")
 BOARD = "${sourceDir}/boards/"
