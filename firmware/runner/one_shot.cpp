@@ -81,9 +81,9 @@ bool print_failure() {
     line << " at instruction " << static_cast<uint32_t>(failure.instruction);
   }
   if (failure.op[0] != '\0') line << " " << failure.op;
-  if (failure.asked != 0) {
-    line << ", asked for " << static_cast<uint32_t>(failure.asked) << " of "
-         << static_cast<uint32_t>(failure.had) << " bytes";
+  if (failure.requested != 0) {
+    line << ", asked for " << static_cast<uint32_t>(failure.requested) << " of "
+         << static_cast<uint32_t>(failure.available) << " bytes";
   }
   return complain(line << ": " << failure.message << "\n");
 }

@@ -54,23 +54,23 @@ void Reply::restart(Code code) {
   body_.u16(static_cast<uint16_t>(code));
 }
 
-void Reply::error(int32_t instruction, uint64_t asked, uint64_t had, const char* op,
+void Reply::error(int32_t instruction, uint64_t requested, uint64_t available, const char* op,
                   const char* message) {
   body_.i32(instruction);
-  body_.u64(asked);
-  body_.u64(had);
+  body_.u64(requested);
+  body_.u64(available);
   body_.str(op);
   body_.str(message);
 }
 
 void Reply::fail(const Failure& failure) {
   restart(failure.code);
-  error(failure.instruction, failure.asked, failure.had, failure.op, failure.message);
+  error(failure.instruction, failure.requested, failure.available, failure.op, failure.message);
 }
 
-void Reply::fail(Code code, const char* message, uint64_t asked, uint64_t had) {
+void Reply::fail(Code code, const char* message, uint64_t requested, uint64_t available) {
   restart(code);
-  error(-1, asked, had, "", message);
+  error(-1, requested, available, "", message);
 }
 
 }  // namespace hil

@@ -65,11 +65,11 @@ class Reply {
   Writer& body() { return body_; }
 
   void fail(const Failure& failure);
-  void fail(Code code, const char* message, uint64_t asked = 0, uint64_t had = 0);
+  void fail(Code code, const char* message, uint64_t requested = 0, uint64_t available = 0);
 
  private:
   void restart(Code code);
-  void error(int32_t instruction, uint64_t asked, uint64_t had, const char* op,
+  void error(int32_t instruction, uint64_t requested, uint64_t available, const char* op,
              const char* message);
 
   Writer body_;

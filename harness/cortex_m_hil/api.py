@@ -108,7 +108,7 @@ def open(
 
 def resolve_target(name: str, targets: Mapping[str, Target], runtime: str, *, require_fvp: bool = False) -> Resolved:
     """What really runs where a target is asked for. Raises ConfigError or ToolchainError."""
-    return launchers.name_stand_in(resolve(name, targets, runtime=runtime, require_fvp=require_fvp))
+    return launchers.name_shim(resolve(name, targets, runtime=runtime, require_fvp=require_fvp))
 
 
 class Reporting:

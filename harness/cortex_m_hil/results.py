@@ -38,7 +38,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Usage:
     """At the peak, and what there is; 0 where that has no bound or is not measured."""
 
     used: int
@@ -111,7 +111,7 @@ class RunResult:
 
     outputs: tuple[HostTensor, ...]
     unwritten: tuple[npt.NDArray[np.bool_], ...] = field(repr=False)
-    stats: Mapping[str, Pool]
+    stats: Mapping[str, Usage]
     ticks: int
     seconds: float
     ran: Ran

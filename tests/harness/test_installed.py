@@ -83,4 +83,4 @@ def test_the_wheel_carries_the_stand_in_and_the_check_of_fvps(
     monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "stand-in" in done.stdout
+    assert "shim" in done.stdout

@@ -14,7 +14,7 @@ class Arena {
   Arena() = default;
   explicit Arena(Span<uint8_t> pool) : pool_(pool) {}
 
-  // Value-initialised, or nullptr. Once it has failed it goes on counting, so that asked() is what
+  // Value-initialised, or nullptr. Once it has failed it goes on counting, so that requested() is what
   // the program needed as far as it got.
   template <typename T>
   T* allocate(size_t count) {
@@ -26,7 +26,7 @@ class Arena {
   }
 
   void reset() { used_ = 0; }
-  uint64_t asked() const { return used_; }
+  uint64_t requested() const { return used_; }
   size_t size() const { return pool_.size; }
 
  private:

@@ -34,7 +34,7 @@ template <typename T>
 bool Loader::allocate(size_t count, Span<T>* span) {
   *span = {arena_->allocate<T>(count), count};
   if (span->data != nullptr) return true;
-  return out_of_memory(failure_, "method", arena_->asked(), arena_->size());
+  return out_of_memory(failure_, "method", arena_->requested(), arena_->size());
 }
 
 template <typename... Parts>

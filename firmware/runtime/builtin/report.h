@@ -22,6 +22,6 @@ bool reject(Failure* failure, const Parts&... parts) {
   return report(failure, Code::kProgramRejected, parts...);
 }
 
-bool out_of_memory(Failure* failure, const char* pool, uint64_t asked, uint64_t had);
+bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available);
 
 }  // namespace hil::builtin

@@ -96,7 +96,7 @@ def _lease(
     if launcher.port.startswith(labgrid.SCHEME):
         remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait, setup=setup)
         return remote, remote.words
-    ports = [port.url for port in launcher.pool]
+    ports = [port.url for port in launcher.ports]
     local = leases.acquire(ports, what=what, wait=launcher.wait, build=elf.build_id, setup=setup)
-    number = next(port.serial_number for port in launcher.pool if port.url == local.port)
+    number = next(port.serial_number for port in launcher.ports if port.url == local.port)
     return local, {"serial_number": number} if number else {}

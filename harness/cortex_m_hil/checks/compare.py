@@ -158,7 +158,7 @@ class _Output:
         findings = [*self._unwritten(), *self._not_finite(array, references), *self._uninformative()]
         if array.dtype.kind != "f":
             return findings + list(self._exact(array, references)), self._integer_figures(array)
-        # Non-finite elements have their own finding; the other rules look at the rest through a finite stand-in.
+        # Non-finite elements have their own finding; the other rules look at the rest with zero in their place.
         return self._float(array, _finite(array), findings)
 
     def _references(self) -> list[Array]:

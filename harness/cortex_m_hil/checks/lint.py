@@ -48,7 +48,7 @@ class LintFinding:
     operator: str = ""
     instruction: int = -1
     value: int = -1
-    why: str = ""
+    cause: str = ""
     hint: str = ""  # instead of that of its rule
 
     @property
@@ -99,11 +99,11 @@ def _linear_layout(program: Program, target: Target) -> Iterator[LintFinding]:
             continue
         if has_kernel_sum:
             problem = f"MVE layout on a {target.isa.value} target"
-            why = f"a {target.isa.value} runtime ignores kernel_sum, so the bias: outputs collapse to the zero point"
+            cause = f"a {target.isa.value} runtime ignores kernel_sum, so the bias: outputs collapse to the zero point"
         else:
-            problem, why = f"DSP/SCALAR layout on {target.name}, which is MVE", "an MVE runtime needs a kernel_sum"
+            problem, cause = f"DSP/SCALAR layout on {target.name}, which is MVE", "an MVE runtime needs a kernel_sum"
         text = f"{problem}; lower it with isa={target.isa.value}"
-        yield _finding(Rule.LAYOUT, text, program, instruction, value.index, why)
+        yield _finding(Rule.LAYOUT, text, program, instruction, value.index, cause)
 
 
 def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
@@ -150,8 +150,8 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
         if instruction.kind is InstructionKind.KERNEL and name not in operators and name not in seen:
             seen.add(name)
             blind = _is_blind(instruction, program)
-            why = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
-            finding = _finding(Rule.OPERATOR, f"the runner has no {name}{why}", program, instruction)
+            cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
+            finding = _finding(Rule.OPERATOR, f"the runner has no {name}{cause}", program, instruction)
             yield replace(finding, hint=_REDESIGN if blind else "")
 
 
@@ -221,12 +221,12 @@ def _layout_fix(spec: TensorSpec) -> str:
 
 
 def _finding(
-    rule: Rule, text: str, program: Program, instruction: Instruction, value: int = -1, why: str = ""
+    rule: Rule, text: str, program: Program, instruction: Instruction, value: int = -1, cause: str = ""
 ) -> LintFinding:
     """A finding about an instruction, whose message begins with where it is."""
     node = program.nodes[instruction.index] if instruction.index < len(program.nodes) else ""
     where = f"instruction {instruction.index}" + (f", {node}" if node else "")
-    return LintFinding(rule, f"{where}: {text}", instruction.operator, instruction.index, value, why)
+    return LintFinding(rule, f"{where}: {text}", instruction.operator, instruction.index, value, cause)
 
 
 _ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
@@ -272,7 +272,7 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
                 message + more,
                 target=target_name,
                 operator=mine[0].operator,
-                details=[("cause", mine[0].why)] if mine[0].why else [],
+                details=[("cause", mine[0].cause)] if mine[0].cause else [],
                 hint=mine[0].hint or _HINTS[mine[0].rule],
                 log=log,
             )

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.results import STATISTICS, Identity, Pool, Ran, RunResult, Statistic
+from cortex_m_hil.results import STATISTICS, Identity, Ran, RunResult, Statistic, Usage
 from cortex_m_hil.targets.resolve import Resolved, executes
 
 _Step = TypeVar("_Step")
@@ -49,7 +49,9 @@ def counted(number: int, what: str) -> str:
 
 
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
-    yield f"ran       {ran_by(result, resolved)}" + (f"; {resolved.why}" if resolved.why else "")
+    yield f"ran       {ran_by(result, resolved)}" + (
+        f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""
+    )
     for number, output in enumerate(result.outputs):
         yield f"output {number}  {output.spec}: {_first_values(output)}"
     yield f"peaks     {', '.join(_peak(row, result.stats[row.name]) for row in STATISTICS)}"
@@ -77,15 +79,15 @@ def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, An
     fields = {
         "target": resolved.name,
         "runs_as": resolved.target.name,
-        "reason": resolved.why,
-        "stand_in": resolved.stand_in,
+        "reason": resolved.fallback_reason,
+        "shim": resolved.shim,
         "runtime": resolved.runtime,
         "executes": executes(resolved.runtime, resolved.target),
     }
     return fields if ran is None else {**fields, "runtime_version": ran.runtime_version, "engine": ran.engine}
 
 
-def _peak(statistic: Statistic, pool: Pool) -> str:
+def _peak(statistic: Statistic, pool: Usage) -> str:
     bound = f" of {pool.size}" if pool.size else ""
     return f"{statistic.name} {pool.used}{bound} {statistic.unit}"
 
@@ -104,7 +106,7 @@ def _first_values(output: HostTensor) -> str:
 
 
 def label_of(resolved: Resolved) -> str:
-    return resolved.label + (f"; {resolved.why}" if resolved.why else "")
+    return resolved.label + (f"; {resolved.fallback_reason}" if resolved.fallback_reason else "")
 
 
 def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:

@@ -1,4 +1,4 @@
-"""A stand-in for Arm's FVPs: their command line and manners, with QEMU behind. It is NOT Arm's model.
+"""A shim for Arm's FVPs: their command line and manners, with QEMU behind. It is NOT Arm's model.
 
 It exists so that the FVP driver can be run where no FVP can be had. A program of its own, on the
 standard library alone: it imports nothing of the harness, and what it knows of the models
@@ -31,7 +31,7 @@ MAGIC, EXIT_EXTENDED = b"SHFB", 0x01
 REFUSED = 1  # exit status for a wrong command line; the real one is not documented
 LOCKUP = (b"qemu: fatal: Lockup", b"qemu-system-arm: Trying to execute code outside RAM or ROM")
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
-NOTE = ".stand-in.json"  # beside an ELF: the machine of QEMU's that it is for
+NOTE = ".shim.json"  # beside an ELF: the machine of QEMU's that it is for
 DATA = Path(__file__).parent / "models"
 
 
@@ -76,7 +76,7 @@ MODELS: Mapping[str, Model] = {
 
 
 class Refusal(Exception):
-    """The command line is wrong, or asks for what a stand-in cannot do."""
+    """The command line is wrong, or asks for what a shim cannot do."""
 
 
 # --- command line --------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=name, description=f"{name} stand-in: not Arm's model.", allow_abbrev=False)
+    parser = _Parser(prog=name, description=f"{name} shim: not Arm's model.", allow_abbrev=False)
     add = parser.add_argument
     add("applications", nargs="*", metavar="APPLICATION")
     add("-a", "--application", action="append", default=[], metavar="[INST=]ELF")
@@ -144,7 +144,7 @@ def _settings(model: Model, options: argparse.Namespace) -> dict[str, str]:
             and value not in ("", "0")
             and not _to_output(name, value)
         ):
-            raise Refusal(f"the stand-in has no such UART: {name} cannot be set")
+            raise Refusal(f"the shim has no such UART: {name} cannot be set")
         values[name] = value
     return values
 
@@ -195,7 +195,7 @@ def _images(model: Model, texts: Sequence[str]) -> list[str]:
 def _tool(name: str) -> str:
     path = shutil.which(name)
     if path is None:
-        raise Refusal(f"the stand-in needs {name}, which is not on PATH")
+        raise Refusal(f"the shim needs {name}, which is not on PATH")
     return path
 
 
@@ -215,7 +215,7 @@ def _command(model: Model, options: argparse.Namespace, settings: Mapping[str, s
     for path in images:
         if not os.access(path, os.R_OK):
             raise Refusal(f"cannot read the application {path}")
-    # The child dies with the stand-in, even if that is killed by SIGKILL.
+    # The child dies with the shim, even if that is killed by SIGKILL.
     line = [_tool("setpriv"), "--pdeathsig", "KILL", "--", _tool("qemu-system-arm"), "-M", model.machine, *model.extra]
     uart = "file:/dev/stdout" if any(_to_output(name, value) for name, value in settings.items()) else "none"
     line += [*SANDBOX, "-display", "none", "-serial", uart, "-monitor", "none"]
@@ -263,7 +263,7 @@ class Limit:
 
 
 class Simulation:
-    """QEMU as a child that has the stand-in's own standard input and output, and the limits on it."""
+    """QEMU as a child that has the shim's own standard input and output, and the limits on it."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._child = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, bufsize=0)
@@ -343,7 +343,7 @@ def _simulate(name: str, model: Model, options: argparse.Namespace) -> int:
     settings = _settings(model, options)
     model = _for_application(model, _images(model, [*options.application, *options.applications]))
     if options.plugin:
-        raise Refusal("the stand-in loads no plugins")
+        raise Refusal("the shim loads no plugins")
     command = _command(model, options, settings)
     folder = Path(settings[f"{model.cpu}.semihosting-cwd"] or ".")
     if not folder.is_dir():
@@ -381,10 +381,10 @@ def _stop(simulation: Simulation, options: argparse.Namespace, reason: str) -> N
         _say("\nInfo: /OSCI/SystemC: Simulation stopped by user.")
     if options.stat:
         _say(
-            f"\n--- stand-in statistics: {'-' * 54}\n"
+            f"\n--- shim statistics: {'-' * 54}\n"
             f"{'Host CPU time':<40}: {simulation.cpu():.6f}s\n"
             f"{'Wall time':<40}: {simulation.wall():.6f}s\n"
-            f"{'Instructions':<40}: not counted by the stand-in\n{'-' * 79}"
+            f"{'Instructions':<40}: not counted by the shim\n{'-' * 79}"
         )
 
 
@@ -392,8 +392,8 @@ def _banner(name: str, model: Model) -> str:
     """Its first line is what the harness shows as the engine."""
     remark = f" ({model.remark})" if model.remark else ""
     return (
-        f"{name} stand-in (QEMU {_qemu_version()})\n"
-        f"This stand-in is not Arm's model: QEMU's {model.machine} runs behind the model's command line{remark}."
+        f"{name} shim (QEMU {_qemu_version()})\n"
+        f"This shim is not Arm's model: QEMU's {model.machine} runs behind the model's command line{remark}."
     )
 
 
@@ -401,16 +401,16 @@ def _banner(name: str, model: Model) -> str:
 
 
 def install(folder: Path, names: Sequence[str] = tuple(MODELS)) -> list[Path]:
-    """Writes an executable per model into `folder`; one that is there and not a stand-in is not touched."""
+    """Writes an executable per model into `folder`; one that is there and not a shim is not touched."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in names]
     for path in paths:
-        if path.exists() and b"stand-in" not in path.read_bytes()[:1024]:
-            raise FileExistsError(17, "not a stand-in, so it is not overwritten", str(path))
+        if path.exists() and b"shim" not in path.read_bytes()[:1024]:
+            raise FileExistsError(17, "not a shim, so it is not overwritten", str(path))
     for path in paths:
         # -I: neither the folder it is called in nor the environment decides what Python runs.
         call = shlex.join([sys.executable, "-I", os.path.abspath(__file__), path.name])
-        path.write_text(f'#!/bin/sh\n# A stand-in (QEMU) for {path.name}; NOT Arm\'s model.\nexec {call} "$@"\n')
+        path.write_text(f'#!/bin/sh\n# A shim (QEMU) for {path.name}; NOT Arm\'s model.\nexec {call} "$@"\n')
         path.chmod(0o755)
     return paths
 
@@ -444,7 +444,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         return _simulate(name, model, options)
     except Refusal as error:
-        print(f"Error: {name} stand-in: {error}", file=sys.stderr)
+        print(f"Error: {name} shim: {error}", file=sys.stderr)
         return REFUSED
 
 

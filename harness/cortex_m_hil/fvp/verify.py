@@ -375,9 +375,9 @@ def markdown(fvp_session: FvpSession, findings: Sequence[Finding]) -> str:
     if not banner:
         raise LaunchError(f"{fvp_session.launcher.model} --version says nothing")
     lines = [f"### {fvp_session.launcher.model} as `{fvp_session.target.name}`", ""]
-    if fvp_session.launcher.stand_in():
+    if fvp_session.launcher.shim():
         lines += [
-            "**This is a stand-in and not Arm's model: it shows what the harness does, and nothing of a model.**",
+            "**This is a shim and not Arm's model: it shows what the harness does, and nothing of a model.**",
             "",
         ]
     lines += ["```", *banner.splitlines(), "```", ""]

@@ -16,7 +16,7 @@ from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
-__all__ = ["assertion", "connect", "engine", "explain_end", "name_stand_in", "start"]
+__all__ = ["assertion", "connect", "engine", "explain_end", "name_shim", "start"]
 
 
 def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
@@ -38,13 +38,13 @@ def engine(target: Target) -> str:
     return target.launcher.engine(target.board.name)
 
 
-def name_stand_in(resolved: Resolved) -> Resolved:
-    """The same, saying so where what would run is a stand-in for what its name says.
+def name_shim(resolved: Resolved) -> Resolved:
+    """The same, saying so where what would run is a shim for what its name says.
 
     What does not even answer is left as it is: the first use of it says why.
     """
     with contextlib.suppress(HarnessError):
-        return dataclasses.replace(resolved, stand_in=resolved.target.launcher.stand_in())
+        return dataclasses.replace(resolved, shim=resolved.target.launcher.shim())
     return resolved
 
 

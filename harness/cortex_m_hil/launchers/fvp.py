@@ -109,10 +109,10 @@ class FvpLauncher(Simulator):
     def version_text(self) -> str:
         return _version(str(executable(self.model)))
 
-    def stand_in(self) -> str:
-        """`stand-in (QEMU 7.2.22)` where the executable says that it is not Arm's model, else ""."""
+    def shim(self) -> str:
+        """`shim (QEMU 7.2.22)` where the executable says that it is not Arm's model, else ""."""
         name = self.engine().removeprefix(self.model).strip()
-        return name if "stand-in" in self.version_text() else ""
+        return name if "shim" in self.version_text() else ""
 
     def check(self, folder: Path) -> str:
         """That the model knows every parameter."""

@@ -123,7 +123,7 @@ class Process:
     def cpu_seconds(self) -> float:
         """User and system time of the program and all it started so far; what it last was once it is gone.
 
-        A model behind a wrapper script, or behind a stand-in, uses none in the program itself. The supervisor's own
+        A model behind a wrapper script, or behind a shim, uses none in the program itself. The supervisor's own
         is not counted.
         """
         self._cpu = max(self._cpu, sum(_cpu_times_below(self.pid)))

@@ -72,7 +72,7 @@ class SerialLauncher(HardwareLauncher):
     def require(self) -> None:
         """One of the ports is there. Those on a network show only when they are opened."""
         problem: PortNotFound | None = None
-        for port in self.pool:
+        for port in self.ports:
             try:
                 return uart.require(port.url)
             except PortNotFound as error:

@@ -18,7 +18,7 @@ from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.program.model import MAX_RANK, PteFile, Value
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
-from cortex_m_hil.results import STATISTICS, Identity, Pool
+from cortex_m_hil.results import STATISTICS, Identity, Usage
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Pools
 from cortex_m_hil.text import printable
@@ -98,8 +98,8 @@ class Failure:
 
     status: Status
     instruction: int
-    asked: int
-    had: int
+    requested: int
+    available: int
     operator: str
     message: str
 
@@ -225,8 +225,8 @@ def status(reader: Reader) -> Status:
 def failure(reader: Reader, status: Status, request: Request, instructions: int) -> Failure:
     """`instructions` are those of the program that is loaded, or is to be."""
     instruction = reader.number("instruction", "i", -1, instructions - 1)
-    asked, had = reader.number("asked", "Q"), reader.number("had", "Q")
-    found = Failure(status, instruction, asked, had, reader.text("operator"), reader.text("message"))
+    requested, available = reader.number("requested", "Q"), reader.number("available", "Q")
+    found = Failure(status, instruction, requested, available, reader.text("operator"), reader.text("message"))
     reader.end()
     if found.says_of_program and request not in _LOOKS_AT_PROGRAM:
         raise reader.wrong("status", f"{status.name}: {found.message}", "none that is about a program")
@@ -375,10 +375,10 @@ def stepped(reader: Reader, instructions: int) -> Step:
     return Step(position, done, ticks(reader))
 
 
-def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Pool]:
+def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Usage]:
     """`program_room` is the board's, in bytes: a program in flash may be larger than the pool."""
     known = {statistic.name: statistic for statistic in STATISTICS}
-    found: dict[str, Pool] = {}
+    found: dict[str, Usage] = {}
     while reader.left:
         name = reader.name("statistic", tuple(known))
         if name in found:
@@ -391,14 +391,14 @@ def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Po
     return found
 
 
-def _pool(reader: Reader, name: str, announced: int | None, room: int) -> Pool:
+def _pool(reader: Reader, name: str, announced: int | None, room: int) -> Usage:
     used, size = reader.number(f"{name} used", "I"), reader.number(f"{name} size", "I")
     if announced is not None and size != announced:
         raise reader.wrong(f"{name} size", size, f"{announced}: so said HELLO")
     bounded = size > 0 or announced is not None
     if bounded and used > max(size, room):
         raise reader.wrong(f"{name} used", used, f"at most its size, {max(size, room)}")
-    return Pool(used, size)
+    return Usage(used, size)
 
 
 def crc(reader: Reader) -> int:

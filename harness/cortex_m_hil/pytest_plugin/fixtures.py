@@ -23,7 +23,7 @@ from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.resolve import Resolved
 
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
-POOL: pytest.StashKey[Pool] = pytest.StashKey()
+DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
 LOG_TAIL = 40  # lines of the target's log in a failure's report
@@ -53,7 +53,7 @@ def resolved_of(item: pytest.Item) -> Resolved | None:
     return resolved
 
 
-class Pool:
+class DutCache:
     """Live targets, kept for the whole run. One process's own: nobody waits for another's."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 @pytest.fixture
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
     """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
-    dut = request.config.stash[POOL].get(target_spec, runner_elf)
+    dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("timeout_multiplier")
     dut.seconds = min(markers.seconds(request.node) * multiplier, flow.LONGEST_EXECUTION)
     dut.what = request.node.nodeid

@@ -74,7 +74,7 @@ def targets(config: pytest.Config) -> list[Resolved]:
     runtime = config.getoption("hil_runtime")
     require_fvp = config.getoption("require_fvp")
     resolved = [resolve(name, known, runtime=runtime, require_fvp=require_fvp) for name in select(asked_for, known)]
-    return [launchers.name_stand_in(one) for one in resolved]
+    return [launchers.name_shim(one) for one in resolved]
 
 
 def _targets_file(config: pytest.Config) -> Path | None:

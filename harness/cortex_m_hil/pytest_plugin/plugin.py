@@ -14,12 +14,12 @@ from cortex_m_hil.host import sandbox
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.pytest_plugin import ending, markers, options, records, seeding
 from cortex_m_hil.pytest_plugin.fixtures import (
+    DUTS,
     LOG,
     LOG_TAIL,
-    POOL,
     RESOLVED,
     TEST_ID,
-    Pool,
+    DutCache,
     embedded,
     hil,
     hil_dut,
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for line in markers.DESCRIPTIONS:
         config.addinivalue_line("markers", line)
-    config.stash[POOL] = Pool()
+    config.stash[DUTS] = DutCache()
     ending.prepare(config)
     try:
         config.stash[RESOLVED] = options.targets(config)
@@ -72,12 +72,12 @@ def _seed(config: pytest.Config, given: argparse.Namespace) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Here, since xdist's controller ends a worker as soon as that has said that its session is finished."""
     ending.put_away()
-    session.config.stash[POOL].close()
+    session.config.stash[DUTS].close()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if POOL in config.stash:
-        config.stash[POOL].close()
+    if DUTS in config.stash:
+        config.stash[DUTS].close()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -85,7 +85,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if embedded():
         lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
     for resolved in config.stash[RESOLVED]:
-        lines.append(f"hil: {resolved.label}" + (f"; {resolved.why}" if resolved.why else ""))
+        lines.append(f"hil: {resolved.label}" + (f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""))
     if config.getoption("hil_seed"):
         lines.append(f"hil: seed {config.getoption('hil_seed')}")
     if config.stash[RESOLVED] and (missing := sandbox.warning()):

@@ -27,7 +27,7 @@ from cortex_m_hil.links.framing import Frame
 from cortex_m_hil.links.protocol import EXIT_FAULT, Loaded, Reader, Request, Space, Status, Step
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
-from cortex_m_hil.results import Identity, Pool
+from cortex_m_hil.results import Identity, Usage
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session.events import Events, parse_all
 from cortex_m_hil.session.exchange import CHUNK, WINDOW, Exchange
@@ -191,7 +191,7 @@ class Session:
             Request.STEP, asked, lambda reader: protocol.stepped(reader, self._events.instructions), seconds
         )
 
-    def stats(self) -> Mapping[str, Pool]:
+    def stats(self) -> Mapping[str, Usage]:
         room = self.target.board.program_room
         return self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
 
@@ -300,16 +300,16 @@ class Session:
             self.broken = True
             return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
         if status == Status.OUT_OF_MEMORY:
-            return self._too_large(failure.message, failure.asked, failure.had)
+            return self._too_large(failure.message, failure.requested, failure.available)
         where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
         message = ", ".join(failure.message.splitlines())
         if status == Status.UNSUPPORTED_DELEGATE:
             message = f"delegate {failure.operator!r}: {message}"
         return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)
 
-    def _too_large(self, pool: str, asked: int, had: int) -> OutOfTargetMemory:
+    def _too_large(self, pool: str, requested: int, available: int) -> OutOfTargetMemory:
         return OutOfTargetMemory(
-            f"{pool}: {asked} bytes asked, {had} had",
+            f"{pool}: {requested} bytes requested, {available} available",
             target=self.target.name,
             hint="use a larger target, or a smaller model",
             log=self.log,

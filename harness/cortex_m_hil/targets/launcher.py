@@ -107,7 +107,7 @@ class Launcher(ABC):
         """What the runner's ticks follow."""
         return Clock.CORE if self.hardware else Clock.HOST
 
-    def stand_in(self) -> str:
+    def shim(self) -> str:
         """What the executable calls itself, where it is not what its name says; else ""."""
         return ""
 
@@ -142,7 +142,7 @@ class Port:
 
 @dataclass(frozen=True)
 class HardwareLauncher(Launcher):
-    """A board, any of `pool`, which is leased; `port` is the one that is used, the first until there is a lease."""
+    """A board, any of `ports`, which is leased; `port` is the one that is used, the first until there is a lease."""
 
     optional: ClassVar[bool] = False
 
@@ -151,13 +151,13 @@ class HardwareLauncher(Launcher):
     flash: Procedure | None = None
     reset: Procedure | None = None
     power: Procedure | None = None
-    pool: tuple[Port, ...] = ()
+    ports: tuple[Port, ...] = ()
     wait: float = 600.0  # seconds for a board that others use
 
     @property
     def hardware(self) -> bool:
         """A virtual board is a simulator."""
-        return not all(port.url.startswith("vboard:") for port in self.pool or (Port(self.port),))
+        return not all(port.url.startswith("vboard:") for port in self.ports or (Port(self.port),))
 
 
 def find(key: str) -> type[Launcher]:

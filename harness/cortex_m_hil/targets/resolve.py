@@ -26,14 +26,14 @@ def executes(runtime: str, target: Target) -> str:
 class Resolved:
     """`requested` is what the user named, `target` what runs; `why` says why they differ.
 
-    `stand_in` is "" unless an FVP's executable is no model of Arm's: then it is what it calls itself.
+    `shim` is "" unless an FVP's executable is no model of Arm's: then it is what it calls itself.
     """
 
     requested: Target
     target: Target
     runtime: str
-    why: str = ""
-    stand_in: str = ""
+    fallback_reason: str = ""
+    shim: str = ""
 
     @property
     def name(self) -> str:
@@ -41,8 +41,8 @@ class Resolved:
 
     @property
     def display_name(self) -> str:
-        """`m4-fvp → m4-qemu`, or `m4-qemu` where nothing was replaced; `m4-fvp → stand-in (QEMU 7.2.22)`."""
-        names = dict.fromkeys([self.requested.name, self.target.name, self.stand_in])
+        """`m4-fvp → m4-qemu`, or `m4-qemu` where nothing was replaced; `m4-fvp → shim (QEMU 7.2.22)`."""
+        names = dict.fromkeys([self.requested.name, self.target.name, self.shim])
         return " → ".join(name for name in names if name)
 
     @property

@@ -283,7 +283,7 @@ def test_a_pool_with_its_tools(tmp_path: Path) -> None:
         "reset: [tool, '{serial_number}']",
     )
     assert launcher.port == "/dev/a"
-    assert launcher.pool == (Port("/dev/a", "066A"), Port("/dev/b", "066B"))
+    assert launcher.ports == (Port("/dev/a", "066A"), Port("/dev/b", "066B"))
     assert launcher.wait == 5
     assert launcher.power is None
     assert launcher.flash

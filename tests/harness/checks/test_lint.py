@@ -67,7 +67,9 @@ def test_kernel_sum_on_a_target_without_mve(isa: Isa) -> None:
     unknown = replace(program(Isa.MVE), isa=None)
     found = lint(unknown, target(isa), operators=OPERATORS)
     assert rules(found) == [Rule.LAYOUT]
-    assert found[0].why == f"a {isa.value} runtime ignores kernel_sum, so the bias: outputs collapse to the zero point"
+    assert (
+        found[0].cause == f"a {isa.value} runtime ignores kernel_sum, so the bias: outputs collapse to the zero point"
+    )
     assert (found[0].operator, found[0].instruction) == ("cortex_m::quantized_linear.out", 1)
     assert unknown.file.values[found[0].value].spec is not None
     with pytest.raises(errors.LintError, match=r"collapse to the zero point.*\n.*lint=False"):
@@ -76,7 +78,7 @@ def test_kernel_sum_on_a_target_without_mve(isa: Isa) -> None:
 
 def test_no_kernel_sum_on_mve() -> None:
     found = lint(replace(program(Isa.DSP), isa=None), target(Isa.MVE), operators=OPERATORS)
-    assert rules(found) == [Rule.LAYOUT] and "an MVE runtime needs" in found[0].why
+    assert rules(found) == [Rule.LAYOUT] and "an MVE runtime needs" in found[0].cause
 
 
 def test_dsp_and_scalar_share_a_layout_but_the_class_is_recorded() -> None:

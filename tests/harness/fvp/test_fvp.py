@@ -1,4 +1,4 @@
-"""The FVP driver, through the stand-in on PATH: not one line here says anything of Arm's models."""
+"""The FVP driver, through the shim on PATH: not one line here says anything of Arm's models."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_linear_layer_and_the_names_of_what_ran(pytester: pytest.Pytester) -
     result = pytester.runpytest_subprocess(str(test), f"--target={names}", "--require-fvp", timeout=300)
     result.assert_outcomes(passed=4 * len(NAMES))
     for name in NAMES:
-        result.stdout.fnmatch_lines([f"hil: {name} → stand-in (QEMU *) · builtin (no ExecuTorch *"])
+        result.stdout.fnmatch_lines([f"hil: {name} → shim (QEMU *) · builtin (no ExecuTorch *"])
     assert not re.search(r"-fvp ·", result.stdout.str())
 
 
@@ -68,7 +68,7 @@ def test_the_linear_layer_and_the_names_of_what_ran(pytester: pytest.Pytester) -
 def test_the_engine_is_called_a_stand_in(name: str) -> None:
     with flow.open_dut(resolve(name, TARGETS, require_fvp=True)) as dut:
         ran = flow.selftest(dut).ran
-    assert re.fullmatch(r"FVP_\S+ stand-in \(QEMU [\d.]+\)", ran.engine)
+    assert re.fullmatch(r"FVP_\S+ shim \(QEMU [\d.]+\)", ran.engine)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_the_engine_is_called_a_stand_in(name: str) -> None:
             "m4-fvp",
         ),
         ("mine 1.2.3", "FVP_MPS2_Cortex-M4 mine 1.2.3", "m4-fvp"),
-        ("a stand-in, 11.2.3", "FVP_MPS2_Cortex-M4 a stand-in, 11.2.3", "m4-fvp → a stand-in, 11.2.3"),
+        ("a shim, 11.2.3", "FVP_MPS2_Cortex-M4 a shim, 11.2.3", "m4-fvp → a shim, 11.2.3"),
     ],
 )
 def test_an_engine_is_what_the_model_says(models: Path, says: str, engine: str, display_name: str) -> None:
     (models / M4.model).write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\n")
     assert M4.engine() == engine
-    assert launchers.name_stand_in(resolve("m4-fvp", TARGETS)).display_name == display_name
+    assert launchers.name_shim(resolve("m4-fvp", TARGETS)).display_name == display_name
 
 
 def test_a_fault_is_decoded() -> None:
@@ -103,7 +103,7 @@ def test_a_hang_is_bounded(kind: int) -> None:
 
 
 def test_engine_time_is_that_of_the_models_children(tmp_path: Path) -> None:
-    """Behind a stand-in, or a wrapper script, the child itself uses none."""
+    """Behind a shim, or a wrapper script, the child itself uses none."""
     target = TARGETS["m4-fvp"]
     process = launchers.start(target, verify_fvp_spin(), tmp_path)
     try:
@@ -167,7 +167,7 @@ def test_all_that_is_relied_on_holds_for_the_stand_in(name: str) -> None:
     other = [text for text, finding in found.items() if finding.state is verify.State.DIFFERS]
     assert other == ([] if name == "m4-fvp" else ["the core is a cortex-m0plus, by its CPUID"])
     page = verify.markdown(verify.FvpSession(verify.find(name, TARGETS)), list(found.values()))
-    assert "**This is a stand-in and not Arm's model" in page and str(Path.home()) not in page
+    assert "**This is a shim and not Arm's model" in page and str(Path.home()) not in page
 
 
 def test_a_model_unlike_our_idea_of_it_fails(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The FVP stand-in by itself: its command line, its manners, and that it owns its QEMU."""
+"""The FVP shim by itself: its command line, its manners, and that it owns its QEMU."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def children(pid: int) -> list[psutil.Process]:
 
 
 def simulating(pid: int) -> list[psutil.Process]:
-    """QEMU with a guest: the stand-in asks one for its version before."""
+    """QEMU with a guest: the shim asks one for its version before."""
     with contextlib.suppress(psutil.Error):
         return [child for child in children(pid) if child.name().startswith("qemu") and "-kernel" in child.cmdline()]
     return []
@@ -90,7 +90,7 @@ def test_each_says_that_it_is_not_arms(folder: Path, model: str) -> None:
     done = call(folder, model, "--version")
     first, second = done.stdout.decode().splitlines()
     assert done.returncode == 0
-    assert first.startswith(f"{model} stand-in (QEMU 7") or first.startswith(f"{model} stand-in (QEMU ")
+    assert first.startswith(f"{model} shim (QEMU 7") or first.startswith(f"{model} shim (QEMU ")
     assert "not Arm's model" in second and "Fast Models" not in done.stdout.decode()
     assert ("executes the ARMv6-M code" in second) == (model in ("FVP_MPS2_Cortex-M0", M0PLUS))
 
@@ -179,7 +179,7 @@ def test_exit_status(folder: Path, probe: Callable[..., str], model: str, form: 
     enable = ENABLE if model == M55 else ()
     done = call(folder, model, "-a", form.format(probe(Probe.EXIT, model), cpu=CPUS[model]), *enable)
     assert done.returncode == EXIT_STATUS
-    assert b"stand-in" in done.stdout
+    assert b"shim" in done.stdout
     assert done.stdout.rstrip().endswith(b"Simulation stopped by user.")
 
 

@@ -474,7 +474,7 @@ def test_writing_over_a_loaded_program_is_the_end_of_it(dut: Dut, loaded: Sessio
 
 def test_a_program_larger_than_its_pool_is_not_sent(dut: Dut, session: Session) -> None:
     size = session.identity.program_pool
-    with pytest.raises(OutOfTargetMemory, match=f"program pool: {size + 1} bytes asked, {size} had"):
+    with pytest.raises(OutOfTargetMemory, match=f"program pool: {size + 1} bytes requested, {size} available"):
         session.load(bytes(size + 1))
     flow.selftest(dut)
     assert dut.session() is session

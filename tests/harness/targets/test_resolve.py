@@ -81,13 +81,13 @@ def test_what_needs_no_model_runs_as_it_is(no_models: Path) -> None:
     for name in ("native", "m4-qemu"):
         resolved = resolve(name, TARGETS, require_fvp=True)
         assert resolved.target is resolved.requested is TARGETS[name]
-        assert (resolved.name, resolved.display_name, resolved.why) == (name, name, "")
+        assert (resolved.name, resolved.display_name, resolved.fallback_reason) == (name, name, "")
 
 
 def test_a_missing_model_is_replaced_and_it_says_so(no_models: Path) -> None:
     resolved = resolve("m4-fvp", TARGETS)
     assert (resolved.requested.name, resolved.target.name) == ("m4-fvp", "m4-qemu")
-    assert resolved.why == f"{M4_MODEL} is not on PATH"
+    assert resolved.fallback_reason == f"{M4_MODEL} is not on PATH"
     assert resolved.display_name == "m4-fvp → m4-qemu"
     assert resolved.label == "m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)"
 
@@ -96,7 +96,7 @@ def test_an_installed_model_is_used(no_models: Path) -> None:
     install(no_models, M4_MODEL)
     resolved = resolve("m4-fvp", TARGETS, require_fvp=True)
     assert resolved.target is TARGETS["m4-fvp"]
-    assert (resolved.display_name, resolved.why) == ("m4-fvp", "")
+    assert (resolved.display_name, resolved.fallback_reason) == ("m4-fvp", "")
     assert resolve("m55-fvp", TARGETS).target.name == "m55-qemu"
 
 
@@ -127,7 +127,7 @@ def test_a_fallback_that_is_missing_too_falls_back_in_its_turn(no_models: Path, 
     resolved = resolve("first", {**TARGETS, "first": first, "second": second})
     assert resolved.requested is first
     assert resolved.target.name in ("m0-qemu", "m4-qemu")
-    assert M4_MODEL in resolved.why
+    assert M4_MODEL in resolved.fallback_reason
 
 
 def test_fallbacks_in_a_circle_end(no_models: Path) -> None:

@@ -341,7 +341,7 @@ def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
     command = ["{python}", "-m", "cortex_m_hil.boards.virtual.vboard", "--name", name, machine]
     flash = parse([*command, "flash", "{elf}"], "flash", name)
     reset = parse([*command, "reset"], "reset", name)
-    return SerialLauncher(f"vboard:{name}", baud, flash, reset, pool=(Port(f"vboard:{name}"),))
+    return SerialLauncher(f"vboard:{name}", baud, flash, reset, ports=(Port(f"vboard:{name}"),))
 
 
 # --- the program ---------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def _port(name: str, targets_file: Path | None) -> str:
         return name
     if not isinstance(target.launcher, HardwareLauncher):
         raise ConfigError(f"{name} is no board", hint="hil targets; hil board status")
-    if len(target.launcher.pool) > 1:
-        ports = ", ".join(port.url for port in target.launcher.pool)
+    if len(target.launcher.ports) > 1:
+        ports = ", ".join(port.url for port in target.launcher.ports)
         raise ConfigError(f"{name} has several boards", hint=f"name one of them: {ports}")
     return target.launcher.port

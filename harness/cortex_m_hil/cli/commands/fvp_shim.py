@@ -27,7 +27,7 @@ app.add_typer(shim, name="fvp-shim")
 
 @shim.callback()
 def _shim() -> None:
-    """Write stand-ins for Arm's FVPs. They are NOT Arm's models: QEMU runs behind their command line."""
+    """Write shims for Arm's FVPs. They are NOT Arm's models: QEMU runs behind their command line."""
 
 
 @shim.command("install")
@@ -41,10 +41,10 @@ def install_shim(
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
-    """Write stand-ins for Arm's FVPs into a folder. They are NOT Arm's models, and for tests of what drives those.
+    """Write shims for Arm's FVPs into a folder. They are NOT Arm's models, and for tests of what drives those.
 
     With --runner, ExecuTorch's Cortex-M tests run on that target as they are, no plugin needed: they look for the
-    model on PATH, and for the runner below EXECUTORCH_ROOT. The stand-in then runs the target's machine, not the
+    model on PATH, and for the runner below EXECUTORCH_ROOT. The shim then runs the target's machine, not the
     model's.
     """
     runners = [resolve_target(name, targets_file, runtime) for name in select(runner or [], targets_of(targets_file))]
@@ -58,8 +58,8 @@ def install_shim(
 
 
 _NOT_ARMS = """
-{number} of these are stand-ins and NOT Arm's models: QEMU runs behind their command line.
-Results on them say "stand-in", and show nothing of Arm's models. Put the folder on PATH only where that is
+{number} of these are shims and NOT Arm's models: QEMU runs behind their command line.
+Results on them say "shim", and show nothing of Arm's models. Put the folder on PATH only where that is
 wanted:
   PATH={path}:$PATH"""
 
@@ -71,13 +71,13 @@ def _pytest_command(folder: Path, resolved: Resolved) -> str:
 
 
 def _check_runners(runners: Sequence[Resolved]) -> None:
-    """ConfigError for what ExecuTorch's tests cannot name, or the stand-in cannot run."""
+    """ConfigError for what ExecuTorch's tests cannot name, or the shim cannot run."""
     taken: dict[str, str] = {}
     for resolved in runners:
         target = resolved.target
         if not isinstance(target.launcher, QemuLauncher):
             raise ConfigError(
-                f"--runner {resolved.name}: not on QEMU, which is what the stand-in runs",
+                f"--runner {resolved.name}: not on QEMU, which is what the shim runs",
                 hint="--runner m4-qemu, or another target on QEMU: hil targets",
             )
         strongest = cpus()[target.cpu].isas[0]

@@ -61,7 +61,7 @@ def _fields(finding: LintFinding) -> dict[str, object]:
         "message": finding.message,
         "operator": finding.operator,
         "instruction": finding.instruction if finding.instruction >= 0 else None,
-        "cause": finding.why,
+        "cause": finding.cause,
     }
 
 

@@ -41,7 +41,7 @@ def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
     runs_as, engine, reasons, runnable = target, "", [], True
     try:
         resolved = resolve(target.name, known)
-        runs_as, reasons = resolved.target, [resolved.why]
+        runs_as, reasons = resolved.target, [resolved.fallback_reason]
         engine = launchers.engine(runs_as)
         compiler(runs_as)
         runs_as.launcher.require()
