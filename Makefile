@@ -26,13 +26,13 @@ test: lint ## lint, the own tests, tests/targets on four targets, on one with re
 matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are installed
 	$(BIN)/tox run --skip-missing-interpreters true
 
-nightly: install ## what takes too long for make test: ExecuTorch's suite on six targets, goodput, a soak, 60 kills, 10,000 hostile programs
+nightly: install ## what takes too long for make test: ExecuTorch's suite on six targets, goodput, a soak, 60 kills, 10,000 mutated programs
 	$(BIN)/pytest tests/nightly
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8
 	$(BIN)/python ci/kills.py --rounds 2
-	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/canary/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
-	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/canary/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
+	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
+	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
 
 lint: install ## ruff, mypy, import-linter and clang-format; changes nothing
 	$(BIN)/ruff check

@@ -3,9 +3,9 @@
     python ci/soak.py --runs 1000 --corrupt 0.001 --vanish-every 100
     python ci/soak.py --runs 1000 --target nucleo-f446re
 
-Each run is the canary, whose outputs are known bit for bit. Without a target the board is a virtual one, and every so
-often its port vanishes while the canary runs. An infra error is answered as a person would answer it, by running again:
-a result is lost only if no attempt gives one.
+Each run is the self-test, whose outputs are known bit for bit. Without a target the board is a virtual one, and every
+so often its port vanishes while the self-test runs. An infra error is answered as a person would answer it, by running
+again: a result is lost only if no attempt gives one.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _run(dut: flow.Dut, tally: Tally, inject: Callable[[float], None], vanish: f
             break
         except InfraError as error:
             tally.infra[type(error).__name__] += 1
-            if "the canary's output" in error.message:
+            if "the self-test's output" in error.message:
                 tally.wrong += 1
             dut.close()
         except VerdictError:

@@ -62,7 +62,7 @@ def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
 
 @dataclass(frozen=True)
 class Files:
-    """The DSP canary as files, and the answer."""
+    """The DSP known-answer program as files, and the answer."""
 
     pte: Path
     input: Path

@@ -67,9 +67,9 @@ bool console_write(const uint8_t* data, size_t size) {
   return true;
 }
 
-// Nothing here ends a process. The last words, and that they were the last, are said again whenever
-// the host ends a frame: on a lossy link the first time may not have arrived. Polls: this may be a
-// fault handler, which no interrupt interrupts.
+// Nothing here ends a process. The fault report, and that the runner has ended, are sent again
+// whenever the host ends a frame: on a lossy link the first time may not have arrived. Polls: this
+// may be a fault handler, which no interrupt interrupts.
 void system_exit(int status) {
   asm volatile("cpsid i" ::: "memory");
   const uint8_t code = static_cast<uint8_t>(status);

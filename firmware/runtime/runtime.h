@@ -14,7 +14,7 @@ struct Failure {
   Code code = Code::kOk;
   int32_t instruction = -1;
   uint64_t requested = 0;  // bytes
-  uint64_t available = 0;    // bytes
+  uint64_t available = 0;  // bytes
   char op[96] = {};
   char message[768] = {};
 };

@@ -96,7 +96,7 @@ class BoardBusy(InfraError):
 
 
 class BoardWedged(InfraError):
-    """The board does not pass its canary."""
+    """The board does not pass its self-test."""
 
 
 class LinkError(InfraError):
@@ -140,7 +140,7 @@ class TargetFault(VerdictError):
 
 
 class TargetHang(VerdictError):
-    """The program does not end, on a target that passes its canary."""
+    """The program does not end, on a target that passes its self-test."""
 
 
 class ForbiddenAccess(VerdictError):

@@ -19,7 +19,7 @@ from cortex_m_hil.session.exchange import CHUNK
 MUTANTS = 50  # of each seed program
 SEEDS = [
     *sorted(Path(__file__).parent.glob("*.pte")),
-    *sorted((Path(cortex_m_hil.__file__).parent / "canary").glob("*.pte")),
+    *sorted((Path(cortex_m_hil.__file__).parent / "known_answer").glob("*.pte")),
     *sorted((Path(__file__).parents[1] / "fuzz_regressions").glob("*.pte")),
 ]
 

@@ -1,6 +1,6 @@
 """Makes the programs beside this file: `python tests/fuzz_seeds/make.py`. Needs torch and executorch.
 
-Small, so that most of a file is fields and not weights. Weights follow a formula, as the canary's do.
+Small, so that most of a file is fields and not weights. Weights follow a formula, as the self-test's do.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_a_users_package_may_be_called_harness(installed_python: Path, folder: P
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_wheel_carries_the_canary_and_the_default_targets(installed_python: Path, tmp_path: Path) -> None:
+def test_the_wheel_carries_the_known_answer_and_the_default_targets(installed_python: Path, tmp_path: Path) -> None:
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "selftest", "--target", "native")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout

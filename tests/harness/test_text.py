@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import printable, printable_lines
@@ -41,9 +41,9 @@ def test_lines_stay_lines() -> None:
 
 
 def hostile_program() -> bytes:
-    """The canary, with an operator of another name of the same length."""
+    """The self-test, with an operator of another name of the same length."""
     name = b"cortex_m::quantized_linear"
-    program = canary(Isa.SCALAR).program
+    program = known_answer(Isa.SCALAR).program
     assert name in program
     return program.replace(name, HOSTILE.encode()[: len(name)].ljust(len(name), b"x"))
 
@@ -107,10 +107,10 @@ def runner_elf(target_spec, tmp_path):
 SUITE = """
 from pathlib import Path
 import pytest
-from cortex_m_hil.canary import canary
+from cortex_m_hil.known_answer import known_answer
 
 def test_target(run_pte, hil_dut):
-    known = canary(hil_dut.target.isa)
+    known = known_answer(hil_dut.target.isa)
     run_pte(known.program, known.inputs)
     assert hil_dut.session().log == "shown"
 

@@ -14,8 +14,8 @@ class Arena {
   Arena() = default;
   explicit Arena(Span<uint8_t> pool) : pool_(pool) {}
 
-  // Value-initialised, or nullptr. Once it has failed it goes on counting, so that requested() is what
-  // the program needed as far as it got.
+  // Value-initialised, or nullptr. Once it has failed it goes on counting, so that requested() is
+  // what the program needed as far as it got.
   template <typename T>
   T* allocate(size_t count) {
     uint8_t* place = reserve(uint64_t{count} * sizeof(T), alignof(T));

@@ -13,8 +13,8 @@ void clear(Failure* failure) {
 
 bool out_of_memory(Failure* failure, const char* pool, uint64_t requested, uint64_t available) {
   report(failure, Code::kOutOfMemory, "the ", pool,
-         " pool is too small: the program needs at least ", requested, " bytes of it, the target has ",
-         available);
+         " pool is too small: the program needs at least ", requested,
+         " bytes of it, the target has ", available);
   failure->requested = requested;
   failure->available = available;
   return false;

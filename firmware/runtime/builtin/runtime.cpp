@@ -41,7 +41,9 @@ class BuiltinRuntime final : public Runtime {
   uint32_t program_counter() const override { return program_counter_; }
   const char* instruction_operator(uint32_t instruction) const override;
 
-  size_t method_used() const override { return loaded_ ? static_cast<size_t>(arena_.requested()) : 0; }
+  size_t method_used() const override {
+    return loaded_ ? static_cast<size_t>(arena_.requested()) : 0;
+  }
   size_t temp_used() const override { return 0; }
   const Failure& failure() const override { return failure_; }
 

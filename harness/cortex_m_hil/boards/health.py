@@ -92,10 +92,10 @@ def recover(
     record: BoardRecord,
     cause: HarnessError,
     steps: Sequence[RecoveryStep],
-    canary: Callable[[], object],
+    self_test: Callable[[], object],
     tried_before: Collection[str] = (),
 ) -> str:
-    """Takes steps until the canary passes; the name of the one that helped, "" where there is none to take.
+    """Takes steps until the self-test passes; the name of the one that helped, "" where there is none to take.
 
     `cause` is what made us doubt the board, after the steps in `tried_before`. If nothing helps the board is wedged,
     and remembered so: BoardWedged. A tool that is missing says nothing of the board: ToolchainError.
@@ -110,7 +110,7 @@ def recover(
             continue
         try:
             step.run()
-            canary()
+            self_test()
             return step.name
         except (ConfigError, ToolchainError):
             raise
@@ -121,7 +121,7 @@ def recover(
     tries = tuple(dict.fromkeys([*record.health.wedged_for, record.setup]))
     record.health = replace(record.health, wedged=reason, wedged_at=time.time(), wedged_for=tries)
     raise BoardWedged(
-        f"{record.board} does not pass its canary: {reason}",
+        f"{record.board} does not pass its self-test: {reason}",
         target=cause.target,
         log=cause.log,
         hint=f"with this build, baud rate and tools no test gets it until: hil board clear {record.board}",

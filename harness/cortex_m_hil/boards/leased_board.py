@@ -69,10 +69,10 @@ class LeasedBoard:
         """A boot begins: what it does to the board need not be done again if it fails."""
         self._tried.clear()
 
-    def recover(self, cause: HarnessError, canary: Callable[[], object]) -> str:
+    def recover(self, cause: HarnessError, self_test: Callable[[], object]) -> str:
         """Reset, reflash, power cycle; the name of what helped. BoardWedged if nothing does."""
         steps = health.recovery_steps(self._lease, self._tools, self._elf.path, self._elf.build_id)
-        return health.recover(self._lease, cause, steps, canary, frozenset(self._tried))
+        return health.recover(self._lease, cause, steps, self_test, frozenset(self._tried))
 
     def release(self) -> None:
         """The port must be closed by now."""

@@ -234,4 +234,4 @@ def _on_present_simulators(targets: Mapping[str, Target]) -> Iterator[str]:
 
 def _round_trip(name: str, targets: Mapping[str, Target]) -> str:
     with flow.open_dut(resolve(name, targets)) as dut:
-        return f"canary passes: {flow.selftest(dut).ran.label}"
+        return f"self-test passes: {flow.selftest(dut).ran.label}"

@@ -84,7 +84,7 @@ class Dut:
             self._leased = None
 
     def rest(self) -> None:
-        """Between two tests: a simulator stays up, a board is given back, and adopted again by its handshake."""
+        """Between two tests: a simulator stays up, a board is given back, and its firmware reused after a handshake."""
         if self._leased is not None:
             self.close()
 
@@ -94,12 +94,12 @@ class Dut:
             return cause
         self._recovering = True
         try:
-            self.recovered_by = self._leased.recover(cause, self._canary)
+            self.recovered_by = self._leased.recover(cause, self._self_test)
         finally:
             self._recovering = False
         return cause
 
-    def _canary(self) -> None:
+    def _self_test(self) -> None:
         self.restart()
         selftest(self)
 
@@ -124,14 +124,14 @@ class Dut:
         if self._session is None:  # the board has no tools, so nobody tried_before
             raise cause
         self._leased.passed()
-        return self._session  # the canary's, if it had to be recovered
+        return self._session  # the self-test's, if it had to be recovered
 
     def _prove(self) -> None:
-        """The canary, on a board that somebody else has given up."""
+        """The self-test, on a board that somebody else has given up."""
         try:
             selftest(self)
         except VerdictError as error:  # which is no verdict on anybody's program
-            what = f"the canary ends with {type(error).__name__}: {error.message}"
+            what = f"the self-test ends with {type(error).__name__}: {error.message}"
             raise LaunchError(what, target=self.target.name, log=error.log) from error
 
     def __enter__(self) -> Dut:

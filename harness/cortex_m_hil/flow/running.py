@@ -68,7 +68,7 @@ def run(
     `guards` makes the program's guard, for instance `diagnose.redzones.RedZones`.
     `complete`: an output with an element that nobody wrote is a Mismatch; without, `RunResult.unwritten` tells.
     Raises infra or verdict errors; a program that does not end is TargetHang only if the target
-    passes its canary afterwards.
+    passes its self-test afterwards.
     """
     given = program.inputs if inputs is None else inputs
     if dut.keep is not None:
@@ -125,7 +125,7 @@ def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: st
 
 
 def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
-    """The program hangs, or the target does: the canary tells."""
+    """The program hangs, or the target does: the self-test tells."""
     name = dut.target.name
     dut.restart()
     try:
@@ -133,7 +133,7 @@ def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
     except BoardWedged as error:
         return error
     except HarnessError as error:
-        problem = LaunchError("the target stopped answering, and does not pass its canary now", target=name, log=log)
+        problem = LaunchError("the target stopped answering, and does not pass its self-test now", target=name, log=log)
         problem.__cause__ = error
         return dut.recover(problem)
     if dut.recovered_by:
@@ -143,7 +143,7 @@ def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
     if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, HardwareLauncher):
         return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
     return TargetHang(
-        f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its canary",
+        f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its self-test",
         target=name,
         operator=stuck.operator,
         log=log,

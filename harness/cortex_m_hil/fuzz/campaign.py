@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cortex_m_hil.canary import canary
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz.judge import Fuzzer, Judgement, Outcome
 from cortex_m_hil.fuzz.mutate import BLIND, Kind
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 
 # --- a campaign ----------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def save(folder: Path, fuzzer: Fuzzer, judgement: Judgement) -> Path:
     return path
 
 
-def canary_fuzzer(dut: Dut) -> Fuzzer:
-    """Of the target's own canary, with its inputs."""
-    known = canary(dut.target.isa)
-    return Fuzzer(dut, Program.from_bytes(known.program, "canary.pte"), known.inputs)
+def known_answer_fuzzer(dut: Dut) -> Fuzzer:
+    """Of the target's own known-answer program, with its inputs."""
+    known = known_answer(dut.target.isa)
+    return Fuzzer(dut, Program.from_bytes(known.program, "known_answer.pte"), known.inputs)

@@ -19,12 +19,12 @@ from typing import Final
 
 import cortex_m_hil
 from cortex_m_hil import flow, launchers
-from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers import fvp
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
@@ -204,7 +204,7 @@ def assumptions(fvp_session: FvpSession) -> Iterator[Assumption]:
     yield one("one of 300 characters is cut there", _cut_line, relied=False)
     yield one("a core that locks up leaves the model running until a limit", _lockup, relied=False)
     yield one("memory is where the board's linker script says: every word of the pools", _memory)
-    yield one("the runner answers its handshake, and the canary passes", _canary)
+    yield one("the runner answers its handshake, and the self-test passes", _self_test)
     yield one(f"the core is a {fvp_session.target.cpu}, by its CPUID", _cpuid, relied=False)
     yield one("FILL, DIGEST, WRITE and READ agree over the whole program pool", _program_pool)
     yield one("the runner runs once with a command line, by files", _one_shot)
@@ -313,7 +313,7 @@ def _dut(fvp_session: FvpSession) -> flow.Dut:
     return flow.open_dut(Resolved(fvp_session.target, fvp_session.target, "builtin"))
 
 
-def _canary(fvp_session: FvpSession) -> str:
+def _self_test(fvp_session: FvpSession) -> str:
     with _dut(fvp_session) as dut:
         result = flow.selftest(dut)
         return result.ran.label
@@ -348,7 +348,7 @@ def _program_pool(fvp_session: FvpSession) -> str:
 
 
 def _one_shot(fvp_session: FvpSession) -> str:
-    known, elf = canary(fvp_session.target.isa), build_runner(fvp_session.target)
+    known, elf = known_answer(fvp_session.target.isa), build_runner(fvp_session.target)
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder())
         (folder / "c.pte").write_bytes(known.program)
@@ -362,8 +362,8 @@ def _one_shot(fvp_session: FvpSession) -> str:
         if ended.status != 0 or not all(path.is_file() for path in outputs):
             raise Violated(f"status {ended.status}; {ended.tail}")
         if [path.read_bytes() for path in outputs] != [value.data for value in known.expected]:
-            raise Violated("the canary's output is wrong")
-    return "status 0, and the canary's output bit for bit"
+            raise Violated("the self-test's output is wrong")
+    return "status 0, and the self-test's output bit for bit"
 
 
 # --- the page ------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
         shared = _shared(title, exported, given, samples, options)
         if (isa, options.redzones) not in shared.programs:
-            shared.programs[isa, options.redzones] = _specialise(title, shared, isa, options.redzones)
+            shared.programs[isa, options.redzones] = _lower_for_isa(title, shared, isa, options.redzones)
     program = shared.programs[isa, options.redzones]
     models: Any = program.reference
     live = replace(models, eager=Eager(given, outputs, models.eager))
@@ -170,7 +170,7 @@ def _unfit(sample: Inputs, inputs: Inputs) -> str:
     )
 
 
-def _specialise(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Program:
+def _lower_for_isa(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Program:
     """Cortex-M passes and to_executorch. The eager reference of this program is the exported float graph."""
     from cortex_m_hil.lowering.reference import HostModels, conform, to_host
 

@@ -80,36 +80,36 @@ class Sick:
 
         return run
 
-    def canary(self) -> None:
+    def self_test(self) -> None:
         if not self.well:
-            raise LaunchError("the canary does not end")
+            raise LaunchError("the self-test does not end")
 
 
 @pytest.mark.parametrize("helps", ["reset", "reflash", "power cycle"])
 def test_each_recovery_step_can_be_what_helps(helps: str) -> None:
     sick = Sick(helps)
     with leases.acquire(["a:1"], what="test") as lease:
-        assert recover(lease, LaunchError("it hangs"), sick.steps(), sick.canary) == helps
+        assert recover(lease, LaunchError("it hangs"), sick.steps(), sick.self_test) == helps
         assert lease.health == Health(failures=1)
     assert sick.tried[-1] == helps
 
 
 def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> None:
     sick = Sick("a hammer")
-    cause = LaunchError("it hangs", target="nucleo", log="the last words")
+    cause = LaunchError("it hangs", target="nucleo", log="its log")
     with leases.acquire(["a:1"], what="test") as lease, pytest.raises(BoardWedged) as caught:
-        recover(lease, cause, sick.steps(), sick.canary)
+        recover(lease, cause, sick.steps(), sick.self_test)
     assert caught.value.__cause__ is cause
-    assert caught.value.log == "the last words"
+    assert caught.value.log == "its log"
     assert sick.tried == ["reset", "reflash", "power cycle"]
     with pytest.raises(BoardWedged) as later:
         leases.acquire(["a:1"], what="next run")
     with leases.acquire(["a:1"], what="another's run", setup="another") as lease, pytest.raises(BoardWedged):
-        recover(lease, cause, sick.steps(), sick.canary)
+        recover(lease, cause, sick.steps(), sick.self_test)
     assert leases.read_health("a:1").wedged_for == ("", "another")
     for part in (
-        "it hangs", "after reset: the canary does not end", "after reflash: flash: openocd ended with status 1",
-        "after power cycle: the canary does not end", "hil board clear a:1",
+        "it hangs", "after reset: the self-test does not end", "after reflash: flash: openocd ended with status 1",
+        "after power cycle: the self-test does not end", "hil board clear a:1",
     ):  # fmt: skip
         assert part in str(later.value)
 
@@ -118,10 +118,10 @@ def test_what_the_boot_did_already_is_not_done_again() -> None:
     sick = Sick("power cycle")
     with leases.acquire(["a:1"], what="test") as lease:
         cause = LaunchError("it is silent")
-        assert recover(lease, cause, sick.steps(), sick.canary, {"reset", "reflash"}) == "power cycle"
+        assert recover(lease, cause, sick.steps(), sick.self_test, {"reset", "reflash"}) == "power cycle"
         assert sick.tried == ["power cycle"]
         with pytest.raises(BoardWedged, match="it is silent; after reset: the same; after reflash: the same"):
-            recover(lease, cause, sick.steps()[:2], sick.canary, {"reset", "reflash"})
+            recover(lease, cause, sick.steps()[:2], sick.self_test, {"reset", "reflash"})
         assert sick.tried == ["power cycle"]
 
 
@@ -146,6 +146,6 @@ def test_the_ladder_has_what_the_target_names(tmp_path: Path) -> None:
     with leases.acquire(["a:1"], what="test") as lease:
         steps = recovery_steps(lease, tools, Path("/r.elf"), "build1")
         with pytest.raises(BoardWedged):
-            recover(lease, LaunchError("it hangs"), steps, Sick("").canary)
+            recover(lease, LaunchError("it hangs"), steps, Sick("").self_test)
         assert lease.health.build == "build1"
     assert log.read_text() == "reset.flash /r.elf.power."

@@ -208,8 +208,8 @@ def test_of_several_boards_the_least_failed_is_taken_then_the_one_with_this_buil
 
 
 def test_a_wedged_board_is_refused_with_its_reason_and_had_again_once_cleared() -> None:
-    leases.write_health("a:1", Health(failures=1, wedged="the canary's output is [1]", wedged_at=1.0))
-    with pytest.raises(BoardWedged, match=r"the canary's output is \[1\].*\n.*hil board clear a:1"):
+    leases.write_health("a:1", Health(failures=1, wedged="the self-test's output is [1]", wedged_at=1.0))
+    with pytest.raises(BoardWedged, match=r"the self-test's output is \[1\].*\n.*hil board clear a:1"):
         leases.acquire(["a:1"], what="test")
     with leases.acquire(["a:1", "b:1"], what="test") as lease:
         assert lease.board == "b:1"

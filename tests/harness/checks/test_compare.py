@@ -1,4 +1,4 @@
-"""The comparison on the canary's own program: right answers pass, each kind of wrong answer has its finding."""
+"""The comparison on the self-test's own program: right answers pass, each kind of wrong answer has its finding."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil import errors
-from cortex_m_hil.canary import canary
 from cortex_m_hil.checks.advice import Advice
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, Figures, Kind
 from cortex_m_hil.checks.tolerance import DialectDifference, Tolerance
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
@@ -25,7 +25,7 @@ from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 
-EXPECTED = canary(Isa.MVE).expected[0].array()
+EXPECTED = known_answer(Isa.MVE).expected[0].array()
 DEFAULT = Tolerance()
 
 
@@ -41,8 +41,8 @@ def unquantised(file: PteFile) -> PteFile:
     return replace(file, instructions=file.instructions[:-1])
 
 
-FILE = parse_pte(canary(Isa.MVE).program)
-DSP_FILE = parse_pte(canary(Isa.DSP).program)
+FILE = parse_pte(known_answer(Isa.MVE).program)
+DSP_FILE = parse_pte(known_answer(Isa.DSP).program)
 QUANTIZATION = output_quantization(FILE, 0)
 assert QUANTIZATION is not None
 SCALE, ZERO = np.float32(QUANTIZATION.scale), QUANTIZATION.zero_point
@@ -238,7 +238,7 @@ def test_saturation_of_the_reference_is_a_warning() -> None:
     assert found.ok and [w.kind for w in found.warnings] == [Kind.REFERENCE_SATURATION]
 
 
-def test_vacuous_reference_is_a_warning() -> None:
+def test_uninformative_reference_is_a_warning() -> None:
     flat = dequantised(ZERO + np.array([[0, 1, 2, 3, 0, 1, 2, 3]]))
     found = check(flat, flat)
     assert found.ok and kinds(found) == {"uninformative"} and "proves nothing" in found.warnings[0].message
@@ -396,7 +396,7 @@ def test_eager() -> None:
     assert check(EXPECTED, eager=EXPECTED * np.float32(1.05)).ok
 
 
-def test_a_vacuous_dialect_does_not_excuse_a_wrong_one() -> None:
+def test_a_uninformative_dialect_does_not_excuse_a_wrong_one() -> None:
     flat = dequantised(ZERO + np.array([[0, 1, 0, 1, 0, 1, 0, 1]]))
     assert {"eager", "uninformative"} <= kinds(check(flat, flat, eager=EXPECTED))
 

@@ -1,4 +1,4 @@
-"""Lint on real programs: the committed canaries, and edits of what is known of them."""
+"""Lint on real programs: the committed known-answer programs, and edits of what is known of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil import errors, flow
-from cortex_m_hil.canary import canary
 from cortex_m_hil.checks.lint import LintFinding, Rule, lint, lint_inputs, raise_findings
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz.judge import example_inputs
 from cortex_m_hil.fuzz.mutate import Kind, Site, sites
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.program.model import Instruction, Value
 from cortex_m_hil.program.program import Program, ScratchNeed
@@ -47,7 +47,7 @@ def target(isa: Isa, pools: Pools = ROOMY) -> Target:
 
 
 def program(isa: Isa) -> Program:
-    return replace(Program.from_bytes(canary(isa).program, "canary.pte"), isa=isa)
+    return replace(Program.from_bytes(known_answer(isa).program, "known_answer.pte"), isa=isa)
 
 
 def rules(findings: tuple[LintFinding, ...]) -> list[Rule]:
@@ -219,7 +219,7 @@ def test_one_channel_is_any_layout() -> None:
 def test_number_of_inputs() -> None:
     found = lint_inputs(program(Isa.DSP), ())
     assert "takes 1 inputs, 0 were given" in found[0].message
-    assert lint_inputs(program(Isa.DSP), canary(Isa.DSP).inputs) == ()
+    assert lint_inputs(program(Isa.DSP), known_answer(Isa.DSP).inputs) == ()
 
 
 # --- dtypes and dim orders -------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from command_line import Done, Files, Hil
-from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import __main__ as cli
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 
 
@@ -30,7 +30,7 @@ def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    known = canary(Isa.DSP)
+    known = known_answer(Isa.DSP)
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "small.pte").write_bytes(known.program)

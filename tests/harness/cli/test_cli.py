@@ -31,9 +31,9 @@ from command_line import (
     running,
     spawn,
 )
-from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
@@ -199,7 +199,7 @@ def test_lint_of_a_clean_program_is_one_line(hil: Hil, files: Files) -> None:
 
 
 def test_lint_finds_the_wrong_layout(hil: Hil, files: Files) -> None:
-    files.pte.write_bytes(canary(Isa.MVE).program)
+    files.pte.write_bytes(known_answer(Isa.MVE).program)
     done = hil("lint", files.pte, "--target", "m4-qemu")
     assert done.status == NO
     assert done.out.startswith("error: layout: instruction 1") and "fits" not in done.out
@@ -261,7 +261,7 @@ def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: Va
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
-    files.pte.write_bytes(canary(Isa.MVE).program)
+    files.pte.write_bytes(known_answer(Isa.MVE).program)
     arguments = ("run", files.pte, "-t", "m4-qemu", "-i", files.input)
     done = hil(*arguments)
     assert (done.status, done.out) == (NO, "")

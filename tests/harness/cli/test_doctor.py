@@ -64,7 +64,7 @@ def test_this_machine_is_fine(tmp_path: Path) -> None:
     assert (done.returncode, report["exit_status"], failed) == (0, 0, [])
     assert {*PACKAGES} - {"flatc"} <= set(rows)
     for target in ("m4-qemu", "m0-qemu", "m55-qemu", "native"):
-        assert rows[f"round trip {target}"]["found"].startswith(f"canary passes: {target} · builtin")
+        assert rows[f"round trip {target}"]["found"].startswith(f"self-test passes: {target} · builtin")
     assert rows["FVP_MPS2_Cortex-M4"]["state"] == "absent"
     assert rows["FVP_MPS2_Cortex-M4"]["found"] == "not found; m4-fvp → falls back to m4-qemu"
 

@@ -13,9 +13,9 @@ import pytest
 import typer.main
 
 from command_line import CANNOT_TELL, FROZEN, NO, OK, PAGE, Files, Hil, answer, answers, descendant, documented, running
-from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.cli.app import app
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 
@@ -103,7 +103,7 @@ def test_lines_of_lint_and_run(hil: Hil, files: Files, tmp_path: Path) -> None:
     assert first["peaks"]["planned"] == {"used": 80, "size": 1 << 20, "unit": "bytes"} and first["ticks"] > 0
     assert "zones" in first["redzones"]
     assert answer(hil("lint", files.pte, "-t", "m4-qemu", "--json").out)["fits"] is True
-    files.pte.write_bytes(canary(Isa.MVE).program)
+    files.pte.write_bytes(known_answer(Isa.MVE).program)
     done = hil("lint", files.pte, "-t", "m4-qemu,m55-qemu", "--json")
     wrong, right = answers(done.out)
     assert (done.status, wrong["exit_status"], right["exit_status"]) == (NO, NO, OK)
@@ -136,7 +136,7 @@ def test_an_error_is_a_line_too(hil: Hil, files: Files) -> None:
 
 
 def test_a_verdict_is_an_error_of_its_target(hil: Hil, files: Files) -> None:
-    files.pte.write_bytes(canary(Isa.MVE).program)
+    files.pte.write_bytes(known_answer(Isa.MVE).program)
     done = hil("run", files.pte, "-t", "m4-qemu,m55-qemu", "-i", files.input, "--json")
     wrong, right = answers(done.out)
     assert (done.status, done.err, right["exit_status"]) == (NO, "", OK)

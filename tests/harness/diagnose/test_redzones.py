@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.diagnose.redzones import RedZones, Zone, role, zones
 from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering import RED_ZONE, Layout, clear_cache
 from cortex_m_hil.lowering.spacing import spread
 from cortex_m_hil.program.model import Planned, PteFile, Value
@@ -380,7 +380,7 @@ def test_a_target_too_small_for_the_zones_says_how_much_they_need() -> None:
 USER_TESTS = """
 import pytest
 import torch
-from cortex_m_hil.canary import canary
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.targets.cpu import Isa
 
@@ -403,7 +403,7 @@ def test_check_overflow(hil):
     hil.check(torch.nn.ConvTranspose2d(3, 4, 1, stride=(1, 2)), (torch.randn(1, 3, 4, 9),), eager_sqnr=-300)
 
 def test_pte(run_pte, hil_dut):
-    known = canary(hil_dut.target.isa)
+    known = known_answer(hil_dut.target.isa)
     run_pte(known.program, [known.inputs[0].array()])
 """
 
@@ -438,10 +438,10 @@ def test_the_command_line_watches_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    known = canary(Isa.DSP)
+    known = known_answer(Isa.DSP)
     np.save("x.npy", known.inputs[0].array())
-    Path("canary.pte").write_bytes(known.program)
+    Path("known_answer.pte").write_bytes(known.program)
     with pytest.raises(SystemExit) as end:
-        cli.main(["run", "canary.pte", "-t", "m4-qemu", "-i", "x.npy", "--redzones"])
+        cli.main(["run", "known_answer.pte", "-t", "m4-qemu", "-i", "x.npy", "--redzones"])
     assert end.value.code == 0
     assert re.search(r"^red zones intact: \d+ zones, \d+ bytes; only what", capsys.readouterr().out, re.MULTILINE)

@@ -16,7 +16,6 @@ from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.test.backend_with_compiler_demo import BackendWithCompilerDemo
 
 from cortex_m_hil import flow
-from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import (
     LintError,
     OutOfTargetMemory,
@@ -26,6 +25,7 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering import quiet
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
@@ -36,7 +36,7 @@ from misbehaving import ASLEEP, BUSY, OPTIONS, STACK, UNALIGNED, UNDEFINED, UNMA
 
 NAMES = ["native", "m4-qemu", "m0-qemu", "m55-qemu"]
 CORES = NAMES[1:]
-# `multiplier` for hangs: 0.6 s of the engine's time, against milliseconds that the canary takes.
+# `multiplier` for hangs: 0.6 s of the engine's time, against milliseconds that the self-test takes.
 SHORT = 0.01
 TARGETS = load_targets()
 
@@ -274,9 +274,9 @@ def test_too_much_planned_memory_says_how_much(dut: Dut, linted: bool) -> None:
 @pytest.mark.parametrize("linted", [True, False], ids=["by-lint", "by-the-host"])
 def test_too_large_a_file_says_how_large(dut: Dut, linted: bool) -> None:
     had = dut.target.board.pools.program
-    large = Program.from_bytes(canary(dut.target.isa).program + bytes(had), "large.pte")
+    large = Program.from_bytes(known_answer(dut.target.isa).program + bytes(had), "large.pte")
     with pytest.raises(OutOfTargetMemory) as caught:
-        flow.run(dut, large, canary(dut.target.isa).inputs, linted=linted)
+        flow.run(dut, large, known_answer(dut.target.isa).inputs, linted=linted)
     assert {str(len(large.pte)), str(had)} <= set(re.findall(r"\d+", caught.value.message))
     flow.selftest(dut)
 
@@ -285,7 +285,7 @@ def test_too_large_a_file_says_how_large(dut: Dut, linted: bool) -> None:
 
 
 def test_every_truncation_is_rejected_by_the_target(dut: Dut) -> None:
-    whole = canary(dut.target.isa).program
+    whole = known_answer(dut.target.isa).program
     session = dut.session()
     for size in (*range(0, 64, 7), *range(64, len(whole), len(whole) // 23), len(whole) - 1):
         with pytest.raises(ProgramRejected) as caught:
@@ -300,7 +300,7 @@ def test_random_bytes_are_rejected_by_the_target(dut: Dut) -> None:
     random = np.random.default_rng(7)
     session = dut.session()
     for size in (1, 8, 64, 1000, 5000):
-        for head in (b"", canary(dut.target.isa).program[:40]):
+        for head in (b"", known_answer(dut.target.isa).program[:40]):
             with pytest.raises(ProgramRejected):
                 session.load(head + random.bytes(size))
     flow.selftest(dut)
@@ -308,14 +308,14 @@ def test_random_bytes_are_rejected_by_the_target(dut: Dut) -> None:
 
 def test_a_rejection_says_why(dut: Dut) -> None:
     session: Session = dut.session()
-    whole = canary(dut.target.isa).program
+    whole = known_answer(dut.target.isa).program
     for rubbish, why in ((b"x" * 100, "not a .pte"), (whole[:-8], "truncated"), (b"abc", "truncated")):
         with pytest.raises(ProgramRejected, match=re.escape(why)):
             session.load(rubbish)
 
 
 def test_inputs_that_do_not_fit_are_refused_before_the_run_even_unlinted(dut: Dut) -> None:
-    known = canary(dut.target.isa)
+    known = known_answer(dut.target.isa)
     wrong = HostTensor.from_array(np.ones((1, 15), np.float32))
     for inputs in ((), (wrong,), (*known.inputs, wrong)):
         with pytest.raises(LintError, match="input"):

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.canary import canary
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.errors import ProgramRejected, TargetHang
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz import campaign
 from cortex_m_hil.fuzz.judge import Fuzzer, Judgement, Outcome, example_inputs
 from cortex_m_hil.fuzz.mutate import BLIND, Kind, Mutant, Mutator, mutants, sites
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
@@ -31,8 +31,8 @@ from paths import REPOSITORY
 
 HERE = REPOSITORY / "tests"
 SEEDS = {path.stem: path.read_bytes() for path in sorted((HERE / "fuzz_seeds").glob("*.pte"))}
-CANARIES = {f"canary-{isa.value}": canary(isa).program for isa in Isa}
-PROGRAMS = {**SEEDS, **CANARIES}
+KNOWN_ANSWERS = {f"self-test-{isa.value}": known_answer(isa).program for isa in Isa}
+PROGRAMS = {**SEEDS, **KNOWN_ANSWERS}
 REGRESSIONS = sorted((HERE / "fuzz_regressions").glob("*.pte"))
 SEED = 20261121
 MANY = 2000
@@ -199,11 +199,11 @@ def test_scratch_arguments_that_the_binding_cannot_take_are_a_verdict() -> None:
 
 
 def test_a_constant_is_no_input(dut: Dut) -> None:
-    hostile = regression("constant-input")
+    mutated = regression("constant-input")
     with pytest.raises(ProgramRejected, match="a constant"):
-        hostile.file.input_specs()
+        mutated.file.input_specs()
     with pytest.raises(ProgramRejected, match="a constant"):
-        dut.session().load(hostile.pte)
+        dut.session().load(mutated.pte)
 
 
 def test_nothing_moves_into_an_input(dut: Dut) -> None:

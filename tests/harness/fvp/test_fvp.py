@@ -183,7 +183,7 @@ def test_a_model_unlike_our_idea_of_it_fails(models: Path, monkeypatch: pytest.M
     failed = {text for text, finding in found.items() if finding.state is verify.State.FAILS}
     assert "SYS_EXIT_EXTENDED's status is the model's, with the features file" in failed
     assert "a command line of 256 characters arrives whole" in failed
-    assert "the runner answers its handshake, and the canary passes" not in failed
+    assert "the runner answers its handshake, and the self-test passes" not in failed
 
 
 def test_a_name_that_no_target_uses() -> None:

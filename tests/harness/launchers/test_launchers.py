@@ -23,10 +23,10 @@ import pytest
 import cortex_m_hil.session.events
 import cortex_m_hil.session.session
 from cortex_m_hil import flow, launchers
-from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import ConfigError, LaunchError, LinkError, ProtocolError, TargetFault, ToolchainError
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers import fvp
 from cortex_m_hil.launchers.fvp import FvpLauncher
 from cortex_m_hil.launchers.process import Process
@@ -236,7 +236,7 @@ def fake_qemu(folder: Path, body: str) -> flow.Dut:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short handshake, which does not begin before the simulator has said something, however busy the host is."""
     connect = launchers.connect
 
@@ -294,20 +294,20 @@ def test_a_simulator_that_locks_up(bin_first: Path) -> None:
         dut.session()
 
 
-def test_a_simulator_that_never_answers(bin_first: Path, impatient: None) -> None:
+def test_a_simulator_that_never_answers(bin_first: Path, short_deadlines: None) -> None:
     dut = fake_qemu(bin_first, "echo 'waiting for a debugger'; exec sleep 1000")
     error = launch_fails(dut, "does not answer its handshake")
     assert "waiting for a debugger" in error.log
     assert "hil doctor" in error.hint
 
 
-def test_a_simulator_that_only_talks(bin_first: Path, impatient: None) -> None:
+def test_a_simulator_that_only_talks(bin_first: Path, short_deadlines: None) -> None:
     error = launch_fails(fake_qemu(bin_first, "exec yes garbage"), "does not answer its handshake")
     assert "garbage" in error.log
     assert len(error.log) <= cortex_m_hil.session.events.LOG_LIMIT
 
 
-def test_a_simulator_that_only_complains(bin_first: Path, impatient: None) -> None:
+def test_a_simulator_that_only_complains(bin_first: Path, short_deadlines: None) -> None:
     error = launch_fails(fake_qemu(bin_first, "exec yes trouble 3>&1 >&2"), "does not answer its handshake")
     assert "trouble" in error.log
 
@@ -530,11 +530,11 @@ def test_a_fork_starts_simulators_of_its_own() -> None:
 
 @pytest.fixture(params=[*NAMES, "m4-fvp"])
 def one_shot(request: pytest.FixtureRequest, directory: Path) -> Iterator[Callable[..., tuple[int | None, str]]]:
-    """Runs `executor_runner ARGUMENTS` on a target, with the canary's files there; its status and all it printed."""
+    """Runs `executor_runner ARGUMENTS` on a target, with the self-test's files there; its status and all it printed."""
     if request.param == "m4-fvp":
         request.getfixturevalue("model")
     target: Target = TARGETS[request.param]
-    known = canary(target.isa)
+    known = known_answer(target.isa)
     (directory / "program.pte").write_bytes(known.program)
     (directory / "i0.bin").write_bytes(known.inputs[0].data)
 
@@ -559,7 +559,7 @@ GOOD = ("-m", "program.pte", "-o", "out", "-i", "i0.bin")
 def test_one_shot_leaves_the_right_bytes(one_shot: OneShot, directory: Path) -> None:
     status, text = one_shot(*GOOD)
     assert status == 0, text
-    (expected,) = {canary(isa).expected[0].data for isa in Isa}  # all classes agree bit for bit
+    (expected,) = {known_answer(isa).expected[0].data for isa in Isa}  # all classes agree bit for bit
     assert (directory / "out-0.bin").read_bytes() == expected
     assert not (directory / "out-1.bin").exists()
     assert "executed" in text
@@ -596,7 +596,7 @@ def test_a_folder_with_a_comma_in_its_name(tmp_path: Path) -> None:
     folder = tmp_path / "a,b"
     folder.mkdir()
     target = TARGETS["m4-qemu"]
-    known = canary(target.isa)
+    known = known_answer(target.isa)
     (folder / "p,1.pte").write_bytes(known.program)
     (folder / "i,0.bin").write_bytes(known.inputs[0].data)
     elf = build_runner(target)

@@ -36,7 +36,6 @@ from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.virtual import machines, vboard
 from cortex_m_hil.boards.virtual.wire import Faults, Wire
-from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import (
     BoardBusy,
     BoardWedged,
@@ -57,6 +56,7 @@ from cortex_m_hil.flow import self_test
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers import serial as serial_launcher
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialLauncher, wrap
@@ -155,7 +155,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Still long enough for a busy host."""
     for module, name in (
         (session_module, "HANDSHAKE"), (session_module, "REQUEST"), (serial_launcher, "BOOT"),
@@ -212,7 +212,7 @@ def test_the_picos_second_stage_is_what_its_boot_rom_accepts() -> None:
 
 
 def test_a_program_that_is_there_is_not_sent_again(native: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = canary(native.target.isa)
+    known = known_answer(native.target.isa)
     with native.dut() as dut:
         session = dut.session()
         session.load(known.program)
@@ -222,7 +222,7 @@ def test_a_program_that_is_there_is_not_sent_again(native: Bench, monkeypatch: p
 
 def test_a_program_too_large_for_the_ram_goes_into_flash_once(f405: Bench) -> None:
     """Beside tensors that need the RAM, in a program that would fit without them."""
-    known = canary(f405.target.isa)
+    known = known_answer(f405.target.isa)
     pools = f405.target.board.pools
     large = known.program + bytes(pools.shared - len(known.program) % 16 - pools.planned)
     planned = pools.planned
@@ -284,7 +284,7 @@ def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: Bench
     assert result.ticks > 1000
 
 
-def test_a_pico_without_a_second_stage_does_not_start(pico: Bench, tmp_path: Path, impatient: None) -> None:
+def test_a_pico_without_a_second_stage_does_not_start(pico: Bench, tmp_path: Path, short_deadlines: None) -> None:
     elf = bytearray(build_runner(pico.target).path.read_bytes())
     [boot2] = [data for address, data in machines.segments(bytes(elf)) if address == 0x10000000]
     elf[elf.index(boot2)] ^= 1
@@ -422,7 +422,7 @@ def test_a_port_in_use(native: Bench) -> None:
         runs(dut)
 
 
-def test_the_wrong_baud_rate(native: Bench, impatient: None) -> None:
+def test_the_wrong_baud_rate(native: Bench, short_deadlines: None) -> None:
     with native.dut() as dut:
         runs(dut)
     with (
@@ -438,36 +438,36 @@ def test_the_wrong_baud_rate(native: Bench, impatient: None) -> None:
     assert not leases.read_health(f"vboard:{native.name}").wedged
 
 
-def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_canary(
-    native: Bench, impatient: None, monkeypatch: pytest.MonkeyPatch
+def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
+    native: Bench, short_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = f"vboard:{native.name}"
-    known = canary(native.target.isa)
+    known = known_answer(native.target.isa)
     wrong = dataclasses.replace(known, expected=(known.inputs[0],))
     leases.write_health(board, Health(wedged="smoke", wedged_for=("another setup",)))
     with monkeypatch.context() as patch, native.dut() as dut:
-        patch.setattr(self_test, "canary", lambda isa: wrong)
+        patch.setattr(self_test, "known_answer", lambda isa: wrong)
         with pytest.raises(
-            BoardWedged, match=r"the canary's output is .* after reset: the same; after reflash: the same"
+            BoardWedged, match=r"the self-test's output is .* after reset: the same; after reflash: the same"
         ):
             dut.session()
-    with native.dut() as dut, pytest.raises(BoardWedged, match="the canary's output is"):
+    with native.dut() as dut, pytest.raises(BoardWedged, match="the self-test's output is"):
         dut.session()
     assert leases.read_health(board).wedged_for[0] == "another setup"
     with native.dut(OPTIONS) as dut:  # another build
         runs(dut)
 
 
-def test_a_canary_that_faults_on_such_a_board_is_no_verdict(f405: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = canary(f405.target.isa)
+def test_a_known_answer_that_faults_on_such_a_board_is_no_verdict(f405: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = known_answer(f405.target.isa)
     faulty = dataclasses.replace(known, program=bad("fault", UNDEFINED).pte, inputs=ones())
     leases.write_health(f"vboard:{f405.name}", Health(wedged="smoke", wedged_for=("another setup",)))
-    monkeypatch.setattr(self_test, "canary", lambda isa: faulty)
-    with f405.dut(OPTIONS) as dut, pytest.raises(BoardWedged, match="the canary ends with TargetFault: UsageFault"):
+    monkeypatch.setattr(self_test, "known_answer", lambda isa: faulty)
+    with f405.dut(OPTIONS) as dut, pytest.raises(BoardWedged, match="the self-test ends with TargetFault: UsageFault"):
         dut.session()
 
 
-def test_a_board_without_tools_whose_baud_rate_is_wrong(native: Bench, impatient: None) -> None:
+def test_a_board_without_tools_whose_baud_rate_is_wrong(native: Bench, short_deadlines: None) -> None:
     with native.dut(baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake"):
         dut.session()
 
@@ -497,7 +497,7 @@ def test_another_firmware_is_replaced(native: Bench, firmware: Path) -> None:
         runs(dut)
 
 
-def test_another_firmware_that_nothing_replaces(native: Bench, firmware: Path, impatient: None) -> None:
+def test_another_firmware_that_nothing_replaces(native: Bench, firmware: Path, short_deadlines: None) -> None:
     vboard.order(native.name, "flash", elf=str(firmware))
     with native.dut(flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake") as caught:
         dut.session()
@@ -591,9 +591,9 @@ def test_a_handshake_on_a_bad_line(native: Bench) -> None:
         runs(dut)
 
 
-def test_a_board_that_answers_the_handshake_and_then_hangs(native: Bench, impatient: None) -> None:
-    known = canary(native.target.isa)
-    program = Program.from_bytes(known.program, "canary.pte")
+def test_a_board_that_answers_the_handshake_and_then_hangs(native: Bench, short_deadlines: None) -> None:
+    known = known_answer(native.target.isa)
+    program = Program.from_bytes(known.program, "known_answer.pte")
     with native.dut() as dut:
         dut.session()
         native.inject(hang=1)
@@ -604,10 +604,10 @@ def test_a_board_that_answers_the_handshake_and_then_hangs(native: Bench, impati
         runs(dut)
 
 
-def test_a_board_that_hangs_for_good(native: Bench, impatient: None) -> None:
+def test_a_board_that_hangs_for_good(native: Bench, short_deadlines: None) -> None:
     """Its reset does nothing: nothing is learnt about the program."""
-    known = canary(native.target.isa)
-    program = Program.from_bytes(known.program, "canary.pte")
+    known = known_answer(native.target.isa)
+    program = Program.from_bytes(known.program, "known_answer.pte")
     with native.dut() as dut:
         runs(dut)
     with native.dut(reset=("true",), flash=()) as dut:
@@ -617,10 +617,10 @@ def test_a_board_that_hangs_for_good(native: Bench, impatient: None) -> None:
             flow.run(dut, program, known.inputs, linted=False)
 
 
-def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, impatient: None) -> None:
+def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, short_deadlines: None) -> None:
     """The core stops in EXECUTE and is well after the reset: as a cut wire would look."""
-    known = canary(f405.target.isa)
-    program = Program.from_bytes(known.program, "canary.pte")
+    known = known_answer(f405.target.isa)
+    program = Program.from_bytes(known.program, "known_answer.pte")
     with f405.dut() as dut:
         session = dut.session()
         dut.seconds = 5.0
@@ -645,7 +645,7 @@ def test_a_board_reset_in_the_middle_of_a_transfer(native: Bench) -> None:
         native.inject(reset_after=50_000)
         with pytest.raises((LaunchError, ProtocolError)):
             session.write(Space.PROGRAM, 0, bytes(1 << 18))
-            session.load(canary(native.target.isa).program)
+            session.load(known_answer(native.target.isa).program)
         runs(dut)
 
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import (
     IdentityError,
     LaunchError,
@@ -27,6 +26,7 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers import process as process_module
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
@@ -45,7 +45,7 @@ from paths import IMPORT_ROOT
 TARGET = load_targets()["native"]
 ELF = Elf(Path("runner.elf"), "0123456789abcdef", TARGET.config)
 POOLS = TARGET.board.pools
-KNOWN = canary(TARGET.isa)
+KNOWN = known_answer(TARGET.isa)
 FILE = parse_pte(KNOWN.program)
 OUTPUT = FILE.output_specs()[0]
 COUNT = len(FILE.instructions)

@@ -16,14 +16,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.canary import canary, file_name
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.lint import lint_inputs
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.generators import seed
+from cortex_m_hil.known_answer import file_name, known_answer
 from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, lower, quiet, required_scratch
-from cortex_m_hil.lowering import canary as builder
+from cortex_m_hil.lowering import known_answer as builder
 from cortex_m_hil.lowering.cache import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
@@ -254,10 +254,10 @@ def test_a_missing_part_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) 
 def test_only_lowering_loads_torch() -> None:
     code = (
         "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.compare\n"
-        "from cortex_m_hil.canary import canary\n"
+        "from cortex_m_hil.known_answer import known_answer\n"
         "from cortex_m_hil.program.program import parse_pte\n"
         "from cortex_m_hil.targets.cpu import Isa\n"
-        "cortex_m_hil.lowering.required_scratch(parse_pte(canary(Isa.MVE).program), Isa.MVE)\n"
+        "cortex_m_hil.lowering.required_scratch(parse_pte(known_answer(Isa.MVE).program), Isa.MVE)\n"
         "assert 'torch' not in sys.modules, 'torch was imported'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
@@ -327,7 +327,7 @@ def test_the_dialect_may_dilate_a_convolution_of_integers() -> None:
     assert found is not None and np.array_equal(found[0], dialect(image.double()).numpy())
 
 
-# --- tensors, seeds, canaries ----------------------------------------------------------------------------
+# --- tensors, seeds, known-answer programs ----------------------------------------------------------------------------
 
 
 @given(st.permutations(range(4)), st.sampled_from([torch.float32, torch.int8, torch.int64, torch.bool]))
@@ -349,8 +349,8 @@ def test_numbers_and_what_is_no_input() -> None:
 
 
 @pytest.mark.parametrize("isa", Isa)
-def test_canaries_can_be_made_again(isa: Isa) -> None:
-    made, kept = builder.build(isa), canary(isa)
+def test_known_answers_can_be_made_again(isa: Isa) -> None:
+    made, kept = builder.build(isa), known_answer(isa)
     file = parse_pte(kept.program, file_name(isa))
     assert dialect_outputs(made) == kept.expected and made.inputs == kept.inputs
     assert made.file.instructions == file.instructions
@@ -359,8 +359,8 @@ def test_canaries_can_be_made_again(isa: Isa) -> None:
         assert made.file.values[value.index].scalar == value.scalar
 
 
-def test_canaries_tell_something() -> None:
-    outputs = {canary(isa).expected for isa in Isa}
+def test_known_answers_tell_something() -> None:
+    outputs = {known_answer(isa).expected for isa in Isa}
     assert len(outputs) == 1
     values = next(iter(outputs))[0].array()
     assert len(np.unique(values)) == values.size and np.ptp(values) > 3

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex_m_hil.canary import canary
 from cortex_m_hil.errors import ConfigError, ProgramRejected
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program import dataflow, model, schema, tensor
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.pte import parse_pte
@@ -22,7 +22,7 @@ from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 
-FILES = [canary(isa).program for isa in Isa]
+FILES = [known_answer(isa).program for isa in Isa]
 
 
 def schema_text(name: str) -> str:
@@ -80,8 +80,8 @@ def test_scalar_types_are_the_schemas_vector_element_types() -> None:
 
 @pytest.mark.parametrize("isa", Isa)
 def test_a_real_file(isa: Isa) -> None:
-    data = canary(isa).program
-    file = parse_pte(data, "canary.pte")
+    data = known_answer(isa).program
+    file = parse_pte(data, "known_answer.pte")
     assert file.size == len(data)
     assert [i.operator for i in file.instructions] == [
         "cortex_m::quantize_per_tensor.out",
@@ -105,7 +105,7 @@ def test_a_real_file(isa: Isa) -> None:
 def test_output_quantization_is_the_final_dequantize() -> None:
     found = dataflow.output_quantization(parse_pte(FILES[0]), 0)
     assert found is not None and (found.qmin, found.qmax, found.dtype) == (-128, 127, "int8")
-    expected = canary(Isa.MVE).expected[0].array()
+    expected = known_answer(Isa.MVE).expected[0].array()
     quanta = expected / np.float32(found.scale)
     assert np.abs(quanta - np.rint(quanta)).max() < 1e-3
 

@@ -15,18 +15,18 @@ import numpy as np
 import psutil
 import pytest
 
-from cortex_m_hil.canary import canary
 from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.results import STATISTICS
 from cortex_m_hil.targets.cpu import Isa
 
 pytest_plugins = ["pytester"]
 
-# No torch: what is tested here is the plugin, on the canary.
+# No torch: what is tested here is the plugin, on the self-test.
 SMOKE = """
 from cortex_m_hil import flow
 
-def test_canary(hil_dut):
+def test_known(hil_dut):
     flow.selftest(hil_dut)
 """
 DEADLINE = 300.0  # seconds, for a run that may have to build runners
@@ -58,13 +58,13 @@ def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> No
             "*= 3 passed in *",
         ]
     )
-    assert "::test_canary" not in result.stdout.str() and "rerun:" not in result.stdout.str()
+    assert "::test_known" not in result.stdout.str() and "rerun:" not in result.stdout.str()
 
 
 def test_the_whole_table_is_shown_when_asked_for(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SMOKE)
     result = run(pytester, "--target=m4-fvp,native", "-v")
-    result.stdout.fnmatch_lines(["test *m4-fvp → m4-qemu *native", "*::test_canary *pass *pass", "m4-fvp*1 passed*"])
+    result.stdout.fnmatch_lines(["test *m4-fvp → m4-qemu *native", "*::test_known *pass *pass", "m4-fvp*1 passed*"])
 
 
 def test_what_went_wrong_has_its_row_and_its_headline_last(pytester: pytest.Pytester) -> None:
@@ -271,10 +271,10 @@ def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        ("--co", "*<Function test_canary[[]no-target[]]>*"),
+        ("--co", "*<Function test_known[[]no-target[]]>*"),
         ("--fixtures", "hil -- *"),
         ("--fixtures-per-test", "hil_dut -- *"),
-        ("--setup-plan", "*test_canary[[]no-target[]]*"),
+        ("--setup-plan", "*test_known[[]no-target[]]*"),
         ("--markers", "@pytest.mark.target_timeout(seconds)*"),
         ("--help", "*--hil-seed=N*"),
     ],
@@ -463,7 +463,7 @@ def test_a_missing_simulator_is_infra_with_the_command_that_installs_it(
     result = run(pytester, "--target=m4-qemu")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*qemu-system-arm is not on PATH*", "*apt-get install qemu-system-arm*"])
-    result.stdout.fnmatch_lines(["*::test_canary *INFRA ToolchainError*"])
+    result.stdout.fnmatch_lines(["*::test_known *INFRA ToolchainError*"])
 
 
 def test_markers(pytester: pytest.Pytester) -> None:
@@ -545,10 +545,10 @@ def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(p
 def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        from cortex_m_hil.canary import canary
+        from cortex_m_hil.known_answer import known_answer
 
         def test_pte(run_pte, hil_dut):
-            known = canary(hil_dut.target.isa)
+            known = known_answer(hil_dut.target.isa)
             result = run_pte(known.program, [known.inputs[0].array()])
             assert result.outputs[0].data == known.expected[0].data
         """
@@ -560,11 +560,11 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     """Each once, whatever became of it; `hil run` takes them as they are."""
     pytester.makepyfile("""
         import pytest
-        from cortex_m_hil.canary import canary
+        from cortex_m_hil.known_answer import known_answer
 
         @pytest.mark.parametrize("count", [1, 0])
         def test_it(run_pte, hil_dut, count):
-            known = canary(hil_dut.target.isa)
+            known = known_answer(hil_dut.target.isa)
             for _ in range(2):
                 run_pte(known.program, known.inputs[:count])
     """)
@@ -576,9 +576,9 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     assert names[1:] == [f"{stem}.0.npy", f"{stem}.pte"]
     assert "_native-0_" in names[0] and names[0].endswith(".pte")
     path = pytester.path / "kept" / "here" / stem
-    assert Path(f"{path}.pte").read_bytes() == canary(Isa.SCALAR).program
+    assert Path(f"{path}.pte").read_bytes() == known_answer(Isa.SCALAR).program
     given = np.load(f"{path}.0.npy")
-    np.testing.assert_array_equal(given, canary(Isa.SCALAR).inputs[0].array())
+    np.testing.assert_array_equal(given, known_answer(Isa.SCALAR).inputs[0].array())
 
 
 def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> None:

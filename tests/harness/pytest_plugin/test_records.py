@@ -33,7 +33,7 @@ XUNIT2 = {
 }
 TESTS = """
 import pytest, torch
-from cortex_m_hil.canary import canary
+from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.errors import LaunchError
 
 class Zero(torch.nn.Linear):
@@ -44,7 +44,7 @@ def test_zero(hil):
     hil.check(Zero(8, 4), (torch.rand(1, 8),))
 
 def test_twice(hil, run_pte):
-    known = canary(hil.isa)
+    known = known_answer(hil.isa)
     run_pte(known.program, known.inputs)
     run_pte(known.program, known.inputs)
 

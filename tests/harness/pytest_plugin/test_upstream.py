@@ -72,7 +72,7 @@ def test_an_infra_error_is_no_expected_failure(tmp_path: Path) -> None:
     assert "1 failed" in done.text and "xfailed" not in done.text
 
 
-def test_the_operators_that_upstream_lacks_are_withheld_with_a_reason(tmp_path: Path) -> None:
+def test_the_operators_that_upstream_lacks_are_excluded_with_a_reason(tmp_path: Path) -> None:
     done = upstream(tmp_path, "native", "--runxfail", "-k", "broadcast_1 and not int16", *files("ops/test_div.py"))
     assert done.count() == {"native": {"FAIL": 1}}, done.text
     assert "no aten::div.out" in done.text and "excluded from ExecuTorch's tests" in done.text

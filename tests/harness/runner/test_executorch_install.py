@@ -165,7 +165,7 @@ def test_all_operators_that_are_missing_are_named(dut: Dut) -> None:
         assert name in caught.value.message
 
 
-def test_hostile_bytes_are_refused_and_the_session_lives(dut: Dut, program: Program) -> None:
+def test_mutated_bytes_are_refused_and_the_session_lives(dut: Dut, program: Program) -> None:
     session = dut.session()
     damaged = bytearray(program.pte)
     for at in range(64, 512, 5):

@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil import flow, launchers
-from cortex_m_hil.canary import Canary, canary
 from cortex_m_hil.errors import (
     IdentityError,
     LaunchError,
@@ -30,6 +29,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.known_answer import KnownAnswer, known_answer
 from cortex_m_hil.launchers.fvp import FvpLauncher
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialLauncher
@@ -86,13 +86,13 @@ def session(dut: Dut) -> Session:
 
 
 @pytest.fixture
-def known(dut: Dut) -> Canary:
-    return canary(dut.target.isa)
+def known(dut: Dut) -> KnownAnswer:
+    return known_answer(dut.target.isa)
 
 
 @pytest.fixture
-def loaded(session: Session, known: Canary) -> Session:
-    """With the canary loaded and its inputs set."""
+def loaded(session: Session, known: KnownAnswer) -> Session:
+    """With the self-test loaded and its inputs set."""
     session.load(known.program)
     for number, value in enumerate(known.inputs):
         session.set_input(number, value)
@@ -147,7 +147,7 @@ def wire(dut: Dut, tmp_path: Path) -> Iterator[Wire]:
         yield opened
 
 
-def load_over(wire: Wire, known: Canary, first_seq: int = 100) -> None:
+def load_over(wire: Wire, known: KnownAnswer, first_seq: int = 100) -> None:
     at = range(0, len(known.program), 1024)
     for seq, offset in enumerate(at, first_seq):
         chunk = struct.pack("<BII", Space.PROGRAM, 0, offset) + known.program[offset : offset + 1024]
@@ -279,7 +279,7 @@ def test_the_end_of_a_space_can_be_reached_and_not_passed(dut: Dut, session: Ses
 def test_what_lies_beyond_a_space_is_refused(dut: Dut, offset: int, length: int) -> None:
     """`offset` and `length` count from the end of the planned arena, and wrap round 32 bits or not."""
     session = dut.session()
-    end = session.load(canary(dut.target.isa).program).planned
+    end = session.load(known_answer(dut.target.isa).program).planned
     offset = offset if offset > end else end + offset
     for call in (session.fill, session.digest):
         with refused(dut, "outside"):
@@ -287,20 +287,20 @@ def test_what_lies_beyond_a_space_is_refused(dut: Dut, offset: int, length: int)
 
 
 def test_a_read_beyond_a_space_is_refused(dut: Dut, loaded: Session) -> None:
-    end = loaded.load(canary(dut.target.isa).program).planned
+    end = loaded.load(known_answer(dut.target.isa).program).planned
     assert len(loaded.read(Space.PLANNED, 0, 3, offset=end - 3)) == 3
     with refused(dut, "outside"):
         loaded.read(Space.PLANNED, 0, 3, offset=end - 2)
 
 
-def test_a_write_beyond_a_space_writes_nothing(dut: Dut, loaded: Session, known: Canary) -> None:
+def test_a_write_beyond_a_space_writes_nothing(dut: Dut, loaded: Session, known: KnownAnswer) -> None:
     nbytes = known.inputs[0].spec.nbytes
     with refused(dut, "outside"):
         loaded.write(Space.INPUT, 0, b"\xee" * (nbytes + 1))
     assert loaded.read(Space.INPUT, 0, nbytes) == known.inputs[0].data
 
 
-def test_fill_reaches_exactly_the_bytes_it_names(loaded: Session, known: Canary) -> None:
+def test_fill_reaches_exactly_the_bytes_it_names(loaded: Session, known: KnownAnswer) -> None:
     data = bytearray(known.inputs[0].data)
     loaded.fill(Space.INPUT, 0, 0x7E, offset=5, length=7)
     data[5:12] = b"\x7e" * 7
@@ -308,7 +308,7 @@ def test_fill_reaches_exactly_the_bytes_it_names(loaded: Session, known: Canary)
     assert loaded.digest(Space.INPUT, 0, offset=5, length=7) == zlib.crc32(b"\x7e" * 7)
 
 
-def test_planned_memory_is_what_the_program_says(session: Session, known: Canary) -> None:
+def test_planned_memory_is_what_the_program_says(session: Session, known: KnownAnswer) -> None:
     file = parse_pte(known.program)
     planned = session.load(known.program).planned
     assert planned % ALIGNMENT == 0 and planned >= file.planned_bytes
@@ -317,7 +317,7 @@ def test_planned_memory_is_what_the_program_says(session: Session, known: Canary
     assert session.digest(Space.PLANNED, 0, length=TO_THE_END) == zlib.crc32(b"\xa5" * planned)
 
 
-def test_constants_and_outputs_are_read_only(dut: Dut, known: Canary) -> None:
+def test_constants_and_outputs_are_read_only(dut: Dut, known: KnownAnswer) -> None:
     file = parse_pte(known.program)
     constants = [value.index for value in file.values if value.spec is not None and file.constant(value.index)]
     assert constants
@@ -328,7 +328,7 @@ def test_constants_and_outputs_are_read_only(dut: Dut, known: Canary) -> None:
             session.write(space, index, b"\0")
 
 
-def test_constants_arrive_as_they_are_in_the_file(loaded: Session, known: Canary) -> None:
+def test_constants_arrive_as_they_are_in_the_file(loaded: Session, known: KnownAnswer) -> None:
     file = parse_pte(known.program)
     for value in file.values:
         constant = file.constant(value.index) if value.spec is not None else None
@@ -347,7 +347,7 @@ def test_constants_arrive_as_they_are_in_the_file(loaded: Session, known: Canary
 )
 def test_what_does_not_exist_is_refused(dut: Dut, space: Space, index: int, text: str) -> None:
     session = dut.session()
-    session.load(canary(dut.target.isa).program)
+    session.load(known_answer(dut.target.isa).program)
     with refused(dut, text):
         session.read(space, index, 1)
 
@@ -371,7 +371,7 @@ def test_without_a_program_nothing_is_executed(dut: Dut, step: bool) -> None:
 # --- programs ------------------------------------------------------------------------------------------------
 
 
-def test_counts_and_descriptions_are_the_files(session: Session, known: Canary) -> None:
+def test_counts_and_descriptions_are_the_files(session: Session, known: KnownAnswer) -> None:
     file = parse_pte(known.program)
     counts = session.load(known.program)
     assert (counts.inputs, counts.outputs) == (len(file.inputs), len(file.outputs))
@@ -390,14 +390,14 @@ def test_counts_and_descriptions_are_the_files(session: Session, known: Canary) 
     assert set(DTYPES) == set(SCALAR_TYPES.values())
 
 
-def test_a_program_gives_the_right_bits_again_and_again(loaded: Session, known: Canary) -> None:
+def test_a_program_gives_the_right_bits_again_and_again(loaded: Session, known: KnownAnswer) -> None:
     for _ in range(3):
         loaded.set_input(0, known.inputs[0])  # planned memory is used again: the output may lie on the input
         loaded.execute(SECONDS)
         assert loaded.get_output(0) == known.expected[0]
 
 
-def test_stepping_is_executing(loaded: Session, known: Canary) -> None:
+def test_stepping_is_executing(loaded: Session, known: KnownAnswer) -> None:
     """Outputs, and every value after the end, are the same by any way there."""
     values = [value.index for value in parse_pte(known.program).values if loaded.describe(Space.VALUE, value.index)]
     count = len(parse_pte(known.program).instructions)
@@ -422,7 +422,7 @@ def test_stepping_is_executing(loaded: Session, known: Canary) -> None:
     assert run(0xFFFFFFFF) == whole
 
 
-def test_a_step_executes_one_instruction_and_no_more(loaded: Session, known: Canary) -> None:
+def test_a_step_executes_one_instruction_and_no_more(loaded: Session, known: KnownAnswer) -> None:
     count = len(parse_pte(known.program).instructions)
     for number in range(1, count):
         assert loaded.step(1, SECONDS).next == number
@@ -440,11 +440,11 @@ def test_a_step_of_nothing_moves_nothing(loaded: Session) -> None:
     assert (reached.next, reached.done) == (1, False)
 
 
-def test_many_programs_on_one_boot(dut: Dut, session: Session, known: Canary) -> None:
+def test_many_programs_on_one_boot(dut: Dut, session: Session, known: KnownAnswer) -> None:
     pid = process_of(session).pid
     for isa in (dut.target.isa, *Isa):
         try:
-            session.load(canary(isa).program)
+            session.load(known_answer(isa).program)
         except ProgramRejected:
             continue
     flow.selftest(dut)
@@ -454,7 +454,7 @@ def test_many_programs_on_one_boot(dut: Dut, session: Session, known: Canary) ->
     assert process_of(session).pid == pid
 
 
-def test_stats_are_those_of_the_program(loaded: Session, known: Canary) -> None:
+def test_stats_are_those_of_the_program(loaded: Session, known: KnownAnswer) -> None:
     loaded.execute(SECONDS)
     stats, identity = loaded.stats(), loaded.identity
     assert stats["program"].used == len(known.program)
@@ -480,7 +480,7 @@ def test_a_program_larger_than_its_pool_is_not_sent(dut: Dut, session: Session) 
     assert dut.session() is session
 
 
-def test_a_rejected_program_leaves_the_session_usable(dut: Dut, session: Session, known: Canary) -> None:
+def test_a_rejected_program_leaves_the_session_usable(dut: Dut, session: Session, known: KnownAnswer) -> None:
     for rubbish in (b"", b"\0", b"not a program at all", known.program[: len(known.program) // 2]):
         with pytest.raises(ProgramRejected) as caught:
             session.load(rubbish)
@@ -494,7 +494,7 @@ def test_a_rejected_program_leaves_the_session_usable(dut: Dut, session: Session
 def test_mutations_are_rejected_or_run(native: Dut, data: st.DataObject) -> None:
     """The sanitizers see to it that a bad byte does no more than that."""
     session = native.session()
-    whole = canary(data.draw(st.sampled_from(Isa))).program
+    whole = known_answer(data.draw(st.sampled_from(Isa))).program
     mutated = bytearray(whole[: data.draw(st.integers(0, len(whole)))] if data.draw(st.booleans()) else whole)
     for place, value in data.draw(st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=6)):
         if mutated:
@@ -510,7 +510,7 @@ def test_mutations_are_rejected_or_run(native: Dut, data: st.DataObject) -> None
 # --- the wire ------------------------------------------------------------------------------------------------
 
 
-def test_a_retransmission_gets_the_same_answer_and_executes_nothing(wire: Wire, known: Canary) -> None:
+def test_a_retransmission_gets_the_same_answer_and_executes_nothing(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     one = struct.pack("<I", 1)
     step = encode(Frame(Request.STEP, 7, one))
@@ -526,14 +526,14 @@ def test_a_retransmission_gets_the_same_answer_and_executes_nothing(wire: Wire, 
     assert position in (2, 0) and len(wire.events) == progress + 1
 
 
-def test_the_same_seq_with_another_type_is_another_request(wire: Wire, known: Canary) -> None:
+def test_the_same_seq_with_another_type_is_another_request(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     assert wire.ask(Request.STATS, 7)[0] == Status.OK
     assert wire.ask(Request.RESET, 7) == (Status.OK, b"")
     assert wire.ask(Request.STATS, 8)[1][:4] == bytes(4)
 
 
-def test_data_without_a_stream_is_refused_and_touches_no_program(wire: Wire, known: Canary) -> None:
+def test_data_without_a_stream_is_refused_and_touches_no_program(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     for data in (b"", b"x"):
         assert wire.ask(Request.DATA, 7, data)[0] == Status.BAD_REQUEST
@@ -567,7 +567,7 @@ def test_many_requests_in_one_write_are_all_answered(wire: Wire) -> None:
     assert [wire.receive().seq for _ in range(50)] == list(range(1, 51))
 
 
-def test_requests_that_make_no_sense_are_refused(wire: Wire, known: Canary) -> None:
+def test_requests_that_make_no_sense_are_refused(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     assert wire.ask(Request.HELLO, 1, version=2)[0] == Status.BAD_VERSION
     assert wire.ask(0x3F, 2)[0] == Status.BAD_REQUEST
@@ -590,7 +590,7 @@ def test_events_from_the_host_are_ignored(wire: Wire) -> None:
     assert wire.ask(Request.STATS, 2)[0] == Status.OK
 
 
-def test_a_program_that_arrives_damaged_is_not_loaded(wire: Wire, known: Canary) -> None:
+def test_a_program_that_arrives_damaged_is_not_loaded(wire: Wire, known: KnownAnswer) -> None:
     load_over(wire, known)
     wrong = struct.pack("<II", len(known.program), zlib.crc32(known.program) ^ 1)
     assert wire.ask(Request.LOAD, 1, wrong)[0] == Status.BAD_DIGEST
@@ -673,7 +673,7 @@ def test_process_reports_time_of_the_engine_only(native: Dut) -> None:
 
 
 def test_a_fault_while_the_host_is_writing_is_still_a_fault(native: Dut, tmp_path: Path) -> None:
-    """The pipe to the runner breaks before anybody has read its last words."""
+    """The pipe to the runner breaks before anybody has read its fault report."""
     body = struct.pack("<iIBIIII8II", -1, 3, 0, *[0] * 13) + struct.pack("<H", 2) + b"op"
     identity = Wire(native.target, native.elf, tmp_path)
     with closing(identity):

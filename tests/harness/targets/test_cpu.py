@@ -94,7 +94,7 @@ def test_fpu_is_refused_where_there_is_none_to_leave_out(cpu: str, tmp_path: Pat
 
 @pytest.mark.parametrize(("like", "architecture"), [("m4-qemu", "armv7e-m+dsp"), ("m55-qemu", "armv8-m.main+dsp+mve")])
 def test_a_runner_without_fpu_runs_and_says_so(like: str, architecture: str) -> None:
-    """Soft-float; of MVE the integer half is left. Float operators are in the canary."""
+    """Soft-float; of MVE the integer half is left. Float operators are in the self-test."""
     target = load_targets()[like]
     without = dataclasses.replace(target, fpu=False)
     assert build.build_runner(without).build_id != build.build_runner(target).build_id

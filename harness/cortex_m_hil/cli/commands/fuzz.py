@@ -38,7 +38,7 @@ def fuzz_command(
     resolved = resolve_target(target, targets_file, runtime)
     programs = [read_program(path) for path in ptes or []]
     with flow.open_dut(resolved) as dut:
-        fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.canary_fuzzer(dut)]
+        fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.known_answer_fuzzer(dut)]
         for fuzzer in (one for one in fuzzers if one.unsuited):
             say(f"note      {fuzzer.program.name}: none can pass here: {fuzzer.unsuited}")
         say(f"fuzzing   {label_of(resolved)}, seed {seed}")

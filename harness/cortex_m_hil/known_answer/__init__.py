@@ -1,6 +1,6 @@
 """A tiny program per ISA class with its right answer: what tells a bad program from a bad board. Without torch.
 
-Made by `harness/cortex_m_hil/lowering/canary.py`: a quantised linear layer whose bias dominates.
+Made by `harness/cortex_m_hil/lowering/known_answer.py`: a quantised linear layer whose bias dominates.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cortex_m_hil.targets.cpu import Isa
 
 INPUTS: Final = 16
 OUTPUTS: Final = 8
-DATA: Final = "canary.json"
+DATA: Final = "known_answer.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class KnownAnswer:
     """A `.pte`, its inputs, and the outputs every sound runtime gives, bit for bit."""
 
     program: bytes
@@ -35,11 +35,11 @@ def file_name(isa: Isa) -> str:
 
 
 @functools.cache
-def canary(isa: Isa) -> Canary:
-    """The canary of an ISA class: float32[1, 16] in, float32[1, 8] out."""
+def known_answer(isa: Isa) -> KnownAnswer:
+    """The self-test's program of an ISA class: float32[1, 16] in, float32[1, 8] out."""
     folder = files(__package__)
     data = json.loads((folder / DATA).read_text())[isa.value]
-    return Canary(
+    return KnownAnswer(
         program=(folder / file_name(isa)).read_bytes(),
         inputs=(_tensor(data["inputs"]),),
         expected=(_tensor(data["expected"]),),

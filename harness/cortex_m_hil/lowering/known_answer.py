@@ -1,4 +1,4 @@
-"""Makes the canaries: `python -m cortex_m_hil.lowering.canary` rewrites the files of `harness/cortex_m_hil/canary/`.
+"""Makes the programs of the self-test: `python -m cortex_m_hil.lowering.known_answer` rewrites their folder.
 
 Weights, bias and input follow explicit formulas, so that the same numbers come out with any torch. The bias is
 large against the products: a runtime that drops it cannot pass.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil.canary import DATA, INPUTS, OUTPUTS, file_name
+from cortex_m_hil.known_answer import DATA, INPUTS, OUTPUTS, file_name
 from cortex_m_hil.lowering.capability import tools
 from cortex_m_hil.lowering.pipeline import lower
 from cortex_m_hil.program.program import Program
@@ -37,8 +37,8 @@ def inputs() -> tuple[Any, ...]:
 
 
 def build(isa: Isa) -> Program:
-    """The canary of an ISA class, with its reference."""
-    return lower(module(), inputs(), isa=isa, name=f"canary-{isa.value.lower()}")
+    """The self-test's program of an ISA class, with its reference."""
+    return lower(module(), inputs(), isa=isa, name=f"self-test-{isa.value.lower()}")
 
 
 def write(folder: Path) -> None:
@@ -59,4 +59,4 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(__file__).parent.parent / "canary")
+    write(Path(__file__).parent.parent / "known_answer")
