@@ -205,7 +205,9 @@ class OpenTarget:
             return flow.findings(program, self.target, operators, self.dut.resolved.runtime)
 
     @checked_call("hil.run")
-    def run(self, program: Program, inputs: Sequence[Any] | None = None, *, lint: bool = True) -> RunResult:
+    def run(
+        self, program: Program, inputs: tuple[Any, ...] | list[Any] | None = None, *, lint: bool = True
+    ) -> RunResult:
         """Runs a program once, compares with nothing.
 
         Arguments:
@@ -354,9 +356,7 @@ def _warn(text: str) -> None:
 
 
 def _host(program: Program, inputs: Sequence[Any]) -> tuple[HostTensor, ...]:
-    """The inputs as they travel. A tensor is a sequence too: of its rows."""
-    if not isinstance(inputs, (tuple, list)):
-        raise ConfigError(f"inputs is a tuple, not {type(inputs).__name__}", hint="for one input: (x,)")
+    """The inputs as they travel."""
     torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor
     values = list(inputs)
     if torch is not None:

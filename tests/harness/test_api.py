@@ -149,8 +149,8 @@ def test_arrays_are_laid_out_and_tensors_are_sent_as_they_lie(native: hil.OpenTa
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (torch.rand(1, 8), "inputs is a tuple, not Tensor"),  # its rows would be taken for the inputs
-        (np.zeros((1, 8), np.float32), "inputs is a tuple, not ndarray"),
+        (torch.rand(1, 8), "inputs takes tuple or list, not tensor"),  # its rows would be taken for the inputs
+        (np.zeros((1, 8), np.float32), "inputs takes tuple or list, not array"),
         (("a",), "input 0 is str"),
         ((None,), "input 0 is NoneType"),
     ],
@@ -166,9 +166,7 @@ def test_verdicts_are_raised_with_the_name_that_was_asked_for() -> None:
     with hil.open("m4-fvp") as target, pytest.raises(hil.VerdictError) as caught:
         target.check(module, inputs, isa=hil.Isa.MVE)
     assert isinstance(caught.value, errors.LintError) and caught.value.target.startswith("m4-fvp")
-    assert [one.name for one in caught.traceback] == [
-        "test_verdicts_are_raised_with_the_name_that_was_asked_for", "check", "__exit__",
-    ]  # fmt: skip
+    assert not [one for one in caught.traceback if one.path.parent.name in ("flow", "checks", "session")]
 
 
 def test_warnings_have_the_callers_place(native: hil.OpenTarget) -> None:
