@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,10 +55,8 @@ def lower(
         ConfigError: an argument is wrong, or the module itself fails on these inputs.
         ToolchainError: the installed ExecuTorch lacks something.
     """
-    began = time.monotonic()
     options = LoweringOptions(calibration, quantize, layout, redzones)
-    program = lowering.lower(module, inputs, isa=isa, options=options)
-    return replace(program, lowering_seconds=time.monotonic() - began)
+    return lowering.lower(module, inputs, isa=isa, options=options)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ to_edge once per module, Cortex-M passes and to_executorch once per ISA class.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -52,6 +53,7 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
     Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's: the module
     cannot run on these inputs either).
     """
+    began = time.monotonic()
     given = _arranged(inputs, options)
     # Copies: calibrating runs the module, which may work in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]
@@ -66,7 +68,8 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
     program = shared.programs[isa, options.redzones]
     models: Any = program.reference
     live = replace(models, eager=Eager(given, outputs, models.eager))
-    return replace(program, name=name or title, reference=live)
+    seconds = time.monotonic() - began
+    return replace(program, name=name or title, reference=live, lowering_seconds=seconds)
 
 
 def clear_cache() -> None:
