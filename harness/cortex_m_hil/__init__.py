@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         open,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Checked",
