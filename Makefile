@@ -7,6 +7,7 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= $(shell nproc)
+SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_directory as it; print(it())'
 FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name '*.cpp' \)
 
 help: ## list the targets
@@ -22,6 +23,8 @@ test: lint ## lint, the own tests, tests/targets on four targets, on one with re
 	rm -rf build/programs
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones --keep-programs build/programs tests/targets
 	$(BIN)/python ci/kernel_coverage.py build/programs
+	cd firmware && HIL_SCHEMA_DIR=$$(../$(SCHEMA)) cmake --preset coverage && cmake --build ../build/coverage
+	$(BIN)/python ci/firmware_coverage.py build/coverage build/programs
 
 matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are installed
 	$(BIN)/tox run --skip-missing-interpreters true
