@@ -37,12 +37,15 @@ nightly: install ## what takes too long for make test: ExecuTorch's suite on six
 	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
 	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
 
-lint: install ## ruff, mypy, import-linter and clang-format; changes nothing
+lint: install ## ruff, mypy, import-linter, clang-format and clang-tidy; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(FIRMWARE_SOURCES) -exec clang-format --dry-run -Werror {} +
+	cd firmware && HIL_SCHEMA_DIR=$$(../$(SCHEMA)) cmake --preset tidy --log-level=ERROR
+	cmake --build build/tidy --target runtime/builtin/include/program_generated.h
+	run-clang-tidy -quiet -j $(JOBS) -p build/tidy 2>build/tidy/messages || { cat build/tidy/messages; exit 1; }
 
 install: $(STAMP) ## Debian packages where missing, and .venv with the project (editable)
 

@@ -39,6 +39,7 @@ missing_packages() {
     has cmake || echo cmake
     has ninja || echo ninja-build
     has clang-format || echo clang-format
+    has run-clang-tidy || echo clang-tidy
     has g++ || echo g++
     has_header g++ doctest/doctest.h || echo doctest-dev
     has unshare || echo util-linux

@@ -20,12 +20,12 @@ class Call {
 
   // The next argument. Tensors are contiguous.
   template <typename T>
-  Call& tensor(DType dtype, Sizes sizes, const std::vector<T>& items);
-  Call& int8(Sizes sizes, const std::vector<int8_t>& items) {
-    return tensor(DType::kInt8, std::move(sizes), items);
+  Call& tensor(DType dtype, const Sizes& sizes, const std::vector<T>& items);
+  Call& int8(const Sizes& sizes, const std::vector<int8_t>& items) {
+    return tensor(DType::kInt8, sizes, items);
   }
-  Call& int32(Sizes sizes, const std::vector<int32_t>& items) {
-    return tensor(DType::kInt32, std::move(sizes), items);
+  Call& int32(const Sizes& sizes, const std::vector<int32_t>& items) {
+    return tensor(DType::kInt32, sizes, items);
   }
   Call& out(Sizes sizes, DType dtype = DType::kInt8);
   Call& none() { return add(Value()); }
@@ -68,9 +68,9 @@ class Call {
 };
 
 template <typename T>
-Call& Call::tensor(DType dtype, Sizes sizes, const std::vector<T>& items) {
+Call& Call::tensor(DType dtype, const Sizes& sizes, const std::vector<T>& items) {
   const auto* first = reinterpret_cast<const uint8_t*>(items.data());
-  return add(place(dtype, std::move(sizes), {first, first + items.size() * sizeof(T)}, false));
+  return add(place(dtype, sizes, {first, first + items.size() * sizeof(T)}, false));
 }
 
 }  // namespace hil::builtin

@@ -18,6 +18,7 @@ class Arena {
   // what the program needed as far as it got.
   template <typename T>
   T* allocate(size_t count) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): T may well be a pointer
     uint8_t* place = reserve(uint64_t{count} * sizeof(T), alignof(T));
     if (place == nullptr) return nullptr;
     T* first = reinterpret_cast<T*>(place);

@@ -245,6 +245,7 @@ Convolution read_convolution(KernelContext& ctx, Layout layout, ConvolutionKind 
 
 bool check_convolution(KernelContext& ctx, const Convolution& conv) {
   return ctx.require(is_row_major(conv.weight), "weight is not contiguous") &&
+         // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): all tensors have been read
          ctx.require(conv.input.batches == conv.out.batches, "input is ", *conv.input.tensor,
                      ", out is ", *conv.out.tensor, ": the number of batches differs") &&
          (conv.bias == nullptr || check_per_channel(ctx, conv, *conv.bias, "bias")) &&

@@ -37,6 +37,7 @@ Pooling pooling_of(KernelContext& ctx, Layout layout, const Tensor& input, const
 // Padding of at most half a kernel, so that every window has pixels of the image in it.
 bool check(KernelContext& ctx, const Pooling& pooling) {
   const Window& window = pooling.window;
+  // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): all tensors have been read
   return ctx.require(pooling.input.batches == pooling.out.batches &&
                          pooling.input.channels == pooling.out.channels,
                      "input is ", *pooling.input.tensor, ", out is ", *pooling.out.tensor,
@@ -184,6 +185,7 @@ void pool_window(const IndexedPooling& pooling, const T* plane, const Strides& s
       const T value =
           plane[static_cast<uint32_t>(y) * strides[2] + static_cast<uint32_t>(x) * strides[3]];
       if (found && value <= *largest) continue;
+      // NaN is larger than anything. NOLINTNEXTLINE(misc-redundant-expression)
       if (found && *largest != *largest && value == value) continue;
       found = true;
       *largest = value;

@@ -97,6 +97,7 @@ bool check_axis(KernelContext& ctx, const Convolution& conv, const char* axis, i
   const int64_t input = conv.input.sizes[dimension];
   const int64_t reach = int64_t{dilation} * (kernel - 1) + 1;
   const int64_t room = input + 2 * int64_t{padding} - reach;
+  // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a stride that was read is not 0
   const int64_t plain = room < 0 ? -1 : room / stride + 1;
   const int64_t grown = (input - 1) * stride - 2 * int64_t{padding} + reach + output_padding;
   const int64_t expected = conv.transposed ? grown : plain;
@@ -124,6 +125,7 @@ bool check_channels(KernelContext& ctx, const Convolution& conv) {
 
 bool check(KernelContext& ctx, const Convolution& conv) {
   const Window& window = conv.window;
+  // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): all tensors have been read
   return ctx.require(conv.input.sizes[0] == conv.out.sizes[0], "input is ", *conv.input.tensor,
                      ", out is ", *conv.out.tensor, ": the number of batches differs") &&
          check_channels(ctx, conv) &&

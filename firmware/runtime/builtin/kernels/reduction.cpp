@@ -40,7 +40,8 @@ bool reduced_strides(const Tensor& self, uint32_t axes, bool keepdim, const Tens
 // NaN is larger than anything, as ATen has it.
 template <typename T>
 void keep_larger(T* largest, T value) {
-  if (*largest == *largest && !(value <= *largest)) *largest = value;
+  const bool is_number = *largest == *largest;  // NOLINT(misc-redundant-expression)
+  if (is_number && !(value <= *largest)) *largest = value;
 }
 
 template <typename T>

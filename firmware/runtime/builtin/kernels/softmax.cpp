@@ -89,7 +89,7 @@ int32_t exp_of(const Softmax& softmax, int32_t diff) {
 }
 
 int32_t largest_of(const int8_t* row, uint32_t size) {
-  int32_t largest = row[0];
+  int8_t largest = row[0];
   for (uint32_t i = 1; i < size; ++i) largest = row[i] > largest ? row[i] : largest;
   return largest;
 }
