@@ -184,8 +184,9 @@ def test_its_own_folder_is_the_firmwares(asking: Target, run_folder: Path) -> No
 def test_a_dut_reports_it(asking: Target, monkeypatch: pytest.MonkeyPatch, secret: Path) -> None:
     """The whole way: no self-test, no second try, and no message about a simulator that was killed."""
     words = ("runner", str(OPEN), str(secret), READ)
-    start = launchers.start
-    monkeypatch.setattr(launchers, "start", lambda target, elf, folder: start(target, elf, folder, words))
+    monkeypatch.setattr(
+        QemuLauncher, "connect", lambda self, target, elf, folder, tools: self.start(target, elf, folder, words)
+    )
     with flow.open_dut(Resolved(asking, asking, "builtin")) as dut, pytest.raises(ForbiddenAccess, match=str(secret)):
         flow.selftest(dut)
 

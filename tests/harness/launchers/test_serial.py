@@ -102,8 +102,8 @@ class Bench:
             for kind, words in launcher.items()
             if isinstance(words, tuple)
         }
-        pool = {"pool": (Port(str(launcher["port"])),)} if "port" in launcher else {}
-        replaced = dataclasses.replace(self.target.launcher, **launcher | tools | pool)  # type: ignore[arg-type]
+        ports = {"ports": (Port(str(launcher["port"])),)} if "port" in launcher else {}
+        replaced = dataclasses.replace(self.target.launcher, **launcher | tools | ports)  # type: ignore[arg-type]
         target = dataclasses.replace(self.target, launcher=replaced)
         return flow.open_dut(Resolved(target, target, "builtin"), options=options)
 

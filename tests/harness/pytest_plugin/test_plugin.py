@@ -26,7 +26,7 @@ pytest_plugins = ["pytester"]
 SMOKE = """
 from cortex_m_hil import flow
 
-def test_known(hil_dut):
+def test_self_test(hil_dut):
     flow.selftest(hil_dut)
 """
 DEADLINE = 300.0  # seconds, for a run that may have to build runners
@@ -58,13 +58,13 @@ def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> No
             "*= 3 passed in *",
         ]
     )
-    assert "::test_known" not in result.stdout.str() and "rerun:" not in result.stdout.str()
+    assert "::test_self_test" not in result.stdout.str() and "rerun:" not in result.stdout.str()
 
 
 def test_the_whole_table_is_shown_when_asked_for(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SMOKE)
     result = run(pytester, "--target=m4-fvp,native", "-v")
-    result.stdout.fnmatch_lines(["test *m4-fvp → m4-qemu *native", "*::test_known *pass *pass", "m4-fvp*1 passed*"])
+    result.stdout.fnmatch_lines(["test *m4-fvp → m4-qemu *native", "*::test_self_test *pass *pass", "m4-fvp*1 passed*"])
 
 
 def test_what_went_wrong_has_its_row_and_its_headline_last(pytester: pytest.Pytester) -> None:
@@ -271,10 +271,10 @@ def test_bad_options_are_usage_errors(pytester: pytest.Pytester, arguments: list
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        ("--co", "*<Function test_known[[]no-target[]]>*"),
+        ("--co", "*<Function test_self_test[[]no-target[]]>*"),
         ("--fixtures", "hil -- *"),
         ("--fixtures-per-test", "hil_dut -- *"),
-        ("--setup-plan", "*test_known[[]no-target[]]*"),
+        ("--setup-plan", "*test_self_test[[]no-target[]]*"),
         ("--markers", "@pytest.mark.target_timeout(seconds)*"),
         ("--help", "*--hil-seed=N*"),
     ],
@@ -384,7 +384,7 @@ def test_a_fixture_of_any_scope_lowers_for_the_target(pytester: pytest.Pytester)
     pytester.makepyfile(LOWERED)
     digests = []
     for arguments in (["-rP"], ["-n2"], ["-k", "test_verify", "--redzones", "-rP"]):
-        result = run(pytester, "--target=native,m55-qemu", "--junit-xml=report.xml", *arguments)
+        result = run(pytester, "-v", "--target=native,m55-qemu", "--junit-xml=report.xml", *arguments)
         result.assert_outcomes(passed=2 if "-k" in arguments else 6, deselected=4 if "-k" in arguments else 0)
         assert ("watched" in result.stdout.str()) == ("--redzones" in arguments)
         report = (pytester.path / "report.xml").read_text()
@@ -463,7 +463,7 @@ def test_a_missing_simulator_is_infra_with_the_command_that_installs_it(
     result = run(pytester, "--target=m4-qemu")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*qemu-system-arm is not on PATH*", "*apt-get install qemu-system-arm*"])
-    result.stdout.fnmatch_lines(["*::test_known *INFRA ToolchainError*"])
+    result.stdout.fnmatch_lines(["*::test_self_test *INFRA ToolchainError*"])
 
 
 def test_markers(pytester: pytest.Pytester) -> None:
