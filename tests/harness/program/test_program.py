@@ -243,7 +243,7 @@ def test_shared_vectors_cannot_multiply_the_work() -> None:
 
 
 def seconds_to_reject(count: int) -> float:
-    """Of CPU time. Root → Program without vtable entries is impossible; a table whose vector is the whole file is not."""
+    """Of CPU time. Root → Program without vtable entries is impossible; a table with all the file as vector is not."""
     blob = struct.pack("<I4s", 8 + 20, schema.FILE_IDENTIFIER)
     vtable = struct.pack("<HHHHHHHH", 16, 8, 0, 4, 0, 0, 0, 0) + b"\0" * 4
     table = struct.pack("<iI", 20, 4)
