@@ -188,14 +188,14 @@ def cramped() -> Iterator[Dut]:
 
 def test_an_arena_larger_than_its_pool(cramped: Dut, program: Program) -> None:
     with pytest.raises(
-        OutOfTargetMemory, match=rf"planned pool is too small.*: {program.file.planned_bytes} bytes asked"
+        OutOfTargetMemory, match=rf"planned pool is too small.*: {program.file.planned_bytes} bytes requested"
     ):
         cramped.session().load(program.pte)
 
 
 def test_a_method_that_needs_more_than_its_pool(cramped: Dut) -> None:
     lowered = flow.lower(Sums(), (torch.randn(4),), isa=Isa.SCALAR, quantize=False)
-    with pytest.raises(OutOfTargetMemory, match=r"method pool is too small.*: [0-9]+ bytes asked, 512 had"):
+    with pytest.raises(OutOfTargetMemory, match=r"method pool is too small.*: [0-9]+ bytes requested, 512 available"):
         cramped.session().load(lowered.pte)
 
 
