@@ -56,5 +56,5 @@ $(STAMP): pyproject.toml constraints.txt | system
 	@ci/install.sh venv
 
 clean: ## remove .venv, caches and build products from this folder
-	rm -rf .venv build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .tox
 	find harness tests ci -type d -name __pycache__ -prune -exec rm -rf {} +
