@@ -25,7 +25,7 @@ from cortex_m_hil import flow, load_program
 from cortex_m_hil.flow.running import kept_input
 
 SECONDS: Final = 60.0  # for one program
-LEAST: Final = {"lines": 66.0, "branches": 50.0}  # percent: a little below what is reached
+LEAST: Final = {"lines": 72.0, "branches": 57.0}  # percent: a little below what is reached
 PREFIX: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
 
 
