@@ -75,7 +75,7 @@ def test_the_wheel_carries_the_known_answer_and_the_default_targets(installed_py
     assert "PASS" in done.stdout
 
 
-def test_the_wheel_carries_the_stand_in_and_the_check_of_fvps(
+def test_the_wheel_carries_the_shim_and_the_check_of_fvps(
     installed_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "fvp-shim", "install", "models")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.output import counted
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.host import files
@@ -19,10 +18,6 @@ from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
-
-
-def read_program(path: Path) -> Program:
-    return load_program(path)
 
 
 def read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:

@@ -65,7 +65,7 @@ def test_the_linear_layer_and_the_names_of_what_ran(pytester: pytest.Pytester) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_engine_is_called_a_stand_in(name: str) -> None:
+def test_the_engine_is_called_a_shim(name: str) -> None:
     with flow.open_dut(resolve(name, TARGETS, require_fvp=True)) as dut:
         ran = flow.selftest(dut).ran
     assert re.fullmatch(r"FVP_\S+ shim \(QEMU [\d.]+\)", ran.engine)
@@ -161,7 +161,7 @@ def examined(name: str) -> dict[str, verify.Finding]:
 
 
 @pytest.mark.parametrize("name", ["m4-fvp", "FVP_MPS2_Cortex-M0plus"])
-def test_all_that_is_relied_on_holds_for_the_stand_in(name: str) -> None:
+def test_all_that_is_relied_on_holds_for_the_shim(name: str) -> None:
     found = examined(name)
     assert [finding for finding in found.values() if finding.state is verify.State.FAILS] == []
     other = [text for text, finding in found.items() if finding.state is verify.State.DIFFERS]

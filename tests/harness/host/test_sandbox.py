@@ -429,7 +429,7 @@ def test_however_qemu_runs_its_processors(
         boot(with_arguments(asking, *arguments), run_folder, OPEN, secret, READ)
 
 
-def test_the_stand_in_of_an_fvp_runs_no_commands(
+def test_the_shim_of_an_fvp_runs_no_commands(
     asking: Target, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are those of whoever starts it, as with Arm's models."""

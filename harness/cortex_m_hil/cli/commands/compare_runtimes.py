@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil import flow
+from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import read_inputs, read_program
+from cortex_m_hil.cli.files import read_inputs
 from cortex_m_hil.cli.options import Json, OneTarget, Targets, resolve_target
 from cortex_m_hil.cli.output import counted, fields_of_target
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
@@ -41,7 +42,7 @@ def compare_runtimes_command(
     """
     if inputs and len(ptes) > 1:
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
-    programs = [(program, _given(program, pte, inputs)) for pte in ptes for program in [read_program(pte)]]
+    programs = [(program, _given(program, pte, inputs)) for pte in ptes for program in [load_program(pte)]]
     first, second = (resolve_target(target, targets_file, runtime) for runtime in RUNTIMES)
     with flow.open_dut(first) as builtin, flow.open_dut(second) as installed:
         say(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n")

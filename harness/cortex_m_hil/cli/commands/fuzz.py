@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil import flow
+from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import read_program
 from cortex_m_hil.cli.options import Json, OneTarget, Runtime, Targets, resolve_target
 from cortex_m_hil.cli.output import counted, fields_of_target, label_of, table
 from cortex_m_hil.fuzz import campaign, judge, mutate
@@ -36,7 +36,7 @@ def fuzz_command(
     these are bugs.
     """
     resolved = resolve_target(target, targets_file, runtime)
-    programs = [read_program(path) for path in ptes or []]
+    programs = [load_program(path) for path in ptes or []]
     with flow.open_dut(resolved) as dut:
         fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.known_answer_fuzzer(dut)]
         for fuzzer in (one for one in fuzzers if one.unsuited):

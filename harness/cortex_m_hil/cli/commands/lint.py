@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cortex_m_hil import flow
+from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.lint import LintFinding
 from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import read_program
 from cortex_m_hil.cli.options import Choice, Json, Pte, Runtime, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import counted, fields_of_target, log_of_errors
 from cortex_m_hil.errors import ToolchainError
@@ -30,7 +30,7 @@ def lint_command(
     The runner is booted for its list of operators, the program is not run.
     """
     choice = Choice(target, targets_file, runtime)
-    program = read_program(pte)
+    program = load_program(pte)
     answer_each(choice.names, lambda name: _lint(pte, program, choice.resolve(name), verbose))
 
 

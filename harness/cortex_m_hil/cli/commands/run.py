@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from cortex_m_hil import flow
+from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import check_outputs, read_expected, read_inputs, read_program, write_output
+from cortex_m_hil.cli.files import check_outputs, read_expected, read_inputs, write_output
 from cortex_m_hil.cli.options import (
     Choice,
     Json,
@@ -76,7 +77,7 @@ def run(
     way. An output that is not what --expect says is a Mismatch, with exit status 1.
     """
     choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
-    program = read_program(pte)
+    program = load_program(pte)
     program = dataclasses.replace(program, inputs=read_inputs(program, inputs or []))
     check_outputs(program, outputs or [])
     if outputs and len(choice.names) > 1:
