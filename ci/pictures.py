@@ -17,6 +17,8 @@ from typing import Final
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "README.md"
 WIDTH: Final = 118
+# All that a command sees of this environment: pytest prints otherwise with CI, TERM, PY_COLORS, PYTEST_ADDOPTS, …
+KEPT: Final = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 DEADLINE: Final = 900.0  # seconds, for a command that may have to build runners
 _BLOCK: Final = re.compile(r"(<!-- (file|output): (.+?) -->\n```\w*\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 _OF_THIS_MACHINE: Final = ("platform ", "rootdir: ", "configfile: ", "plugins: ", "cachedir: ")
@@ -39,9 +41,8 @@ def rendered(page: str) -> str:
 def _output(command: str, folder: Path) -> str:
     """What a command of this environment prints; pytest's 1 is an answer as well."""
     program, *arguments = shlex.split(command)
-    environment = {**os.environ, "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    for name in [name for name in environment if name.startswith("PYTEST_")]:
-        del environment[name]
+    environment = {name: value for name, value in os.environ.items() if name in KEPT}
+    environment |= {"LC_ALL": "C.UTF-8", "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [str(Path(sys.executable).parent / program), *arguments], cwd=folder, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False,
