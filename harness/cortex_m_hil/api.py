@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from cortex_m_hil import errors as errors
-from cortex_m_hil import flow, launchers
+from cortex_m_hil import flow
 from cortex_m_hil.calls import checked_call
 from cortex_m_hil.checks.comparison import Comparison as Comparison
 from cortex_m_hil.checks.comparison import Figures as Figures
@@ -102,13 +102,9 @@ def open(
         in_range(timeout_multiplier, *flow.MULTIPLIERS)
     except ValueError as error:
         raise ConfigError(f"timeout_multiplier: {error}", hint="1.0 is a limit as it is, 2.0 twice that") from None
-    resolved = resolve_target(name, load_targets() if targets is None else targets, runtime, require_fvp=require_fvp)
+    known = load_targets() if targets is None else targets
+    resolved = resolve(name, known, runtime=runtime, require_fvp=require_fvp)
     return OpenTarget(flow.open_dut(resolved, multiplier=timeout_multiplier), redzones=redzones)
-
-
-def resolve_target(name: str, targets: Mapping[str, Target], runtime: str, *, require_fvp: bool = False) -> Resolved:
-    """What really runs where a target is asked for. Raises ConfigError or ToolchainError."""
-    return launchers.name_shim(resolve(name, targets, runtime=runtime, require_fvp=require_fvp))
 
 
 class Reporting:

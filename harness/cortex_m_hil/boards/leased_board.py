@@ -1,4 +1,4 @@
-"""A leased board on the bench: the lease, its tools and its health, as the launcher and the Dut use them."""
+"""A leased board: the lease, its tools and its health, as the launcher and the Dut use them."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil import api, flow
+from cortex_m_hil import flow
+from cortex_m_hil.api import load_targets
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.numbers import in_range
-from cortex_m_hil.targets.model import Target
-from cortex_m_hil.targets.resolve import Resolved, check_runtime, select
+from cortex_m_hil.targets.resolve import Resolved, check_runtime, resolve, select
 
 Targets = Annotated[
     Path | None,
@@ -49,26 +49,22 @@ Multiplier = Annotated[
 ]
 
 
-def targets_of(file: Path | None) -> dict[str, Target]:
-    return api.load_targets(file)
-
-
 class Choice:
     """The targets that a command is asked about, and what runs them."""
 
     def __init__(self, patterns: Sequence[str], file: Path | None, runtime: str, *, require_fvp: bool = False) -> None:
         """ConfigError if a pattern or the runtime matches nothing there is."""
         check_runtime(runtime)
-        self._known, self._runtime, self._require_fvp = targets_of(file), runtime, require_fvp
+        self._known, self._runtime, self._require_fvp = load_targets(file), runtime, require_fvp
         self.names = select(patterns, self._known)
         if not self.names:
             raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
 
     def resolve(self, name: str) -> Resolved:
         """ToolchainError where the target cannot run here."""
-        return api.resolve_target(name, self._known, self._runtime, require_fvp=self._require_fvp)
+        return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp)
 
 
 def resolve_target(name: str, file: Path | None, runtime: str) -> Resolved:
     check_runtime(runtime)
-    return api.resolve_target(name, targets_of(file), runtime)
+    return resolve(name, load_targets(file), runtime=runtime)

@@ -87,9 +87,9 @@ def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, An
     return fields if ran is None else {**fields, "runtime_version": ran.runtime_version, "engine": ran.engine}
 
 
-def _peak(statistic: Statistic, pool: Usage) -> str:
-    bound = f" of {pool.size}" if pool.size else ""
-    return f"{statistic.name} {pool.used}{bound} {statistic.unit}"
+def _peak(statistic: Statistic, usage: Usage) -> str:
+    bound = f" of {usage.size}" if usage.size else ""
+    return f"{statistic.name} {usage.used}{bound} {statistic.unit}"
 
 
 def ran_by(result: RunResult, resolved: Resolved) -> str:

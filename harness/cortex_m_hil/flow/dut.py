@@ -142,11 +142,11 @@ class Dut:
     ) -> None:
         self.close()
 
-    def _boot(self, bench: LeasedBoard | None = None) -> Session:
+    def _boot(self, board: LeasedBoard | None = None) -> Session:
         self._remove_folder()  # of a boot that failed
         try:
             self._folder = TemporaryFolder()
-            process = launchers.connect(self.target, self.elf, self._folder.path, bench)
+            process = launchers.connect(self.target, self.elf, self._folder.path, board)
         except OSError as error:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
@@ -165,5 +165,7 @@ class Dut:
 
 
 def open_dut(resolved: Resolved, *, multiplier: float = 1.0, options: Mapping[str, str] | None = None) -> Dut:
-    """A Dut with its runner built."""
+    """A Dut with its runner built. What its simulator misses is told before the build, which takes longer."""
+    if not isinstance(resolved.target.launcher, HardwareLauncher):
+        launchers.require(resolved.target)
     return Dut(resolved, build_runner(resolved.target, resolved.runtime, options), multiplier=multiplier)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import Tools
 from cortex_m_hil.launchers.simulator import assertion
 from cortex_m_hil.links import Connection
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.model import Target
-from cortex_m_hil.targets.resolve import Resolved
 
-__all__ = ["assertion", "connect", "engine", "explain_end", "name_shim", "start"]
+__all__ = ["assertion", "connect", "engine", "explain_end", "require", "start"]
+
+
+def require(target: Target) -> None:
+    """ToolchainError, PortNotFound or ConfigError, with the target's line in its file, where it cannot run here."""
+    try:
+        target.launcher.require()
+    except ConfigError as error:
+        raise ConfigError(f"{target.origin}: {error.message}", target=target.name, hint=error.hint) from None
 
 
 def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
@@ -36,16 +41,6 @@ def connect(target: Target, elf: Elf, directory: Path, tools: Tools | None = Non
 def engine(target: Target) -> str:
     """What executes the target's instructions, with its version: `QEMU 7.2.22`."""
     return target.launcher.engine(target.board.name)
-
-
-def name_shim(resolved: Resolved) -> Resolved:
-    """The same, saying so where what would run is a shim for what its name says.
-
-    What does not even answer is left as it is: the first use of it says why.
-    """
-    with contextlib.suppress(HarnessError):
-        return dataclasses.replace(resolved, shim=resolved.target.launcher.shim())
-    return resolved
 
 
 def explain_end(target: Target, process: Connection, status: int | None, log: str) -> HarnessError:

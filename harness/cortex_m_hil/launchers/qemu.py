@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +53,14 @@ class QemuLauncher(Simulator):
     def describe(self) -> str:
         return f"qemu {self.machine}"
 
+    def require(self) -> None:
+        """Also ConfigError, where this QEMU has no such machine."""
+        known = _machines(str(toolchain.locate(self.program)))
+        if known and self.machine not in known:
+            raise ConfigError(
+                f"{self.engine('')} has no machine {self.machine!r}", hint=did_you_mean(self.machine, known)
+            )
+
     def engine(self, board: str) -> str:
         core = f" ({self.core})" if self.core else ""
         return f"QEMU {toolchain.find(self.program).version}{core}"
@@ -74,16 +83,14 @@ class QemuLauncher(Simulator):
         if "qemu: Unsupported SemiHosting SWI" in log:
             what = "the firmware made a semihosting call that QEMU does not know"
             return TargetFault(what, target=target.name, log=log)
-        known = _machines() if "unsupported machine type" in log else []
-        if known and self.machine not in known:
-            what = f"{target.origin}: {self.engine('')} has no machine {self.machine!r}"
-            return ConfigError(what, target=target.name, log=log, hint=did_you_mean(self.machine, known))
         return None
 
 
-def _machines() -> list[str]:
-    """What this QEMU can be, by its own list: a name and a description a line. None where it does not say."""
+@functools.cache
+def _machines(path: str) -> list[str]:
+    """What a QEMU can be, by its own list: a name and a description a line. None where it does not say."""
     with contextlib.suppress(ToolchainError):
-        said = toolchain.ask([str(toolchain.locate(QemuLauncher.program)), "-machine", "help"], LIST_TIMEOUT)
-        return re.findall(r"^(\S+) {2,}", said.out, re.MULTILINE)
+        said = toolchain.ask([path, "-machine", "help"], LIST_TIMEOUT).out
+        if said.startswith("Supported machines are:"):
+            return re.findall(r"^(\S+) {2,}", said, re.MULTILINE)
     return []

@@ -58,13 +58,13 @@ class SerialLauncher(HardwareLauncher):
 
     @classmethod
     def parse(cls, settings: _Settings, where: str) -> SerialLauncher:
-        pool = _ports(settings, where)
-        brought = {"serial_number"} if all(port.serial_number for port in pool) else set()
+        ports = _ports(settings, where)
+        brought = {"serial_number"} if all(port.serial_number for port in ports) else set()
         flash, reset, power = (
             None if tool is None else parse_procedure(tool, kind, where, brought)
             for kind, tool in (("flash", settings.flash), ("reset", settings.reset), ("power", settings.power))
         )
-        return cls(pool[0].url, settings.baud, flash, reset, power, pool, settings.wait)
+        return cls(ports[0].url, settings.baud, flash, reset, power, ports, settings.wait)
 
     def describe(self) -> str:
         return f"serial {self.port} at {self.baud}"
@@ -108,14 +108,16 @@ def _ports(settings: _Settings, where: str) -> tuple[Port, ...]:
     if (settings.port is None) == (not settings.ports):
         raise ConfigError(f"{where}: serial needs one of port, ports", hint="{serial: {port: /dev/ttyACM0}}")
     named = settings.ports or [settings.port or ""]
-    pool = tuple(Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named)
-    twice = {port.url for port in pool if sum(port.url == other.url for other in pool) > 1}
+    ports = tuple(Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named)
+    twice = {port.url for port in ports if sum(port.url == other.url for other in ports) > 1}
     if twice:
         raise ConfigError(f"{where}: ports names {min(twice)} twice", hint="name each port once")
-    remote = [port.url for port in pool if port.url.startswith("labgrid://")]
-    if remote and len(pool) > 1:
-        raise ConfigError(f"{where}: {remote[0]} is a pool of its own", hint="port: labgrid://…, and no others")
-    return pool
+    remote = [port.url for port in ports if port.url.startswith("labgrid://")]
+    if remote and len(ports) > 1:
+        raise ConfigError(
+            f"{where}: {remote[0]} stands for several boards already", hint="port: labgrid://…, and no others"
+        )
+    return ports
 
 
 class Tools(Protocol):

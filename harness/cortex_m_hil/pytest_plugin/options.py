@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil import flow, launchers
+from cortex_m_hil import flow
 from cortex_m_hil.numbers import argument
 from cortex_m_hil.pytest_plugin import seeding
 from cortex_m_hil.pytest_plugin.fixtures import embedded
@@ -73,8 +73,7 @@ def targets(config: pytest.Config) -> list[Resolved]:
     known = load_targets(_targets_file(config))
     runtime = config.getoption("hil_runtime")
     require_fvp = config.getoption("require_fvp")
-    resolved = [resolve(name, known, runtime=runtime, require_fvp=require_fvp) for name in select(asked_for, known)]
-    return [launchers.name_shim(one) for one in resolved]
+    return [resolve(name, known, runtime=runtime, require_fvp=require_fvp) for name in select(asked_for, known)]
 
 
 def _targets_file(config: pytest.Config) -> Path | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import traceback
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -174,8 +176,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
     error = call.excinfo.value if call.excinfo else None
+    with _cause_apart(error):
+        report = yield
     if isinstance(error, ConfigError) and error is item.stash.get(BAD_TEST, None):
         file, line, name = item.location
         report.longrepr = f"{file}:{(line or 0) + 1}: {name}: {error.describe()}"
@@ -194,11 +197,26 @@ def pytest_runtest_makereport(
     return report
 
 
+@contextmanager
+def _cause_apart(error: BaseException | None) -> Iterator[None]:
+    """pytest prints causes above an error, by the page: here its own lines come first, and the cause is a section."""
+    if not isinstance(error, HarnessError):
+        yield
+        return
+    cause, error.__cause__ = error.__cause__, None
+    try:
+        yield
+    finally:
+        error.__cause__ = cause
+
+
 def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[str, str]]:
     """What a failed report says beside the error."""
     yield "seed", f"--hil-seed={item.config.getoption('hil_seed')}"
     while error is not None and not isinstance(error, HarnessError):
         error = error.__cause__ or error.__context__
+    if error is not None and error.__cause__ is not None:
+        yield "cause", "".join(traceback.format_exception(error.__cause__)).rstrip()
     log = error.log.splitlines() if error is not None else []
     for title, lines in (("details", log[-LOG_TAIL:]), ("target log", item.stash.get(LOG, "").splitlines())):
         if lines:

@@ -67,8 +67,8 @@ class Launcher(ABC):
     """Brings a target to life. Subclasses are frozen dataclasses: `launchers.simulator.Simulator`, or a board's.
 
     `settings`: what the key takes in `targets.yaml`. `shorthand`: the setting that a plain text stands for.
-    `optional`: a machine may well be without it, so it is looked for when a target is resolved, which has its fallback
-    then, and `hil doctor` has a row for it. What is not optional is missed when it is used.
+    `optional`: a machine may well be without it, so it is looked for when a target is resolved, and `hil doctor` has a
+    row for it. What is not optional is looked for when it is used, or where the target has a fallback.
     """
 
     settings: ClassVar[type[Strict]]
@@ -91,7 +91,10 @@ class Launcher(ABC):
 
     @abstractmethod
     def require(self) -> None:
-        """ToolchainError or PortNotFound where it cannot run on this machine; at the cost of a look, not of a start."""
+        """ToolchainError or PortNotFound where it cannot run on this machine, ConfigError where a setting is wrong.
+
+        At the cost of a look, not of a start.
+        """
 
     @abstractmethod
     def engine(self, board: str) -> str:

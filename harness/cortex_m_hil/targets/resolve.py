@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,10 @@ def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
 def resolve(
     name: str, targets: Mapping[str, Target], *, runtime: str = "builtin", require_fvp: bool = False
 ) -> Resolved:
-    """The target, or the first of its fallbacks that does not need a simulator which is not installed."""
+    """What really runs: the target, or the first of its fallbacks whose launcher has here what it needs.
+
+    ConfigError where there is no such target or runtime, ToolchainError where nothing can run.
+    """
     check_runtime(runtime)
     if name not in targets:
         raise ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
@@ -87,14 +91,21 @@ def resolve(
         if target.fallback is None or target.fallback in missing:  # the latter: they lead in a circle
             raise ToolchainError(why, target=name, hint=f"{problem.hint}, or give the target a fallback")
         target = targets[target.fallback]
-    return Resolved(requested, target, runtime, "; ".join(dict.fromkeys(missing.values())))
+    return Resolved(requested, target, runtime, "; ".join(dict.fromkeys(missing.values())), _shim(target))
 
 
 def _problem(target: Target) -> HarnessError | None:
-    """What keeps a target's simulator from running here, where a machine may be without it."""
-    if target.launcher.optional:
+    """What its launcher misses here, where a machine may be without it or another target can take its place."""
+    if target.launcher.optional or target.fallback is not None:
         try:
             target.launcher.require()
         except HarnessError as error:
             return error
     return None
+
+
+def _shim(target: Target) -> str:
+    """What runs in the place of the launcher's program. What does not even answer is told by the first use of it."""
+    with contextlib.suppress(HarnessError):
+        return target.launcher.shim()
+    return ""

@@ -298,7 +298,7 @@ def test_a_pool_with_its_tools(tmp_path: Path) -> None:
         (["baud: 9600"], r"targets.yaml:2: mine: serial needs one of port, ports"),
         (["port: /dev/a", "ports: [/dev/b]"], "needs one of port, ports"),
         (["ports: [/dev/a, /dev/a]"], "ports names /dev/a twice"),
-        (["ports: [/dev/a, 'labgrid://lab/?x=y']"], "is a pool of its own"),
+        (["ports: [/dev/a, 'labgrid://lab/?x=y']"], "stands for several boards already"),
         (["port: /dev/a", "flash: {preset: openocd, confg: x}"],
          r"targets.yaml:8: unknown key 'confg'\n.*did you mean 'config'"),
         (["port: /dev/a", "flash: {preset: pyocd, chip: x, serial_number: 0669}"], r"targets.yaml:8: .*valid string"),

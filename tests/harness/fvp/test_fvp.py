@@ -86,7 +86,7 @@ def test_the_engine_is_called_a_shim(name: str) -> None:
 def test_an_engine_is_what_the_model_says(models: Path, says: str, engine: str, display_name: str) -> None:
     (models / M4.model).write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\n")
     assert M4.engine() == engine
-    assert launchers.name_shim(resolve("m4-fvp", TARGETS)).display_name == display_name
+    assert resolve("m4-fvp", TARGETS).display_name == display_name
 
 
 def test_a_fault_is_decoded() -> None:
@@ -156,8 +156,8 @@ def test_a_killed_harness_leaves_nothing(tmp_path: Path) -> None:
 
 
 def examined(name: str) -> dict[str, verify.Finding]:
-    bench = verify.FvpSession(verify.find(name, TARGETS))
-    return {one.text: one.examine() for one in verify.assumptions(bench)}
+    session = verify.FvpSession(verify.find(name, TARGETS))
+    return {one.text: one.examine() for one in verify.assumptions(session)}
 
 
 @pytest.mark.parametrize("name", ["m4-fvp", "FVP_MPS2_Cortex-M0plus"])

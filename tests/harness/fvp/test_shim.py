@@ -38,8 +38,8 @@ def probe(folder: Path) -> Iterator[Callable[..., str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         targets = load_targets()
-        benches = {model: FvpSession(targets[name]) for model, name in TARGETS.items()}
-        yield lambda kind, model=M4: str(benches[model].probe(kind))
+        sessions = {model: FvpSession(targets[name]) for model, name in TARGETS.items()}
+        yield lambda kind, model=M4: str(sessions[model].probe(kind))
 
 
 def call(

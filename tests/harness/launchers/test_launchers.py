@@ -265,11 +265,12 @@ def test_a_simulator_that_dies_at_once(bin_first: Path) -> None:
     assert "unsupported machine type" in error.log
 
 
-def test_a_machine_that_qemu_does_not_have_is_a_mistake_in_targets_yaml(tmp_path: Path) -> None:
+def test_a_machine_that_qemu_does_not_have_is_a_mistake_in_targets_yaml_and_told_before_a_build(tmp_path: Path) -> None:
     path = tmp_path / "targets.yaml"
     path.write_text("targets:\n  mine: {cpu: cortex-m4, board: mps2, launcher: {qemu: mps2-an368}}\n")
-    with flow.open_dut(resolve("mine", load_targets(path))) as dut, pytest.raises(ConfigError) as caught:
-        dut.session()
+    mine = resolve("mine", load_targets(path))
+    with pytest.raises(ConfigError) as caught:
+        flow.open_dut(mine)
     assert re.match(r"targets\.yaml:2: QEMU [\d.]+ has no machine 'mps2-an368'", caught.value.message)
     assert "'mps2-an386'" in caught.value.hint and "'mps2-an385'" in caught.value.hint
 

@@ -84,7 +84,7 @@ SECONDS = 60.0  # nothing here comes near
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench:
+class VirtualBoard:
     """A running virtual board and its target."""
 
     name: str
@@ -109,7 +109,7 @@ class Bench:
 
 
 @contextlib.contextmanager
-def bench(machine: str) -> Iterator[Bench]:
+def opened_board(machine: str) -> Iterator[VirtualBoard]:
     name = f"test-{machine}-{os.getpid()}"
     base = TARGETS["native" if machine == "native" else f"vboard-{machine}"]
     launcher = vboard.launcher(machine, name, BAUD)
@@ -118,30 +118,30 @@ def bench(machine: str) -> Iterator[Bench]:
         launcher = dataclasses.replace(launcher, flash=quick["flash"], reset=quick["reset"])
     target = dataclasses.replace(base, name=f"vboard-{machine}", launcher=launcher)
     with vboard.running(machine, name, BAUD):
-        yield Bench(name, target)
+        yield VirtualBoard(name, target)
 
 
 @pytest.fixture(scope="module")
-def f405() -> Iterator[Bench]:
-    with bench("f405") as opened:
+def f405() -> Iterator[VirtualBoard]:
+    with opened_board("f405") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def pico() -> Iterator[Bench]:
+def pico() -> Iterator[VirtualBoard]:
     need_rp2040js()
-    with bench("pico") as opened:
+    with opened_board("pico") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def _native() -> Iterator[Bench]:
-    with bench("native") as opened:
+def _native() -> Iterator[VirtualBoard]:
+    with opened_board("native") as opened:
         yield opened
 
 
 @pytest.fixture
-def native(_native: Bench) -> Bench:
+def native(_native: VirtualBoard) -> VirtualBoard:
     """Without faults, and with nothing on it."""
     _native.inject()
     vboard.order(_native.name, "reset")
@@ -172,7 +172,7 @@ def runs(dut: Dut) -> None:
 # --- what goes right -----------------------------------------------------------------------------------------
 
 
-def test_an_unflashed_board_is_flashed_once_and_then_only_reset(f405: Bench) -> None:
+def test_an_unflashed_board_is_flashed_once_and_then_only_reset(f405: VirtualBoard) -> None:
     with f405.dut() as dut:
         runs(dut)
         assert dut.session().identity.config == "cortex-m4/dsp/stm32f4"
@@ -211,7 +211,7 @@ def test_the_picos_second_stage_is_what_its_boot_rom_accepts() -> None:
     assert 0x20000000 < stack <= 0x20042000 and reset & 1 and 0x10000100 < reset < 0x10100000
 
 
-def test_a_program_that_is_there_is_not_sent_again(native: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_there_is_not_sent_again(native: VirtualBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     known = known_answer(native.target.isa)
     with native.dut() as dut:
         session = dut.session()
@@ -220,7 +220,7 @@ def test_a_program_that_is_there_is_not_sent_again(native: Bench, monkeypatch: p
         session.load(known.program)
 
 
-def test_a_program_too_large_for_the_ram_goes_into_flash_once(f405: Bench) -> None:
+def test_a_program_too_large_for_the_ram_goes_into_flash_once(f405: VirtualBoard) -> None:
     """Beside tensors that need the RAM, in a program that would fit without them."""
     known = known_answer(f405.target.isa)
     pools = f405.target.board.pools
@@ -239,7 +239,7 @@ def test_a_program_too_large_for_the_ram_goes_into_flash_once(f405: Bench) -> No
         again.session().load(large, planned=planned)
 
 
-def test_a_program_for_flash_needs_a_flash_tool(f405: Bench) -> None:
+def test_a_program_for_flash_needs_a_flash_tool(f405: VirtualBoard) -> None:
     pools = f405.target.board.pools
     with f405.dut() as dut:
         runs(dut)
@@ -247,13 +247,13 @@ def test_a_program_for_flash_needs_a_flash_tool(f405: Bench) -> None:
         dut.session().load(bytes(pools.shared), planned=pools.planned)
 
 
-def test_what_fits_nowhere_is_out_of_memory(f405: Bench) -> None:
+def test_what_fits_nowhere_is_out_of_memory(f405: VirtualBoard) -> None:
     with f405.dut() as dut, pytest.raises(OutOfTargetMemory):
         dut.session().load(bytes(f405.target.board.program_room + 1))
 
 
 @pytest.mark.parametrize("size", [0, 1, 151, 152, 153, 4096, 60000])
-def test_transfers_of_any_size(native: Bench, size: int) -> None:
+def test_transfers_of_any_size(native: VirtualBoard, size: int) -> None:
     data = np.random.default_rng(size).bytes(size)
     with native.dut() as dut:
         session = dut.session()
@@ -264,7 +264,7 @@ def test_transfers_of_any_size(native: Bench, size: int) -> None:
             assert session.read(Space.PROGRAM, 0, size - 200, offset=200) == data[200:]
 
 
-def test_seqs_may_wrap_in_a_transfer(native: Bench) -> None:
+def test_seqs_may_wrap_in_a_transfer(native: VirtualBoard) -> None:
     data = np.random.default_rng(0).bytes(30_000)
     with native.dut() as dut:
         session = dut.session()
@@ -274,7 +274,7 @@ def test_seqs_may_wrap_in_a_transfer(native: Bench) -> None:
         assert session.read(Space.PROGRAM, 0, len(data)) == data
 
 
-def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: Bench) -> None:
+def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: VirtualBoard) -> None:
     with pico.dut() as dut:
         result = flow.selftest(dut)
         identity = dut.session().identity
@@ -284,7 +284,9 @@ def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: Bench
     assert result.ticks > 1000
 
 
-def test_a_pico_without_a_second_stage_does_not_start(pico: Bench, tmp_path: Path, short_deadlines: None) -> None:
+def test_a_pico_without_a_second_stage_does_not_start(
+    pico: VirtualBoard, tmp_path: Path, short_deadlines: None
+) -> None:
     elf = bytearray(build_runner(pico.target).path.read_bytes())
     [boot2] = [data for address, data in machines.segments(bytes(elf)) if address == 0x10000000]
     elf[elf.index(boot2)] ^= 1
@@ -297,7 +299,7 @@ def test_a_pico_without_a_second_stage_does_not_start(pico: Bench, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK, UNALIGNED])
-def test_a_virtual_picos_faults_reach_the_host(pico: Bench, kind: int) -> None:
+def test_a_virtual_picos_faults_reach_the_host(pico: VirtualBoard, kind: int) -> None:
     with pico.dut(OPTIONS) as dut:
         with pytest.raises(TargetFault, match=r"^HardFault") as caught:
             flow.run(dut, bad("fault", kind), ones())
@@ -322,7 +324,7 @@ def test_rp2040js_of_another_version_is_not_taken(tmp_path: Path, monkeypatch: p
     assert toolchain.rp2040js().folder == package.parent
 
 
-def test_a_slow_line_is_given_the_time_that_it_takes(native: Bench) -> None:
+def test_a_slow_line_is_given_the_time_that_it_takes(native: VirtualBoard) -> None:
     """What comes late is sent again at first, and no longer once the answers come twice."""
     with native.dut() as dut:
         session = dut.session()
@@ -345,7 +347,7 @@ def test_a_slow_line_is_given_the_time_that_it_takes(native: Bench) -> None:
         assert len(sent) == 8
 
 
-def test_a_transfer_may_take_long_while_it_goes_on(native: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transfer_may_take_long_while_it_goes_on(native: VirtualBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy host a simulated UART takes a tenth of what its line does. A time limit is for who falls silent."""
     monkeypatch.setattr(serial_launcher, "WIRE_MARGIN", 0.0)
     data = np.random.default_rng(0).bytes(600_000)  # 7 s
@@ -358,7 +360,7 @@ def test_a_transfer_may_take_long_while_it_goes_on(native: Bench, monkeypatch: p
 
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK])
 @pytest.mark.parametrize("corrupt", [0.0, 0.01])
-def test_faults_reach_the_host(f405: Bench, kind: int, corrupt: float) -> None:
+def test_faults_reach_the_host(f405: VirtualBoard, kind: int, corrupt: float) -> None:
     with f405.dut(OPTIONS) as dut:
         dut.session()
         f405.inject(corrupt=corrupt)
@@ -370,7 +372,7 @@ def test_faults_reach_the_host(f405: Bench, kind: int, corrupt: float) -> None:
         runs(dut)
 
 
-def test_a_program_that_hangs_is_a_hang(f405: Bench) -> None:
+def test_a_program_that_hangs_is_a_hang(f405: VirtualBoard) -> None:
     with f405.dut(OPTIONS) as dut:
         dut.seconds = 2.0
         with pytest.raises(TargetHang) as caught:
@@ -402,7 +404,7 @@ def test_the_sample_tests_run_from_an_unflashed_board(tmp_path: Path) -> None:
 # --- injected faults -----------------------------------------------------------------------------------------
 
 
-def test_no_such_port(native: Bench) -> None:
+def test_no_such_port(native: VirtualBoard) -> None:
     with (
         native.dut(port="/dev/ttyNOWHERE") as dut,
         pytest.raises(LaunchError, match="no port /dev/ttyNOWHERE") as caught,
@@ -413,7 +415,7 @@ def test_no_such_port(native: Bench) -> None:
         dut.session()
 
 
-def test_a_port_in_use(native: Bench) -> None:
+def test_a_port_in_use(native: VirtualBoard) -> None:
     path = device(f"vboard:{native.name}")
     user = contextlib.closing(serial.Serial(path, exclusive=True))
     with user, native.dut() as dut, pytest.raises(BoardBusy, match="in use by another process"):
@@ -422,7 +424,7 @@ def test_a_port_in_use(native: Bench) -> None:
         runs(dut)
 
 
-def test_the_wrong_baud_rate(native: Bench, short_deadlines: None) -> None:
+def test_the_wrong_baud_rate(native: VirtualBoard, short_deadlines: None) -> None:
     with native.dut() as dut:
         runs(dut)
     with (
@@ -439,7 +441,7 @@ def test_the_wrong_baud_rate(native: Bench, short_deadlines: None) -> None:
 
 
 def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
-    native: Bench, short_deadlines: None, monkeypatch: pytest.MonkeyPatch
+    native: VirtualBoard, short_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = f"vboard:{native.name}"
     known = known_answer(native.target.isa)
@@ -458,7 +460,9 @@ def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
         runs(dut)
 
 
-def test_a_known_answer_that_faults_on_such_a_board_is_no_verdict(f405: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_answer_that_faults_on_such_a_board_is_no_verdict(
+    f405: VirtualBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = known_answer(f405.target.isa)
     faulty = dataclasses.replace(known, program=bad("fault", UNDEFINED).pte, inputs=ones())
     leases.write_health(f"vboard:{f405.name}", Health(wedged="smoke", wedged_for=("another setup",)))
@@ -467,7 +471,7 @@ def test_a_known_answer_that_faults_on_such_a_board_is_no_verdict(f405: Bench, m
         dut.session()
 
 
-def test_a_board_without_tools_whose_baud_rate_is_wrong(native: Bench, short_deadlines: None) -> None:
+def test_a_board_without_tools_whose_baud_rate_is_wrong(native: VirtualBoard, short_deadlines: None) -> None:
     with native.dut(baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake"):
         dut.session()
 
@@ -480,7 +484,7 @@ def firmware(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_board_that_starts_slowly_is_not_flashed_again(native: Bench, tmp_path: Path) -> None:
+def test_a_board_that_starts_slowly_is_not_flashed_again(native: VirtualBoard, tmp_path: Path) -> None:
     """On a busy host a simulated one takes seconds from its reset to its first answer."""
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\nsleep 2\nexec {build_runner(native.target).path}\n")
@@ -491,13 +495,13 @@ def test_a_board_that_starts_slowly_is_not_flashed_again(native: Bench, tmp_path
         runs(dut)
 
 
-def test_another_firmware_is_replaced(native: Bench, firmware: Path) -> None:
+def test_another_firmware_is_replaced(native: VirtualBoard, firmware: Path) -> None:
     vboard.order(native.name, "flash", elf=str(firmware))
     with native.dut() as dut:
         runs(dut)
 
 
-def test_another_firmware_that_nothing_replaces(native: Bench, firmware: Path, short_deadlines: None) -> None:
+def test_another_firmware_that_nothing_replaces(native: VirtualBoard, firmware: Path, short_deadlines: None) -> None:
     vboard.order(native.name, "flash", elf=str(firmware))
     with native.dut(flash=(), reset=()) as dut, pytest.raises(LaunchError, match="handshake") as caught:
         dut.session()
@@ -508,7 +512,7 @@ def test_another_firmware_that_nothing_replaces(native: Bench, firmware: Path, s
         dut.session()
 
 
-def test_a_tool_that_flashes_something_else(native: Bench, firmware: Path) -> None:
+def test_a_tool_that_flashes_something_else(native: VirtualBoard, firmware: Path) -> None:
     other = build_runner(native.target, options=OPTIONS)
     assert isinstance(native.target.launcher, SerialLauncher)
     assert native.target.launcher.flash
@@ -519,7 +523,7 @@ def test_a_tool_that_flashes_something_else(native: Bench, firmware: Path) -> No
         dut.session()
 
 
-def test_a_flash_tool_that_fails(f405: Bench, tmp_path: Path) -> None:
+def test_a_flash_tool_that_fails(f405: VirtualBoard, tmp_path: Path) -> None:
     (tmp_path / "half.elf").write_bytes(build_runner(f405.target).path.read_bytes()[:5000])
     for elf, words in (("half.elf", "cut short"), ("none.elf", "No such file")):
         with pytest.raises(FlashError, match=words):
@@ -536,7 +540,7 @@ def test_a_flash_tool_that_fails(f405: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1 << 18])
-def test_a_cable_pulled_in_the_middle(native: Bench, size: int) -> None:
+def test_a_cable_pulled_in_the_middle(native: VirtualBoard, size: int) -> None:
     with native.dut() as dut:
         session = dut.session()
         puller = threading.Timer(0.3, native.inject, kwargs={"vanish": 0.5})
@@ -550,7 +554,7 @@ def test_a_cable_pulled_in_the_middle(native: Bench, size: int) -> None:
         runs(dut)
 
 
-def test_a_cable_pulled_in_the_middle_of_a_program(native: Bench) -> None:
+def test_a_cable_pulled_in_the_middle_of_a_program(native: VirtualBoard) -> None:
     """No verdict about the program, which does not end, and the next one runs."""
     with native.dut(OPTIONS) as dut:
         session = dut.session()
@@ -567,14 +571,14 @@ def test_a_cable_pulled_in_the_middle_of_a_program(native: Bench) -> None:
         runs(dut)
 
 
-def wait_for_port(board: Bench) -> None:
+def wait_for_port(board: VirtualBoard) -> None:
     deadline = Deadline.after(SECONDS)
     while not os.path.exists(device(f"vboard:{board.name}")):
         assert not deadline.expired
         time.sleep(0.05)
 
 
-def test_one_byte_in_a_hundred_corrupted(native: Bench) -> None:
+def test_one_byte_in_a_hundred_corrupted(native: VirtualBoard) -> None:
     """A program still runs, and with the right bits."""
     with native.dut() as dut:
         dut.session()
@@ -582,7 +586,7 @@ def test_one_byte_in_a_hundred_corrupted(native: Bench) -> None:
         runs(dut)
 
 
-def test_a_handshake_on_a_bad_line(native: Bench) -> None:
+def test_a_handshake_on_a_bad_line(native: VirtualBoard) -> None:
     with native.dut() as dut:
         runs(dut)
     native.inject(corrupt=0.005)
@@ -591,7 +595,7 @@ def test_a_handshake_on_a_bad_line(native: Bench) -> None:
         runs(dut)
 
 
-def test_a_board_that_answers_the_handshake_and_then_hangs(native: Bench, short_deadlines: None) -> None:
+def test_a_board_that_answers_the_handshake_and_then_hangs(native: VirtualBoard, short_deadlines: None) -> None:
     known = known_answer(native.target.isa)
     program = Program.from_bytes(known.program, "known_answer.pte")
     with native.dut() as dut:
@@ -604,7 +608,7 @@ def test_a_board_that_answers_the_handshake_and_then_hangs(native: Bench, short_
         runs(dut)
 
 
-def test_a_board_that_hangs_for_good(native: Bench, short_deadlines: None) -> None:
+def test_a_board_that_hangs_for_good(native: VirtualBoard, short_deadlines: None) -> None:
     """Its reset does nothing: nothing is learnt about the program."""
     known = known_answer(native.target.isa)
     program = Program.from_bytes(known.program, "known_answer.pte")
@@ -617,7 +621,7 @@ def test_a_board_that_hangs_for_good(native: Bench, short_deadlines: None) -> No
             flow.run(dut, program, known.inputs, linted=False)
 
 
-def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, short_deadlines: None) -> None:
+def test_a_silence_while_a_program_runs_is_no_verdict(f405: VirtualBoard, short_deadlines: None) -> None:
     """The core stops in EXECUTE and is well after the reset: as a cut wire would look."""
     known = known_answer(f405.target.isa)
     program = Program.from_bytes(known.program, "known_answer.pte")
@@ -639,7 +643,7 @@ def test_a_silence_while_a_program_runs_is_no_verdict(f405: Bench, short_deadlin
         runs(dut)
 
 
-def test_a_board_reset_in_the_middle_of_a_transfer(native: Bench) -> None:
+def test_a_board_reset_in_the_middle_of_a_transfer(native: VirtualBoard) -> None:
     with native.dut() as dut:
         session = dut.session()
         native.inject(reset_after=50_000)
@@ -750,7 +754,7 @@ def test_no_board_to_talk_to() -> None:
 
 
 @contextlib.contextmanager
-def over_tcp(board: Bench) -> Iterator[int]:
+def over_tcp(board: VirtualBoard) -> Iterator[int]:
     """The board's port as a raw TCP server, as ser2net makes it; its number."""
     port = Uart(f"vboard:{board.name}", BAUD)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -785,7 +789,7 @@ def shuttle(client: socket.socket, port: Uart) -> bool:
     return bool(data)
 
 
-def test_a_port_on_the_network(native: Bench) -> None:
+def test_a_port_on_the_network(native: VirtualBoard) -> None:
     with native.dut() as dut:
         runs(dut)
     with over_tcp(native) as number, native.dut(port=f"socket://127.0.0.1:{number}", flash=(), reset=()) as dut:
@@ -801,7 +805,7 @@ def answers(number: int) -> bool:
 
 
 @contextlib.contextmanager
-def over_rfc2217(board: Bench, folder: Path) -> Iterator[str]:
+def over_rfc2217(board: VirtualBoard, folder: Path) -> Iterator[str]:
     """The board's port as ser2net offers it; its URL."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
@@ -823,7 +827,7 @@ def over_rfc2217(board: Bench, folder: Path) -> Iterator[str]:
         process.close()
 
 
-def test_a_port_by_rfc2217(native: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_by_rfc2217(native: VirtualBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through ser2net: a program, every byte value both ways, and the baud rate, which is the client's to set."""
     data = bytes(range(256)) * 200
     with native.dut() as dut:
@@ -870,7 +874,7 @@ def test_a_server_that_takes_nothing_holds_nobody_up() -> None:
         uart.close()
 
 
-def test_a_server_that_is_gone(native: Bench) -> None:
+def test_a_server_that_is_gone(native: VirtualBoard) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
     with native.dut(port=f"socket://127.0.0.1:{number}") as dut, pytest.raises(LaunchError, match="cannot open port"):

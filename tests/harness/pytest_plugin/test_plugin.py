@@ -517,6 +517,28 @@ def test_errors_show_the_test_and_not_the_harness(pytester: pytest.Pytester) -> 
     result.stdout.fnmatch_lines([">*run_pte(b'not a program')*", "E*ProgramRejected*"])
 
 
+def test_an_error_comes_first_and_its_cause_below_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+
+        class Branch(torch.nn.Module):
+            def forward(self, x):
+                return x + 1 if x.sum() > 0 else x
+
+        def test_bad(hil):
+            hil.check(Branch(), (torch.rand(1, 4),))
+        """
+    )
+    result = run(pytester, "--target=native")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["hil = *", ">*hil.check(*", "E*LoweringError*", "*  → *", "test_*LoweringError", "*- cause -*", "Traceback *"],
+    )
+    above, headline, _ = result.stdout.str().partition("LoweringError")
+    assert headline and "Traceback" not in above and "direct cause" not in result.stdout.str()
+
+
 def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -137,6 +137,20 @@ def test_fallbacks_in_a_circle_end(no_models: Path) -> None:
         resolve("first", {**TARGETS, "first": first, "second": second})
 
 
+@pytest.mark.parametrize(
+    ("launcher", "missing"),
+    [
+        ("{qemu: mps2-an386}", "qemu-system-arm is not on PATH"),
+        ("{serial: {port: /dev/ttyNONE, baud: 115200}}", "no port /dev/ttyNONE"),
+    ],
+)
+def test_a_fallback_is_taken_whatever_the_launcher(no_models: Path, launcher: str, missing: str) -> None:
+    path = no_models / "targets.yaml"
+    path.write_text(f"targets:\n  m: {{cpu: cortex-m4, board: mps2, launcher: {launcher}, fallback: native}}\n")
+    resolved = resolve("m", load_targets(path))
+    assert (resolved.display_name, resolved.fallback_reason) == ("m → native", missing)
+
+
 def test_an_unknown_target_is_not_resolved() -> None:
     with pytest.raises(ConfigError, match="unknown target 'm4'"):
         resolve("m4", TARGETS)

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from cortex_m_hil.api import load_targets
 from cortex_m_hil.boards import leases
 from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import Commands, app
-from cortex_m_hil.cli.options import DAY, Json, Targets, targets_of, within
+from cortex_m_hil.cli.options import DAY, Json, Targets, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.targets.launcher import HardwareLauncher
@@ -72,7 +73,7 @@ def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = F
 
 def _port(name: str, targets_file: Path | None) -> str:
     """A target's port, or the port as it is."""
-    target = targets_of(targets_file).get(name)
+    target = load_targets(targets_file).get(name)
     if target is None:
         return name
     if not isinstance(target.launcher, HardwareLauncher):

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from cortex_m_hil.api import load_targets
 from cortex_m_hil.cli import probes as doctor_probes
 from cortex_m_hil.cli.answers import NO, OK, Answer, end
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Json, Targets, targets_of
+from cortex_m_hil.cli.options import Json, Targets
 from cortex_m_hil.cli.output import table, with_status
 from cortex_m_hil.fvp import verify as verify_fvp
 from cortex_m_hil.targets.model import Target
@@ -25,7 +26,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Try every tool, simulator and package. Exit status 1 if the default targets do not all work."""
-    targets = targets_of(targets_file)
+    targets = load_targets(targets_file)
     end(_examine(targets) if verify is None else _verify_fvp(verify_fvp.find(verify, targets)))
 
 

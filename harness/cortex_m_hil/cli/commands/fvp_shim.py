@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from cortex_m_hil.api import load_targets
 from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import Commands, app
-from cortex_m_hil.cli.options import Json, Runtime, Targets, resolve_target, targets_of
+from cortex_m_hil.cli.options import Json, Runtime, Targets, resolve_target
 from cortex_m_hil.cli.output import label_of
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fvp import shim as fvp_shim
@@ -47,7 +48,7 @@ def install_shim(
     model on PATH, and for the runner below EXECUTORCH_ROOT. The shim then runs the target's machine, not the
     model's.
     """
-    runners = [resolve_target(name, targets_file, runtime) for name in select(runner or [], targets_of(targets_file))]
+    runners = [resolve_target(name, targets_file, runtime) for name in select(runner or [], load_targets(targets_file))]
     _check_runners(runners)
     paths = fvp_shim.install(folder)
     paths += [_install_runner(folder, resolved) for resolved in runners]
