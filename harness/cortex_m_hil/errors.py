@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import ClassVar
 
 from cortex_m_hil.text import printable, printable_lines
 
@@ -24,9 +25,11 @@ class HarnessError(Exception):
     """What happened, where, and what to do next; names and output of others in it are made printable.
 
     ``message`` is one line. ``details`` are more of them, each with its label, in the order in which they are shown;
-    ``hint`` is the next step. ``target`` and ``operator`` are empty where they do not apply; ``log`` is the tail of
-    what the target or the tool printed.
+    ``hint`` is the next step, that of the class where none is given. ``target`` and ``operator`` are empty where they
+    do not apply; ``log`` is the tail of what the target or the tool printed.
     """
+
+    default_hint: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class HarnessError(Exception):
         self.message = printable_lines(message)
         self.target = target
         self.operator = printable(operator)
-        self.hint = printable_lines(hint)
+        self.hint = printable_lines(hint or self.default_hint)
         self.log = printable_lines(log)
         self.details = tuple((label, printable_lines(text)) for label, text in details)
 
@@ -78,9 +81,13 @@ class ToolchainError(InfraError):
 class BuildError(InfraError):
     """The runner could not be built."""
 
+    default_hint = "hil doctor tries compiler, CMake and flatc"
+
 
 class LaunchError(InfraError):
     """The target could not be started, or was ended from outside."""
+
+    default_hint = "the target log has what it printed; hil doctor tries the tools and simulators of this machine"
 
 
 class PortNotFound(LaunchError):
@@ -89,6 +96,8 @@ class PortNotFound(LaunchError):
 
 class FlashError(InfraError):
     """The runner could not be put on the board."""
+
+    default_hint = "is the ELF one for this board, and does its tool reach it?"
 
 
 class BoardBusy(InfraError):
@@ -102,9 +111,13 @@ class BoardWedged(InfraError):
 class LinkError(InfraError):
     """Bytes do not get through."""
 
+    default_hint = "on a board: cable, power, baud rate; else run it again, and report it if it stays"
+
 
 class ProtocolError(InfraError):
     """Bytes get through and make no sense."""
+
+    default_hint = "a defect of the runner or of this harness: report it with the target log and the program"
 
 
 class IdentityError(InfraError):

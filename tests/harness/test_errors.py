@@ -1,4 +1,4 @@
-"""Errors: a mistake of the user's comes with what to do about it."""
+"""Errors: one that says nothing of the program comes with what to do about it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,37 @@ PACKAGE = REPOSITORY / "harness" / "cortex_m_hil"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "pytest_plugin" not in path.parts)
 
 
-def calls(path: Path, name: str) -> Iterator[ast.Call]:
+# Those that have no hint of their class.
+WITHOUT_DEFAULT = {
+    name
+    for name, one in vars(errors).items()
+    if isinstance(one, type) and issubclass(one, errors.InfraError) and not one.default_hint
+}
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WITHOUT_DEFAULT:
             yield node
 
 
 def without_next_step(path: Path) -> list[int]:
     """The lines of those that are made without a hint, or with an empty one."""
     hints = {
-        call.lineno: [ast.unparse(one.value) for one in call.keywords if one.arg == "hint"]
-        for call in calls(path, errors.ConfigError.__name__)
+        call.lineno: [ast.unparse(one.value) for one in call.keywords if one.arg == "hint"] for call in calls(path)
     }
     return [line for line, found in hints.items() if not found or found == ["''"]]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_mistake_of_the_users_has_a_next_step(path: Path) -> None:
+def test_every_infra_error_has_a_next_step(path: Path) -> None:
     assert without_next_step(path) == []
+
+
+def test_these_need_one_and_others_have_that_of_their_class() -> None:
+    assert {"ConfigError", "ToolchainError", "BoardBusy", "BoardWedged", "IdentityError"} <= WITHOUT_DEFAULT
+    assert errors.LinkError("gone").hint == errors.LinkError.default_hint != ""
+    assert errors.LinkError("gone", hint="the cable").hint == "the cable"
 
 
 def test_one_without_is_found(tmp_path: Path) -> None:

@@ -94,4 +94,4 @@ def write_output(path: Path, output: HostTensor) -> None:
     try:
         path.write_bytes(output.npy())
     except OSError as error:
-        raise InfraError(f"cannot write --output {path}: {error.strerror}") from error
+        raise InfraError(f"cannot write --output {path}: {error.strerror}", hint="another --output") from error

@@ -119,7 +119,8 @@ def _landlock() -> str:
         box.folder.mkdir()
         said = toolchain.ask(box.command([str(toolchain.locate("cat")), str(outside)]), PROBE_TIMEOUT)
     if "Permission denied" not in said.err:
-        raise ToolchainError(f"it does not hold: {said.err.strip() or 'a file outside was read'}")
+        what = f"it does not hold: {said.err.strip() or 'a file outside was read'}"
+        raise ToolchainError(what, hint="run only programs that you trust: docs/security.md")
     return f"ABI {sandbox.landlock_abi()}: a simulator sees its own folder only"
 
 

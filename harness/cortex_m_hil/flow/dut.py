@@ -157,7 +157,6 @@ class Dut:
                 "the runner does not answer its handshake",
                 target=self.target.name,
                 log=stuck.log,
-                hint=f"hil doctor; hil selftest --target {self.target.name}",
             ) from None
         except BaseException:
             process.close()

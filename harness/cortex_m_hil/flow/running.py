@@ -121,7 +121,8 @@ def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: st
             kept_input(path, number).write_bytes(value.npy())
         path.write_bytes(program.pte)
     except OSError as error:
-        raise InfraError(f"cannot keep the program in {folder}: {error.strerror}") from error
+        what = f"cannot keep the program in {folder}: {error.strerror}"
+        raise InfraError(what, hint="another --keep-programs") from error
 
 
 def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:

@@ -138,7 +138,8 @@ class FvpSession:
         command += [f"-L{package_data('firmware') / 'platform'}", "-lgcc", "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE, check=False)
         if done.returncode != 0:
-            raise ToolchainError(f"the probe does not compile: {' '.join(done.stderr.split())}")
+            what = f"the probe does not compile: {' '.join(done.stderr.split())}"
+            raise ToolchainError(what, hint="hil doctor tries the compiler")
         return path
 
     def run(

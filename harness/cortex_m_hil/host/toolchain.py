@@ -91,7 +91,7 @@ def ask(command: Sequence[str], seconds: float, limit: int = SAID_LIMIT) -> Said
             start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        raise ToolchainError(f"{what}: {error}") from error
+        raise ToolchainError(f"{what}: {error}", hint=install_hint(Path(command[0]).name)) from error
     deadline = time.monotonic() + seconds
     try:
         out, err = _read_both(child, deadline, limit, what)
