@@ -20,7 +20,7 @@ from statistics import harmonic_mean
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.launchers.serial import SerialLauncher
-from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
@@ -67,9 +67,9 @@ def measure_board(name: str, nbytes: int) -> Goodput:
 def _transfer(session: Session, baud: int, nbytes: int) -> Goodput:
     data = bytes((7 * n * n + n // 251) & 0xFF for n in range(nbytes))
     start = time.monotonic()
-    session.write(Space.PROGRAM, 0, data)
+    session.write(MemoryRegion.PROGRAM, 0, data)
     written = time.monotonic()
-    back = session.read(Space.PROGRAM, 0, nbytes)
+    back = session.read(MemoryRegion.PROGRAM, 0, nbytes)
     end = time.monotonic()
     assert back == data
     ideal = nbytes * BITS / baud

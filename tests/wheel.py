@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.capability import executorch_api
 
 
 def require(operators: Iterable[str], *, layout: str = "channels_last", argument: str = "") -> None:
@@ -18,7 +18,9 @@ def require(operators: Iterable[str], *, layout: str = "channels_last", argument
     If it has them and lowers to something else, that is for the test to find.
     """
     installed = f"executorch {version('executorch')}"
-    explicit = tools().explicit_layout  # this imports the passes too, without which the operators do not import
+    explicit = (
+        executorch_api().explicit_layout
+    )  # this imports the passes too, without which the operators do not import
     if layout == "explicit" and not explicit:
         pytest.skip(f"{installed} has no explicit layout")
     import_module("executorch.backends.cortex_m.ops.operators")

@@ -36,7 +36,7 @@ enum class Event : uint8_t {
   kEnded = 0x44,
 };
 
-enum class Space : uint8_t {
+enum class MemoryRegion : uint8_t {
   kProgram = 0,
   kPlanned = 1,
   kValue = 2,

@@ -8,8 +8,8 @@
 #include "runner/events.h"
 #include "runner/executor.h"
 #include "runner/identity.h"
+#include "runner/memory_regions.h"
 #include "runner/pools.h"
-#include "runner/spaces.h"
 #include "runner/statistics.h"
 #include "runtime/runtime.h"
 
@@ -21,13 +21,13 @@ constexpr size_t kStatusSize = 2;
 
 // What memory requests begin with.
 struct Address {
-  uint8_t space = 0;
+  uint8_t region = 0;
   uint32_t index = 0;
   uint32_t offset = 0;
 
   Address() = default;
   explicit Address(Reader& request)
-      : space(request.u8()), index(request.u32()), offset(request.u32()) {}
+      : region(request.u8()), index(request.u32()), offset(request.u32()) {}
 };
 
 // Where DATA goes: chunk after chunk, from the seq that follows STREAM's.
@@ -53,19 +53,19 @@ bool need_program(Reply& reply) {
   return false;
 }
 
-bool find_range(const Address& at, uint32_t length, Region* region, Reply& reply) {
-  return find_region(at.space, at.index, region, reply) &&
-         cut_region(region, at.offset, length, reply);
+bool find_range(const Address& at, uint32_t length, Memory* memory, Reply& reply) {
+  return find_memory(at.region, at.index, memory, reply) &&
+         cut_memory(memory, at.offset, length, reply);
 }
 
 // A loaded program was verified where it lies, so changing it is the end of it.
-bool find_writable(const Address& at, uint32_t length, Region* region, Reply& reply) {
-  if (!find_range(at, length, region, reply)) return false;
-  if (!region->writable) {
+bool find_writable(const Address& at, uint32_t length, Memory* memory, Reply& reply) {
+  if (!find_range(at, length, memory, reply)) return false;
+  if (!memory->writable) {
     reply.fail(Code::kBadRequest, "read only");
     return false;
   }
-  if (at.space == static_cast<uint8_t>(Space::kProgram)) unload_program();
+  if (at.region == static_cast<uint8_t>(MemoryRegion::kProgram)) unload_program();
   return true;
 }
 
@@ -104,9 +104,9 @@ void operators(Reader& request, uint16_t, Reply& reply) {
 }
 
 void store(const Address& at, Span<const uint8_t> bytes, Reply& reply) {
-  Region region;
-  if (!find_writable(at, static_cast<uint32_t>(bytes.size), &region, reply)) return;
-  if (bytes.size > 0) std::memcpy(region.bytes.data, bytes.data, bytes.size);
+  Memory memory;
+  if (!find_writable(at, static_cast<uint32_t>(bytes.size), &memory, reply)) return;
+  if (bytes.size > 0) std::memcpy(memory.bytes.data, bytes.data, bytes.size);
 }
 
 void write(Reader& request, uint16_t, Reply& reply) {
@@ -121,12 +121,12 @@ void open_stream(Reader& request, uint16_t seq, Reply& reply) {
   opened.length = request.u32();
   opened.chunk = request.u32();
   opened.seq = seq;
-  Region region;
+  Memory memory;
   if (!complete(request, reply)) return;
   stream = {};
   if (opened.chunk == 0) return reply.fail(Code::kBadRequest, "chunks of no size");
-  if (!find_writable(opened.at, opened.length, &region, reply)) return;
-  opened.length = static_cast<uint32_t>(region.bytes.size);
+  if (!find_writable(opened.at, opened.length, &memory, reply)) return;
+  opened.length = static_cast<uint32_t>(memory.bytes.size);
   stream = opened;
 }
 
@@ -146,31 +146,31 @@ void data(Reader& request, uint16_t seq, Reply& reply) {
 void read(Reader& request, uint16_t, Reply& reply) {
   const Address at(request);
   const uint32_t length = request.u32();
-  Region region;
+  Memory memory;
   if (!complete(request, reply)) return;
   if (length > kMaxPayload - kStatusSize) {
     return reply.fail(Code::kBadRequest, "more than a payload holds", length,
                       kMaxPayload - kStatusSize);
   }
-  if (!find_range(at, length, &region, reply)) return;
-  reply.body().bytes(region.bytes.data, region.bytes.size);
+  if (!find_range(at, length, &memory, reply)) return;
+  reply.body().bytes(memory.bytes.data, memory.bytes.size);
 }
 
 void fill(Reader& request, uint16_t, Reply& reply) {
   const Address at(request);
   const uint32_t length = request.u32();
   const uint8_t pattern = request.u8();
-  Region region;
-  if (!complete(request, reply) || !find_writable(at, length, &region, reply)) return;
-  if (region.bytes.size > 0) std::memset(region.bytes.data, pattern, region.bytes.size);
+  Memory memory;
+  if (!complete(request, reply) || !find_writable(at, length, &memory, reply)) return;
+  if (memory.bytes.size > 0) std::memset(memory.bytes.data, pattern, memory.bytes.size);
 }
 
 void digest(Reader& request, uint16_t, Reply& reply) {
   const Address at(request);
   const uint32_t length = request.u32();
-  Region region;
-  if (!complete(request, reply) || !find_range(at, length, &region, reply)) return;
-  reply.body().u32(crc32(region.bytes.data, region.bytes.size));
+  Memory memory;
+  if (!complete(request, reply) || !find_range(at, length, &memory, reply)) return;
+  reply.body().u32(crc32(memory.bytes.data, memory.bytes.size));
 }
 
 void put_shape(Writer& body, const ProgramShape& shape) {
@@ -204,10 +204,10 @@ void load(Reader& request, uint16_t, Reply& reply) {
 }
 
 void describe(Reader& request, uint16_t, Reply& reply) {
-  const uint8_t space = request.u8();
+  const uint8_t region = request.u8();
   const uint32_t index = request.u32();
   ValueView view;
-  if (!complete(request, reply) || !find_value(space, index, &view, reply)) return;
+  if (!complete(request, reply) || !find_value(region, index, &view, reply)) return;
   Writer& body = reply.body();
   body.u8(static_cast<uint8_t>(view.kind));
   body.u8(view.dtype);

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import cortex_m_hil
 from cortex_m_hil.fuzz.mutate import mutants
-from cortex_m_hil.links.protocol import Request, Space
+from cortex_m_hil.links.protocol import MemoryRegion, Request
 from cortex_m_hil.session.exchange import CHUNK
 
 MUTANTS = 50  # of each seed program
@@ -28,37 +28,37 @@ def record(request: Request, payload: bytes = b"", seq: int = 1) -> bytes:
     return struct.pack("<BBH", request, seq, len(payload)) + payload
 
 
-def written(space: Space, data: bytes) -> list[bytes]:
+def written(region: MemoryRegion, data: bytes) -> list[bytes]:
     """As over a pipe."""
     return [
-        record(Request.WRITE, struct.pack("<BII", space, 0, at) + data[at : at + 4000])
+        record(Request.WRITE, struct.pack("<BII", region, 0, at) + data[at : at + 4000])
         for at in range(0, len(data), 4000)
     ]
 
 
-def streamed(space: Space, data: bytes) -> list[bytes]:
+def streamed(region: MemoryRegion, data: bytes) -> list[bytes]:
     """As over a UART that loses every third chunk, which comes again at the end."""
     chunk = max(CHUNK, -(-len(data) // 200))  # seqs of a record have eight bits
     chunks = [
         record(Request.DATA, data[at : at + chunk], 2 + number) for number, at in enumerate(range(0, len(data), chunk))
     ]
     late = chunks[::3]
-    header = struct.pack("<BIIII", space, 0, 0, len(data), chunk)
+    header = struct.pack("<BIIII", region, 0, 0, len(data), chunk)
     return [record(Request.STREAM, header), *(one for one in chunks if one not in late), *late]
 
 
-def session(pte: bytes, send: Callable[[Space, bytes], list[bytes]]) -> bytes:
+def session(pte: bytes, send: Callable[[MemoryRegion, bytes], list[bytes]]) -> bytes:
     """Records of a whole session, as frames.cpp reads them."""
     parts = [record(Request.HELLO), record(Request.OPERATORS, struct.pack("<II", 1, 100)), record(Request.RESET)]
-    parts += send(Space.PROGRAM, pte)
+    parts += send(MemoryRegion.PROGRAM, pte)
     parts.append(record(Request.LOAD, struct.pack("<II", len(pte), 0)))
-    parts.append(record(Request.FILL, struct.pack("<BIIIB", Space.PLANNED, 0, 0, 0xFFFFFFFF, 0xA5)))
-    parts += send(Space.INPUT, bytes(16))
+    parts.append(record(Request.FILL, struct.pack("<BIIIB", MemoryRegion.PLANNED, 0, 0, 0xFFFFFFFF, 0xA5)))
+    parts += send(MemoryRegion.INPUT, bytes(16))
     parts += [record(Request.STEP, struct.pack("<I", 1))] * 4
-    for space in (Space.VALUE, Space.INPUT, Space.OUTPUT):
-        parts.append(record(Request.DESCRIBE, struct.pack("<BI", space, 0)))
-        parts.append(record(Request.READ, struct.pack("<BIII", space, 0, 0, 16)))
-        parts.append(record(Request.DIGEST, struct.pack("<BIII", space, 0, 0, 0xFFFFFFFF)))
+    for region in (MemoryRegion.VALUE, MemoryRegion.INPUT, MemoryRegion.OUTPUT):
+        parts.append(record(Request.DESCRIBE, struct.pack("<BI", region, 0)))
+        parts.append(record(Request.READ, struct.pack("<BIII", region, 0, 0, 16)))
+        parts.append(record(Request.DIGEST, struct.pack("<BIII", region, 0, 0, 0xFFFFFFFF)))
     return b"".join([*parts, record(Request.STATS)])
 
 

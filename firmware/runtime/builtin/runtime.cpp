@@ -52,7 +52,7 @@ class BuiltinRuntime final : public Runtime {
   bool call(const Instruction& instruction);
   void move(const Instruction& instruction);
   bool jump_if_false(const Instruction& instruction);
-  bool report_no_value(const char* space, uint32_t index, size_t count);
+  bool report_no_value(const char* region, uint32_t index, size_t count);
 
   Span<uint8_t> planned_pool_;
   Arena arena_;
@@ -126,9 +126,9 @@ void view_value(Value& value, ValueView* out) {
   }
 }
 
-bool BuiltinRuntime::report_no_value(const char* space, uint32_t index, size_t count) {
+bool BuiltinRuntime::report_no_value(const char* region, uint32_t index, size_t count) {
   if (!loaded_) return report(&failure_, Code::kBadState, "no program is loaded");
-  return report(&failure_, Code::kBadRequest, space, " ", index,
+  return report(&failure_, Code::kBadRequest, region, " ", index,
                 " does not exist, the program has ", count);
 }
 

@@ -126,7 +126,7 @@ class RemoteLease:
         self._local.health = health
 
     @property
-    def words(self) -> Mapping[str, str]:
+    def variables(self) -> Mapping[str, str]:
         """For tools: `labgrid-client -x {coordinator} -p {place} …`."""
         return {"coordinator": self._reservation.farm.coordinator, "place": f"+{self._reservation.token}"}
 

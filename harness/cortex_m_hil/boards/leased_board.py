@@ -25,12 +25,12 @@ class LeasedBoard:
         assert isinstance(target.launcher, HardwareLauncher)
         launcher = target.launcher
         try:
-            self._lease, words = _lease(launcher, elf, what)
+            self._lease, variables = _lease(launcher, elf, what)
         except HarnessError as error:
             error.target = target.name
             raise
-        words = {"port": self._lease.port, **words}
-        self._tools = Tools(launcher.flash, launcher.reset, launcher.power, words, target.name)
+        variables = {"port": self._lease.port, **variables}
+        self._tools = Tools(launcher.flash, launcher.reset, launcher.power, variables, target.name)
         self._elf = elf
         self._tried: set[str] = set()  # steps of the recovery_steps, since the last boot began
         self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=self._lease.port))
@@ -95,7 +95,7 @@ def _lease(
     setup = _setup(launcher, elf)
     if launcher.port.startswith(labgrid.SCHEME):
         remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait, setup=setup)
-        return remote, remote.words
+        return remote, remote.variables
     ports = [port.url for port in launcher.ports]
     local = leases.acquire(ports, what=what, wait=launcher.wait, build=elf.build_id, setup=setup)
     number = next(port.serial_number for port in launcher.ports if port.url == local.port)

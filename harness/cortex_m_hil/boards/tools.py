@@ -26,26 +26,26 @@ LOG_LIMIT = 64 * 1024  # characters of a tool's output kept, the newest
 
 @dataclass(frozen=True)
 class Tools:
-    """A board's tools, as targets.yaml has them. `words` are the board's own: port, serial_number, place."""
+    """A board's tools, as targets.yaml has them. `variables` are the board's own: port, serial_number, place."""
 
     flashing: Procedure | None = None
     resetting: Procedure | None = None
     powering: Procedure | None = None
-    words: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
 
     def flash(self, elf: Path) -> str:
         """FlashError where the tool fails."""
-        words = {**self.words, "elf": str(elf)}
-        return run(self._tool(self.flashing, "flash"), words, what="flash", error=FlashError, target=self.target)
+        variables = {**self.variables, "elf": str(elf)}
+        return run(self._tool(self.flashing, "flash"), variables, what="flash", error=FlashError, target=self.target)
 
     def reset(self) -> str:
         """LaunchError where the tool fails."""
-        return run(self._tool(self.resetting, "reset"), self.words, what="reset", target=self.target)
+        return run(self._tool(self.resetting, "reset"), self.variables, what="reset", target=self.target)
 
     def power_cycle(self) -> str:
         """LaunchError where the tool fails."""
-        return run(self._tool(self.powering, "power"), self.words, what="power cycle", target=self.target)
+        return run(self._tool(self.powering, "power"), self.variables, what="power cycle", target=self.target)
 
     def _tool(self, procedure: Procedure | None, key: str) -> Procedure:
         if procedure is None:
@@ -55,7 +55,7 @@ class Tools:
 
 def run(
     procedure: Procedure,
-    words: Mapping[str, str],
+    variables: Mapping[str, str],
     *,
     what: str,
     error: type[InfraError] = LaunchError,
@@ -68,7 +68,7 @@ def run(
     deadline = Deadline.after(procedure.seconds)
     output = ""
     with TemporaryFolder() as folder:
-        given = {"python": sys.executable, **words}
+        given = {"python": sys.executable, **variables}
         if procedure.script:
             given["script"] = str(folder / "script")
             text = "".join(f"{procedure.fill(line, given)}\n" for line in procedure.script)

@@ -165,17 +165,17 @@ def _is_blind(instruction: Instruction, program: Program) -> bool:
 def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
     board = target.board
     planned = board.planned_room(program.file.size)
-    for rule, what, asked, had in (
+    for rule, what, requested, available in (
         (Rule.PLANNED_POOL, "the tensors need", program.file.planned_bytes, planned),
         (Rule.PROGRAM_POOL, "the program needs", program.file.size, board.program_room),
     ):
-        if asked > had:
-            problem, hint = f"{asked - had} too many", ""
+        if requested > available:
+            problem, hint = f"{requested - available} too many", ""
             if rule is Rule.PLANNED_POOL and program.size_without_redzones is not None:
                 plain = program.size_without_redzones
-                problem = f"red zones need {asked - had} bytes more; without them the plan takes {plain}"
-                hint = "leave the red zones out (--redzones), or use a larger target" if plain <= had else ""
-            yield LintFinding(rule, f"{what} {asked} bytes and {target.name} has {had}: {problem}", hint=hint)
+                problem = f"red zones need {requested - available} bytes more; without them the plan takes {plain}"
+                hint = "leave the red zones out (--redzones), or use a larger target" if plain <= available else ""
+            yield LintFinding(rule, f"{what} {requested} bytes and {target.name} has {available}: {problem}", hint=hint)
 
 
 def lint_inputs(program: Program, inputs: Sequence[HostTensor]) -> tuple[LintFinding, ...]:

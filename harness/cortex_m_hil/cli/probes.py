@@ -189,9 +189,9 @@ def _cmsis_nn() -> str:
 
 
 def _lowering() -> str:
-    from cortex_m_hil.lowering import tools
+    from cortex_m_hil.lowering import executorch_api
 
-    layout = "channels_last and explicit" if tools().explicit_layout else "channels_last only"
+    layout = "channels_last and explicit" if executorch_api().explicit_layout else "channels_last only"
     return f"torch {_version('torch')}, torchao {_version('torchao')}; layouts: {layout}"
 
 

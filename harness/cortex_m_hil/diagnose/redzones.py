@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cortex_m_hil.errors import RedzoneViolation
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, operator_at, prepare
-from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.program import Program
@@ -115,7 +115,7 @@ class RedZones:
 
     def fill(self, session: Session, poison: int) -> None:
         for zone in self.zones:
-            session.fill(Space.PLANNED, 0, zone.pattern(poison), offset=zone.begin, length=zone.size)
+            session.fill(MemoryRegion.PLANNED, 0, zone.pattern(poison), offset=zone.begin, length=zone.size)
 
     def inspect(self, session: Session, poison: int) -> None:
         for zone in self.zones:
@@ -174,14 +174,14 @@ class RedZones:
 
 def _intact(session: Session, zone: Zone, poison: int) -> bool:
     expected = zlib.crc32(bytes([zone.pattern(poison)]) * zone.size)
-    return session.digest(Space.PLANNED, 0, offset=zone.begin, length=zone.size) == expected
+    return session.digest(MemoryRegion.PLANNED, 0, offset=zone.begin, length=zone.size) == expected
 
 
 def _difference(session: Session, zone: Zone, poison: int) -> Mask:
     """Which bytes of a zone are not its pattern. They are read only if their digest is wrong."""
     if _intact(session, zone, poison):
         return np.zeros(zone.size, np.bool_)
-    read = np.frombuffer(session.read(Space.PLANNED, 0, zone.size, offset=zone.begin), np.uint8)
+    read = np.frombuffer(session.read(MemoryRegion.PLANNED, 0, zone.size, offset=zone.begin), np.uint8)
     mask: Mask = read != zone.pattern(poison)
     return mask
 

@@ -13,7 +13,7 @@ import numpy as np
 from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import POISON, operator_at, prepare
-from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
@@ -93,10 +93,10 @@ def _difference(a: Session, b: Session, program: Program, instruction: int, valu
     spec = program.file.values[value].spec
     if spec is None or spec.kind is not ValueKind.TENSOR or spec.nbytes == 0:
         return None
-    if a.digest(Space.VALUE, value) == b.digest(Space.VALUE, value):
+    if a.digest(MemoryRegion.VALUE, value) == b.digest(MemoryRegion.VALUE, value):
         return None
-    mine, theirs = (HostTensor(spec, session.read(Space.VALUE, value, spec.nbytes)) for session in (a, b))
-    a.write(Space.VALUE, value, theirs.data)
+    mine, theirs = (HostTensor(spec, session.read(MemoryRegion.VALUE, value, spec.nbytes)) for session in (a, b))
+    a.write(MemoryRegion.VALUE, value, theirs.data)
     unequal = mine.array() != theirs.array()
     with np.errstate(all="ignore"):  # inf - inf
         distance = np.abs(mine.array().astype(np.float64) - theirs.array().astype(np.float64))[unequal]

@@ -83,7 +83,7 @@ class Dut:
             self._leased.release()
             self._leased = None
 
-    def rest(self) -> None:
+    def release_between_tests(self) -> None:
         """Between two tests: a simulator stays up, a board is given back, and its firmware reused after a handshake."""
         if self._leased is not None:
             self.close()
@@ -114,7 +114,7 @@ class Dut:
         try:
             self._session = self._boot(self._leased)
             if self._leased.is_wedged:
-                self._prove()
+                self._verify_board()
         except PortNotFound:
             raise
         except (LaunchError, LinkError) as error:
@@ -126,7 +126,7 @@ class Dut:
         self._leased.passed()
         return self._session  # the self-test's, if it had to be recovered
 
-    def _prove(self) -> None:
+    def _verify_board(self) -> None:
         """The self-test, on a board that somebody else has given up."""
         try:
             selftest(self)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
@@ -50,7 +50,7 @@ def _pass(
 
 def prepare(session: Session, inputs: Sequence[HostTensor], poison: int, guard: Guard | None = None) -> None:
     """Brings a loaded program to its first instruction: arena full of poison, inputs set."""
-    session.fill(Space.PLANNED, 0, poison)
+    session.fill(MemoryRegion.PLANNED, 0, poison)
     if guard:
         guard.fill(session, poison)
     for number, value in enumerate(inputs):

@@ -1,4 +1,4 @@
-"""Hostile programs: a field-aware mutator of `.pte` files, and the judge of what a target makes of them.
+"""Mutated programs: a field-aware mutator of `.pte` files, and the judge of what a target makes of them.
 
 A mutant is one of a sequence that follows from the program, a seed and a number alone, so every finding can be made
 again. `Fuzzer.judge` gives it to the host's parser and lint and to a live target, without asking whether it fits.
@@ -22,7 +22,7 @@ from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.fuzz.mutate import MOST_ITEMS, Mutant, Mutator
-from cortex_m_hil.links.protocol import Loaded, Request, Space
+from cortex_m_hil.links.protocol import Loaded, MemoryRegion, Request
 from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import (
@@ -190,18 +190,18 @@ class Fuzzer:
         told = (loaded.inputs, loaded.outputs, loaded.values, loaded.instructions, loaded.planned)
         if counts != told:
             raise _Bug(f"host and target disagree: inputs, outputs, values, instructions, planned: {counts}, {told}")
-        for space, specs in ((Space.INPUT, file.input_specs()), (Space.OUTPUT, file.output_specs())):
+        for region, specs in ((MemoryRegion.INPUT, file.input_specs()), (MemoryRegion.OUTPUT, file.output_specs())):
             for number, spec in enumerate(specs[:MOST_ITEMS]):
-                seen = session.describe(space, number)
+                seen = session.describe(region, number)
                 if seen != spec:
-                    raise _Bug(f"host and target disagree: {space.name} {number} is {spec}, {seen}")
+                    raise _Bug(f"host and target disagree: {region.name} {number} is {spec}, {seen}")
 
     def _blindly(self, session: Session, loaded: Loaded) -> tuple[Outcome, str]:
         """Runs what no test would run, for what it does to the target; nothing is read as a tensor."""
-        session.fill(Space.PLANNED, 0, POISON)
+        session.fill(MemoryRegion.PLANNED, 0, POISON)
         self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
         for number in range(min(loaded.outputs, MOST_ITEMS)):
-            session.digest(Space.OUTPUT, number)
+            session.digest(MemoryRegion.OUTPUT, number)
         return Outcome.DIFFERS, "ran"
 
     def _compare(self, session: Session, outputs: int) -> tuple[Outcome, str]:
@@ -214,7 +214,7 @@ class Fuzzer:
         return Outcome.PASS, ""
 
     def _run(self, session: Session, inputs: Sequence[HostTensor], outputs: int, poison: int) -> list[HostTensor]:
-        session.fill(Space.PLANNED, 0, poison)
+        session.fill(MemoryRegion.PLANNED, 0, poison)
         for number, value in enumerate(inputs):
             session.set_input(number, value)
         self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)

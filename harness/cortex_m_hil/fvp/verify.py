@@ -28,7 +28,7 @@ from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers import fvp
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
-from cortex_m_hil.links.protocol import Request, Space
+from cortex_m_hil.links.protocol import MemoryRegion, Request
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.model import Target
@@ -336,14 +336,14 @@ def _program_pool(fvp_session: FvpSession) -> str:
         expected = bytearray()
         for at in range(0, size, BLOCK):
             length, pattern = min(BLOCK, size - at), (at // BLOCK * 37 + 1) % 256
-            session.fill(Space.PROGRAM, 0, pattern, offset=at, length=length)
+            session.fill(MemoryRegion.PROGRAM, 0, pattern, offset=at, length=length)
             expected += bytes([pattern]) * length
         written = random.Random(2).randbytes(BLOCK)
-        session.write(Space.PROGRAM, 0, written)
+        session.write(MemoryRegion.PROGRAM, 0, written)
         expected[: len(written)] = written
-        if session.digest(Space.PROGRAM, 0) != zlib.crc32(expected):
+        if session.digest(MemoryRegion.PROGRAM, 0) != zlib.crc32(expected):
             raise Violated(f"{Request.DIGEST.name} of {size} bytes is not that of what was written")
-        if session.read(Space.PROGRAM, 0, 2 * BLOCK) != expected[: 2 * BLOCK]:
+        if session.read(MemoryRegion.PROGRAM, 0, 2 * BLOCK) != expected[: 2 * BLOCK]:
             raise Violated("READ is not what was written")
     return f"{size} bytes"
 

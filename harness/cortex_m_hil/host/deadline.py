@@ -26,6 +26,6 @@ class Deadline:
         return self.remaining == 0.0
 
     @property
-    def next_look(self) -> Deadline:
+    def next_poll(self) -> Deadline:
         """The earliest moment at which `expired` can become true."""
         return self

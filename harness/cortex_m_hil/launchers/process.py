@@ -54,7 +54,7 @@ class CpuDeadline:
         return self.wall.expired or self.process.cpu_seconds() >= self.cpu_limit
 
     @property
-    def next_look(self) -> Deadline:
+    def next_poll(self) -> Deadline:
         """No CPU budget can be used up before this moment: one vCPU thread uses one second a second."""
         left = max(0.05, self.cpu_limit - self.process.cpu_seconds())
         return Deadline.after(min(left, self.wall.remaining))

@@ -62,7 +62,7 @@ class Event(IntEnum):
     ENDED = 0x44
 
 
-class Space(IntEnum):
+class MemoryRegion(IntEnum):
     PROGRAM = 0
     PLANNED = 1
     VALUE = 2

@@ -1,6 +1,6 @@
 """Lowering of torch modules to Cortex-M programs. Importing this is cheap; torch is loaded at the first use."""
 
-from cortex_m_hil.lowering.capability import quiet, tools
+from cortex_m_hil.lowering.capability import executorch_api, quiet
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, lower
 from cortex_m_hil.lowering.scratch import required_scratch
@@ -14,8 +14,8 @@ __all__ = [
     "Layout",
     "LoweringOptions",
     "clear_cache",
+    "executorch_api",
     "lower",
     "quiet",
     "required_scratch",
-    "tools",
 ]

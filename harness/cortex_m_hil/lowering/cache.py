@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.capability import executorch_api
 from cortex_m_hil.lowering.content import NoContent, digest
 
 # Of torch the version is enough; these are what people edit in place, and this package's own lowering.
@@ -37,7 +37,7 @@ def key_of(*parts: object) -> str | None:
 
 def _ambient() -> tuple[object, ...]:
     """State of torch that quantising and lowering a graph depend on. Raises NoContent under hooks and modes."""
-    torch = tools().torch
+    torch = executorch_api().torch
     if torch.nn.modules.module._has_any_global_hook():
         raise NoContent("hooks on all modules")
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
@@ -60,7 +60,7 @@ def installed() -> str:
 
     Once a process, since what is imported does not change with its file.
     """
-    version = tools().torch.version
+    version = executorch_api().torch.version
     entries = [entry for package in _WATCHED for entry in _files(package)]
     return digest(version.__version__, version.git_version, entries)
 

@@ -1,6 +1,6 @@
 """The installed ExecuTorch, probed by feature rather than by version number.
 
-`tools()` is the one place that imports torch, executorch and torchao; what it returns is all the pipeline uses
+`executorch_api()` is the one place that imports torch, executorch and torchao; what it returns is all the pipeline uses
 of them. Known to suffice: executorch 1.4.1 (without explicit layout) and 1.5.1, each with extra ``ethos-u``.
 """
 
@@ -62,7 +62,7 @@ def quiet() -> Iterator[None]:
 
 
 @functools.cache
-def tools() -> Tools:
+def executorch_api() -> Tools:
     """Import and check everything lowering needs. Raises ToolchainError naming what is missing."""
     with quiet():
         torch = feature("torch")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cortex_m_hil.known_answer import DATA, INPUTS, OUTPUTS, file_name
-from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.capability import executorch_api
 from cortex_m_hil.lowering.pipeline import lower
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
@@ -21,7 +21,7 @@ from cortex_m_hil.targets.cpu import Isa
 
 def module() -> Any:
     """Linear 16 → 8 with weight[o, i] = ((7o + 3i) mod 17 - 8) / 32 and bias[o] = (o - 3) / 2."""
-    torch = tools().torch
+    torch = executorch_api().torch
     linear = torch.nn.Linear(INPUTS, OUTPUTS)
     rows, columns = np.indices((OUTPUTS, INPUTS))
     with torch.no_grad():
@@ -33,7 +33,7 @@ def module() -> Any:
 def inputs() -> tuple[Any, ...]:
     """x[i] = (5i mod 11 - 5) / 8, shape [1, 16]."""
     values = ((5 * np.arange(INPUTS)) % 11 - 5) / 8
-    return (tools().torch.from_numpy(values.astype(np.float32)[None]),)
+    return (executorch_api().torch.from_numpy(values.astype(np.float32)[None]),)
 
 
 def build(isa: Isa) -> Program:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
-from cortex_m_hil.lowering.capability import tools
+from cortex_m_hil.lowering.capability import executorch_api
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
 
@@ -54,7 +54,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
 
     Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
     """
-    torch = tools().torch
+    torch = executorch_api().torch
     title = type(module).__name__
     if not isinstance(module, torch.nn.Module):
         hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
@@ -82,7 +82,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
 
 def export(module: Any, inputs: Inputs) -> Any:
     """The strict export: of one module with one set of inputs, always the same program."""
-    return tools().torch.export.export(module, inputs, strict=True)
+    return executorch_api().torch.export.export(module, inputs, strict=True)
 
 
 def _own(exported: Any) -> Any:
@@ -95,7 +95,7 @@ def _own(exported: Any) -> Any:
 
 def arrange(values: Inputs, layout: Layout) -> Inputs:
     """Copies of the inputs, 4-D tensors in the memory format of the layout, none conjugated or negated lazily."""
-    torch = tools().torch
+    torch = executorch_api().torch
     wanted = torch.channels_last if layout == "channels_last" else torch.contiguous_format
 
     def copied(leaf: Any) -> Any:
@@ -134,7 +134,7 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
 
 def _run(title: str, module: Any, inputs: Inputs) -> Any:
     """What the module computes from copies of the inputs; compiled parts run uncompiled."""
-    torch = tools().torch
+    torch = executorch_api().torch
     try:
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):
             return _clone(module(*_clone(inputs)))
@@ -153,7 +153,7 @@ def _run(title: str, module: Any, inputs: Inputs) -> Any:
 
 
 def _clone(values: Any) -> Any:
-    torch = tools().torch
+    torch = executorch_api().torch
     return torch.utils._pytree.tree_map(
         lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, values
     )
@@ -161,7 +161,7 @@ def _clone(values: Any) -> Any:
 
 def _same(some: Inputs, others: Inputs) -> bool:
     """The same numbers, bit for bit, whatever their layout in memory."""
-    torch = tools().torch
+    torch = executorch_api().torch
     (leaves, structure), (leaves_2, structure_2) = map(torch.utils._pytree.tree_flatten, (some, others))
 
     def bits(leaf: Any) -> tuple[object, ...]:
@@ -173,7 +173,7 @@ def _same(some: Inputs, others: Inputs) -> bool:
 
 def _require_tensors(title: str, outputs: Any) -> None:
     """ConfigError if the module gives something and no tensor: a program would have no output."""
-    torch = tools().torch
+    torch = executorch_api().torch
     leaves = torch.utils._pytree.tree_leaves(outputs)
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         given = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
@@ -185,7 +185,7 @@ def _require_tensors(title: str, outputs: Any) -> None:
 
 def _require_values(title: str, exported: Any) -> None:
     """LoweringError if the export lost the values of a constant, as torch 2.13's does with NumPy's."""
-    fake = tools().torch._subclasses.FakeTensor
+    fake = executorch_api().torch._subclasses.FakeTensor
     lost = [
         spec.arg.name
         for spec in exported.graph_signature.input_specs
@@ -199,7 +199,7 @@ def _require_values(title: str, exported: Any) -> None:
 
 def _is_still(value: Any, before: Any, content: Any) -> bool:
     """A buffer is the tensor that it was, with the values that it had."""
-    return value is before and bool(tools().torch.equal(value, content))
+    return value is before and bool(executorch_api().torch.equal(value, content))
 
 
 def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
@@ -225,12 +225,12 @@ def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
 def _storage(node: Any) -> int:
     """Which memory a node's value lies in, the same for all views of it; 0 for what is no tensor."""
     value = node.meta.get("val")
-    return int(value.untyped_storage()._cdata) if isinstance(value, tools().torch.Tensor) else 0
+    return int(value.untyped_storage()._cdata) if isinstance(value, executorch_api().torch.Tensor) else 0
 
 
 def _written(node: Any) -> list[Any]:
     """The arguments that a node's operator writes to, by its schema."""
-    torch = tools().torch
+    torch = executorch_api().torch
     if not isinstance(node.target, torch._ops.OpOverload):
         return []
     arguments = node.target._schema.arguments
@@ -246,4 +246,4 @@ def _last_line(text: str) -> str:
 
 
 def _is_users(path: str) -> bool:
-    return not path.startswith((f"{Path(tools().torch.__file__).parent}/", f"{_HARNESS}/", "<"))
+    return not path.startswith((f"{Path(executorch_api().torch.__file__).parent}/", f"{_HARNESS}/", "<"))

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.lowering.cache import Lru, key_of
-from cortex_m_hil.lowering.capability import INSTALL, quiet, tools
+from cortex_m_hil.lowering.capability import INSTALL, executorch_api, quiet
 from cortex_m_hil.lowering.live import Eager, arrange, export, stage, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, LoweringOptions
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
@@ -57,7 +57,7 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
     given = _arranged(inputs, options)
     # Copies: calibrating runs the module, which may work in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]
-    torch = tools().torch
+    torch = executorch_api().torch
     with quiet(), torch.random.fork_rng(devices=[]):
         outputs, exported = trace(module, given, options.layout)
         title = type(module).__name__
@@ -83,10 +83,10 @@ def _arranged(inputs: Inputs, options: LoweringOptions) -> Inputs:
 
     if not isinstance(inputs, tuple):
         raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}", hint="for one input: (x,)")
-    if options.layout == "explicit" and not tools().explicit_layout:
+    if options.layout == "explicit" and not executorch_api().explicit_layout:
         raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
     given = arrange(inputs, options.layout)
-    for leaf in tools().torch.utils._pytree.tree_leaves(given):
+    for leaf in executorch_api().torch.utils._pytree.tree_leaves(given):
         to_host(leaf)
     return given
 
@@ -122,7 +122,7 @@ def _hint(options: LoweringOptions, exported: Any, inputs: Inputs) -> str:
 
 def _foreign(exported: Any, inputs: Inputs) -> Iterator[tuple[str, Any]]:
     """Floating tensors of another dtype than float32, among inputs and parameters."""
-    torch = tools().torch
+    torch = executorch_api().torch
     named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs))}
     for name, value in {**named, **exported.state_dict}.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float32:
@@ -131,7 +131,7 @@ def _foreign(exported: Any, inputs: Inputs) -> Iterator[tuple[str, Any]]:
 
 def _prepare(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> _Shared:
     """Everything up to the edge program."""
-    api = tools()
+    api = executorch_api()
     floating, hint = exported.module(check_guards=False), _hint(options, exported, inputs)
     quantized = None
     if options.quantize:
@@ -144,7 +144,7 @@ def _prepare(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs
 
 def _quantize(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> Any:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
-    api, hint = tools(), _hint(options, exported, inputs)
+    api, hint = executorch_api(), _hint(options, exported, inputs)
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
     graph = exported.module(check_guards=False)
@@ -157,7 +157,7 @@ def _quantize(title: str, exported: Any, inputs: Inputs, samples: Sequence[Input
 
 def _unfit(sample: Inputs, inputs: Inputs) -> str:
     """What about a calibration sample may explain that the module fails on it; "" if it is like the inputs."""
-    torch = tools().torch
+    torch = executorch_api().torch
     (leaves, structure), (wanted, whole) = map(torch.utils._pytree.tree_flatten, (sample, inputs))
     like = structure == whole and all(
         type(one) is type(other)
@@ -177,7 +177,7 @@ def _lower_for_isa(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Pro
     """Cortex-M passes and to_executorch. The eager reference of this program is the exported float graph."""
     from cortex_m_hil.lowering.reference import HostModels, conform, to_host
 
-    api = tools()
+    api = executorch_api()
     hint = shared.hint
     # The passes add constants to the program they are given: work on a copy.
     edge = copy.deepcopy(shared.edge)
@@ -200,7 +200,7 @@ def _lower_for_isa(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Pro
 
 
 def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:
-    api = tools()
+    api = executorch_api()
     explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
     config = api.target_config.from_target_string(CPU_OF[isa])
     return api.pass_manager(edge.exported_program(), target_config=config, **explicit).transform()

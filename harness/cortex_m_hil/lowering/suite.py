@@ -20,7 +20,7 @@ from unittest import mock
 
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.lowering.cache import Lru, key_of
-from cortex_m_hil.lowering.capability import INSTALL, feature, tools
+from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.live import export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
@@ -72,7 +72,7 @@ def _mentioned(function: ast.FunctionDef) -> frozenset[str]:
 def configuration(target: Target) -> Any:
     """ExecuTorch's CortexMTargetConfig of a target: its CPU with its ISA class, so an override of the class counts."""
     cpu = CPU_OF[target.isa] if target.cpu == "host" else target.cpu
-    config = tools().target_config
+    config = executorch_api().target_config
     backend = feature(f"{_PACKAGE}.library.cmsis_nn", "Backend")
     return config(cpu=config.from_target_string(cpu).cpu, isa=getattr(backend, target.isa.value))
 
@@ -87,7 +87,7 @@ def taken_over(target: Target, run: Callable[[Program], Sequence[HostTensor]]) -
     """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `run`."""
     config = configuration(target)
     references: dict[int, tuple[Any, Any]] = {}  # by identity of the result, which is kept alive
-    manager: Any = tools().pass_manager
+    manager: Any = executorch_api().pass_manager
     edge = feature("executorch.exir", "EdgeProgramManager")
     stage = feature(f"{_PACKAGE}.test.tester", "CortexMSerialize")
     tester = feature("executorch.backends.test.harness", "Tester")
@@ -137,8 +137,9 @@ def _sharing(run_stage: Callable[..., Any]) -> Callable[..., Any]:
         found = stages.get(key)
         if key is None:
             return run_stage(self, stage, inputs, *args, **kwargs)
-        with tools().torch.random.fork_rng(devices=[]):
-            tools().torch.default_generator.manual_seed(0)  # what the stage makes depends on nothing but the key
+        torch = executorch_api().torch
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)  # what the stage makes depends on nothing but the key
             if found is None:
                 before, given = dict(vars(stage)), digest(inputs)
                 with start.in_place_of_export():
@@ -165,7 +166,7 @@ class _Start:
     """
 
     def __init__(self, tester: Any, stage: Any, inputs: Any) -> None:
-        torch = tools().torch
+        torch = executorch_api().torch
         self.quantising = feature("executorch.backends.test.harness.stages", "Quantize")
         self.module = tester.original_module if tester.cur is None else None
         self.inputs = inputs
@@ -198,7 +199,7 @@ def _program(made: Any, dialect: Any, inputs: Any, target: Target) -> Program:
 
     pte = bytes(made.buffer)
     file = parse_pte(pte, "program")
-    leaves, structure = tools().torch.utils._pytree.tree_flatten(inputs)
+    leaves, structure = executorch_api().torch.utils._pytree.tree_flatten(inputs)
     models = HostModels(None, None, dialect.module(check_guards=False), structure)
     given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
     return Program(pte, file, target.isa, graph_nodes(made, file), "program", given, models)

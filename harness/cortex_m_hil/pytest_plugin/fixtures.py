@@ -130,7 +130,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
     if request.config.getoption("dut_scope") == "function":
         dut.close()
     else:
-        dut.rest()
+        dut.release_between_tests()
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Exchange:
         timeout = self._timeout
         while not window.done:
             if batch := b"".join(encode(requests[place]) for place in window.launch()):
-                self._connection.write(batch, budget.next_look)
+                self._connection.write(batch, budget.next_poll)
             frame = self._next_frame(budget, timeout)
             if frame is None:
                 window.all_lost()
@@ -111,9 +111,9 @@ class Exchange:
         while not self._frames:
             if budget.expired:  # asked also of a runner that goes on sending: a loop makes progress for ever
                 raise TimeoutError
-            look = budget.next_look if quiet is None else min(budget.next_look, quiet, key=lambda one: one.at)
+            poll = budget.next_poll if quiet is None else min(budget.next_poll, quiet, key=lambda one: one.at)
             try:  # also when it is late: what came while we were not running is no silence
-                self._receive(self._connection.read(look))
+                self._receive(self._connection.read(poll))
             except TimeoutError:
                 if quiet is not None and quiet.expired:
                     return None
@@ -143,4 +143,4 @@ class Exchange:
         if self._events.ended_with != EXIT_FAULT or self._report_attempts == FAULT_REPORT_ATTEMPTS:
             raise LinkClosed
         self._report_attempts += 1  # the report did not arrive: at the end of any frame the runner says it again
-        self._connection.write(b"\0", budget.next_look)
+        self._connection.write(b"\0", budget.next_poll)

@@ -24,7 +24,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.launchers import assertion, explain_end
 from cortex_m_hil.links import Budget, Connection, LinkClosed, protocol
 from cortex_m_hil.links.framing import Frame
-from cortex_m_hil.links.protocol import EXIT_FAULT, Loaded, Reader, Request, Space, Status, Step
+from cortex_m_hil.links.protocol import EXIT_FAULT, Loaded, MemoryRegion, Reader, Request, Status, Step
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.results import Identity, Usage
@@ -99,8 +99,8 @@ class Session:
         self._events.instructions = len(pte) if file is None else len(file.instructions)
         if board.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
             self._keep(pte)
-        elif self._process.lossless or not self._holds(Space.PROGRAM, pte):
-            self.write(Space.PROGRAM, 0, pte)
+        elif self._process.lossless or not self._holds(MemoryRegion.PROGRAM, pte):
+            self.write(MemoryRegion.PROGRAM, 0, pte)
         loaded = self._ask(
             Request.LOAD,
             struct.pack("<II", len(pte), zlib.crc32(pte)),
@@ -109,13 +109,13 @@ class Session:
         self._events.instructions, self._file = loaded.instructions, file
         return loaded
 
-    def _holds(self, space: Space, pte: bytes) -> bool:
+    def _holds(self, region: MemoryRegion, pte: bytes) -> bool:
         """Whether a program is there already: then it is not sent again."""
-        return self.digest(space, 0, length=len(pte)) == zlib.crc32(pte)
+        return self.digest(region, 0, length=len(pte)) == zlib.crc32(pte)
 
     def _keep(self, pte: bytes) -> None:
         """In flash, by the flash tool; the runner starts anew."""
-        if self._holds(Space.RESIDENT, pte):
+        if self._holds(MemoryRegion.RESIDENT, pte):
             return
         with self._breaking():
             self._process.store(pte)
@@ -127,27 +127,27 @@ class Session:
         self._ask(Request.RESET)
         self._events.instructions, self._file = 0, None
 
-    def write(self, space: Space, index: int, data: bytes) -> None:
+    def write(self, region: MemoryRegion, index: int, data: bytes) -> None:
         if not self._process.lossless and len(data) > CHUNK:
-            return self._stream(space, index, data)
+            return self._stream(region, index, data)
         chunk = self.identity.max_payload - 9
         for at in range(0, len(data), chunk):
-            self._ask(Request.WRITE, struct.pack("<BII", space, index, at) + data[at : at + chunk])
+            self._ask(Request.WRITE, struct.pack("<BII", region, index, at) + data[at : at + chunk])
         return None
 
-    def _stream(self, space: Space, index: int, data: bytes) -> None:
+    def _stream(self, region: MemoryRegion, index: int, data: bytes) -> None:
         """As short frames without addresses, many under way."""
         for start in range(0, len(data), STREAM * CHUNK):
             part = data[start : start + STREAM * CHUNK]
             chunks = [part[at : at + CHUNK] for at in range(0, len(part), CHUNK)]
             self._exchange.reserve(1 + len(chunks))
-            self._ask(Request.STREAM, struct.pack("<BIIII", space, index, start, len(part), CHUNK))
+            self._ask(Request.STREAM, struct.pack("<BIIII", region, index, start, len(part), CHUNK))
             self._ask_all(Request.DATA, chunks)
 
-    def read(self, space: Space, index: int, length: int, *, offset: int = 0) -> bytes:
+    def read(self, region: MemoryRegion, index: int, length: int, *, offset: int = 0) -> bytes:
         chunk = self.identity.max_payload - 2 if self._process.lossless else CHUNK  # a response begins with its status
         sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
-        asked = [struct.pack("<BIII", space, index, offset + n * chunk, size) for n, size in enumerate(sizes)]
+        asked = [struct.pack("<BIII", region, index, offset + n * chunk, size) for n, size in enumerate(sizes)]
         self._exchange.reserve(len(asked))
         parts = self._ask_all(Request.READ, asked, Reader.rest, answer=chunk)
         with self._breaking():
@@ -156,26 +156,28 @@ class Session:
                     raise ProtocolError(f"READ of {size} bytes gave {len(part)}")
         return b"".join(parts)
 
-    def fill(self, space: Space, index: int, pattern: int, *, offset: int = 0, length: int = TO_THE_END) -> None:
-        self._ask(Request.FILL, struct.pack("<BIIIB", space, index, offset, length, pattern))
+    def fill(
+        self, region: MemoryRegion, index: int, pattern: int, *, offset: int = 0, length: int = TO_THE_END
+    ) -> None:
+        self._ask(Request.FILL, struct.pack("<BIIIB", region, index, offset, length, pattern))
 
-    def digest(self, space: Space, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
+    def digest(self, region: MemoryRegion, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
         """CRC-32 of the bytes, computed on the target."""
-        return self._ask(Request.DIGEST, struct.pack("<BIII", space, index, offset, length), protocol.crc)
+        return self._ask(Request.DIGEST, struct.pack("<BIII", region, index, offset, length), protocol.crc)
 
-    def describe(self, space: Space, index: int) -> TensorSpec | None:
+    def describe(self, region: MemoryRegion, index: int) -> TensorSpec | None:
         """What a value is; None for one that holds no data (a list, None)."""
-        return self._ask(Request.DESCRIBE, struct.pack("<BI", space, index), protocol.described)
+        return self._ask(Request.DESCRIBE, struct.pack("<BI", region, index), protocol.described)
 
     def set_input(self, number: int, value: HostTensor) -> None:
-        self.write(Space.INPUT, number, value.data)
+        self.write(MemoryRegion.INPUT, number, value.data)
 
     def get_output(self, number: int) -> HostTensor:
         """As the program says of it, if `load` was told that; smaller only where its shape is dynamic."""
         said = self._file.values[self._file.outputs[number]] if self._file is not None else None
-        asked = struct.pack("<BI", Space.OUTPUT, number)
+        asked = struct.pack("<BI", MemoryRegion.OUTPUT, number)
         spec = self._ask(Request.DESCRIBE, asked, lambda reader: protocol.output_spec(reader, said))
-        return HostTensor(spec, self.read(Space.OUTPUT, number, spec.nbytes))
+        return HostTensor(spec, self.read(MemoryRegion.OUTPUT, number, spec.nbytes))
 
     def execute(self, seconds: float) -> int:
         """Runs the program from its first instruction to its end; ticks.

@@ -23,7 +23,7 @@ PARAMETERS = frozenset({"config", "chip", "serial_number", "address", "interface
 SECONDS = 120.0  # for a tool
 LONGEST_WAIT = 7 * 86400.0  # seconds that targets.yaml can ask for; the system's own waits have an end, too
 
-Words = Mapping[str, str | tuple[str, ...]]
+Variables = Mapping[str, str | tuple[str, ...]]
 Template = tuple[str | tuple[str, ...], ...]
 _NAME = re.compile(r"\{([A-Za-z_]+)\}")
 
@@ -49,7 +49,7 @@ class Procedure:
     talk: tuple[Exchange, ...] = ()
     fail: tuple[str, ...] = ()
     seconds: float = SECONDS
-    words: Words = field(default_factory=dict)  # what targets.yaml gave
+    variables: Variables = field(default_factory=dict)  # what targets.yaml gave
     origin: str = ""  # "targets.yaml:12: nucleo: flash"
 
     def names(self) -> Iterator[tuple[str, bool]]:
@@ -62,27 +62,27 @@ class Procedure:
         for text in (*self.script, *(exchange.send for exchange in self.talk)):
             yield from ((name, True) for name in _NAME.findall(text))
 
-    def bind(self, given: Words) -> list[list[str]]:
+    def bind(self, given: Variables) -> list[list[str]]:
         """The commands with everything in its place. `given` goes before what targets.yaml said."""
-        words = {**self.words, **given}
-        return [[word for piece in template for word in self._expand(piece, words)] for template in self.commands]
+        variables = {**self.variables, **given}
+        return [[word for piece in template for word in self._expand(piece, variables)] for template in self.commands]
 
-    def fill(self, text: str, given: Words) -> str:
+    def fill(self, text: str, given: Variables) -> str:
         """A line of the script or of the talk."""
-        return self._expand(text, {**self.words, **given})[0]
+        return self._expand(text, {**self.variables, **given})[0]
 
-    def _expand(self, piece: str | tuple[str, ...], words: Words) -> list[str]:
+    def _expand(self, piece: str | tuple[str, ...], variables: Variables) -> list[str]:
         group = (piece,) if isinstance(piece, str) else piece
         names = list(dict.fromkeys(name for word in group for name in _NAME.findall(word)))
-        missing = [name for name in names if name not in words]
+        missing = [name for name in names if name not in variables]
         if missing and isinstance(piece, tuple):
             return []
         if missing:
             raise ConfigError(f"{self.origin}: no value for {{{missing[0]}}}", hint=f"{missing[0]}: … beside the tool")
-        several = next((name for name in names if isinstance(words[name], tuple)), None)
+        several = next((name for name in names if isinstance(variables[name], tuple)), None)
         expanded = []
-        for value in words[several] if several else [""]:
-            now = {name: value if name == several else str(words[name]) for name in names}
+        for value in variables[several] if several else [""]:
+            now = {name: value if name == several else str(variables[name]) for name in names}
             expanded += [_NAME.sub(lambda found, now=now: now[found[1]], word) for word in group]  # type: ignore[misc]
         return expanded
 
@@ -103,7 +103,7 @@ _JLINK: Template = (
     "JLinkExe", "-NoGui", "1", "-ExitOnError", "1", "-AutoConnect", "1", "-Device", "{chip}", "-If", "{interface}",
     "-Speed", "{speed}", ("-USB", "{serial_number}"), "-CommandFile", "{script}",
 )  # fmt: skip
-_JLINK_DEFAULTS: Words = {"interface": "SWD", "speed": "4000"}
+_JLINK_DEFAULTS: Variables = {"interface": "SWD", "speed": "4000"}
 
 # Sources. OpenOCD: User's Guide, "Flash Programming" (`program`) and "Debug Adapter Configuration"; run with 0.12 up
 # to the missing adapter. pyOCD: `pyocd load --help`, 0.46; without -W it waits for a probe for ever; run likewise.
@@ -123,14 +123,14 @@ PRESETS: Mapping[str, Mapping[str, Procedure]] = {
             "picotool", (("picotool", "load", "-v", "-x", "{elf}", "-t", "elf", ("--ser", "{serial_number}"), "-f"),)
         ),
         "jlink": Procedure(
-            "jlink", (_JLINK,), script=("r", "h", 'loadfile "{elf}"', "r", "g", "qc"), words=_JLINK_DEFAULTS
+            "jlink", (_JLINK,), script=("r", "h", 'loadfile "{elf}"', "r", "g", "qc"), variables=_JLINK_DEFAULTS
         ),
     },
     "reset": {
         "openocd": Procedure("openocd", ((*_OPENOCD, "-c", "init; reset run; shutdown"),)),
         "pyocd": Procedure("pyocd", (("pyocd", "reset", "-W", *_PYOCD),)),
         "probe-rs": Procedure("probe-rs", (("probe-rs", "reset", *_PROBE_RS),)),
-        "jlink": Procedure("jlink", (_JLINK,), script=("r", "g", "qc"), words=_JLINK_DEFAULTS),
+        "jlink": Procedure("jlink", (_JLINK,), script=("r", "g", "qc"), variables=_JLINK_DEFAULTS),
     },
     "power": {
         "labgrid": Procedure(
@@ -180,19 +180,21 @@ def parse(raw: str | list[str] | RawProcedure, kind: str, where: str, brought: I
     elif isinstance(raw, list):
         raw = RawProcedure(command=raw)
     where = f"{where}: {kind}"
-    words: dict[str, str | tuple[str, ...]] = {
+    variables: dict[str, str | tuple[str, ...]] = {
         name: tuple(value) if isinstance(value, list) else str(value)
         for name in sorted(PARAMETERS)
         if (value := getattr(raw, name)) is not None
     }
-    procedure = _from_preset(raw, kind, where, words) if raw.preset is not None else _from_command(raw, where, words)
-    _check_names(procedure, frozenset({*procedure.words, *brought}))
+    procedure = (
+        _from_preset(raw, kind, where, variables) if raw.preset is not None else _from_command(raw, where, variables)
+    )
+    _check_names(procedure, frozenset({*procedure.variables, *brought}))
     for pattern in (*procedure.fail, *(exchange.expect for exchange in procedure.talk)):
         _check_pattern(pattern, where)
     return procedure
 
 
-def _from_preset(raw: RawProcedure, kind: str, where: str, words: Words) -> Procedure:
+def _from_preset(raw: RawProcedure, kind: str, where: str, variables: Variables) -> Procedure:
     assert raw.preset is not None
     known = PRESETS[kind]
     if raw.preset not in known:
@@ -202,17 +204,17 @@ def _from_preset(raw: RawProcedure, kind: str, where: str, words: Words) -> Proc
     preset = known[raw.preset]
     return Procedure(
         preset.name, preset.commands, preset.script, (), tuple(raw.fail), raw.seconds or SECONDS,
-        {**preset.words, **words}, where,
+        {**preset.variables, **variables}, where,
     )  # fmt: skip
 
 
-def _from_command(raw: RawProcedure, where: str, words: Words) -> Procedure:
+def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Procedure:
     if not raw.command:
         raise ConfigError(f"{where}: names no tool", hint="a preset's name, or command: [words, of, a, command]")
     talk = tuple(Exchange(step.expect, step.send) for step in raw.talk)
     return Procedure(
         raw.command[0], (tuple(raw.command),), tuple(raw.script), talk, tuple(raw.fail), raw.seconds or SECONDS,
-        words, where,
+        variables, where,
     )  # fmt: skip
 
 
@@ -232,7 +234,7 @@ def _check_names(procedure: Procedure, valued: frozenset[str]) -> None:
     )
     for name in sorted(needed - valued):
         raise ConfigError(f"{where}: {procedure.name} needs {name}", hint=f"{{preset: …, {name}: …}}")
-    for name in sorted(set(procedure.words) - set(used)):
+    for name in sorted(set(procedure.variables) - set(used)):
         raise ConfigError(f"{where}: {procedure.name} has no use for {name}", hint=f"used: {', '.join(sorted(used))}")
 
 

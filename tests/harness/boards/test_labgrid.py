@@ -194,7 +194,7 @@ time.sleep(600)
 def test_power_goes_through_labgrids_driver(lab: Lab) -> None:
     lease = labgrid.acquire(lab.url, what="test", wait=60)
     try:
-        Tools(powering=parse("labgrid", "power", "t"), words=lease.words).power_cycle()
+        Tools(powering=parse("labgrid", "power", "t"), variables=lease.variables).power_cycle()
     finally:
         lease.release()
     handler = lab.switch.RequestHandlerClass

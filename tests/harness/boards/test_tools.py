@@ -287,7 +287,7 @@ def test_a_pool_with_its_tools(tmp_path: Path) -> None:
     assert launcher.wait == 5
     assert launcher.power is None
     assert launcher.flash
-    assert launcher.flash.words["config"] == ("interface/x.cfg", "target/y.cfg")
+    assert launcher.flash.variables["config"] == ("interface/x.cfg", "target/y.cfg")
     assert launcher.reset
     assert launcher.reset.bind({"serial_number": "066B"}) == [["tool", "066B"]]
 

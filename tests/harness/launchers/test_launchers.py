@@ -410,10 +410,10 @@ def test_budgets_count_the_childs_time() -> None:
         busy = dataclasses.replace(process.budget(0.2), wall=Deadline.after(SECONDS))  # however busy the host is
         while not busy.expired:
             before = time.monotonic()
-            look = busy.next_look
-            assert look.at > before
+            poll = busy.next_poll
+            assert poll.at > before
             with pytest.raises(TimeoutError):
-                process.read(look)
+                process.read(poll)
         assert process.cpu_seconds() >= 0.2
 
 

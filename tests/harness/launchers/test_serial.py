@@ -62,7 +62,7 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialLauncher, wrap
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
-from cortex_m_hil.links.protocol import Space
+from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.links.uart import Uart, device
 from cortex_m_hil.links.window import Window
 from cortex_m_hil.program.program import Program
@@ -230,7 +230,7 @@ def test_a_program_too_large_for_the_ram_goes_into_flash_once(f405: VirtualBoard
     with f405.dut() as dut:
         session = dut.session()
         session.load(large, planned=planned)
-        assert session.read(Space.RESIDENT, 0, len(large)) == large
+        assert session.read(MemoryRegion.RESIDENT, 0, len(large)) == large
         for number, value in enumerate(known.inputs):
             session.set_input(number, value)
         session.execute(SECONDS)
@@ -258,10 +258,10 @@ def test_transfers_of_any_size(native: VirtualBoard, size: int) -> None:
     with native.dut() as dut:
         session = dut.session()
         native.inject(corrupt=0.002, drop=0.001, duplicate=0.001)
-        session.write(Space.PROGRAM, 0, data)
-        assert session.read(Space.PROGRAM, 0, size) == data
+        session.write(MemoryRegion.PROGRAM, 0, data)
+        assert session.read(MemoryRegion.PROGRAM, 0, size) == data
         if size > 200:
-            assert session.read(Space.PROGRAM, 0, size - 200, offset=200) == data[200:]
+            assert session.read(MemoryRegion.PROGRAM, 0, size - 200, offset=200) == data[200:]
 
 
 def test_seqs_may_wrap_in_a_transfer(native: VirtualBoard) -> None:
@@ -269,9 +269,9 @@ def test_seqs_may_wrap_in_a_transfer(native: VirtualBoard) -> None:
     with native.dut() as dut:
         session = dut.session()
         session._exchange.seq = 0xFFFF - 50
-        session.write(Space.PROGRAM, 0, data)
+        session.write(MemoryRegion.PROGRAM, 0, data)
         session._exchange.seq = 0xFFFF - 50
-        assert session.read(Space.PROGRAM, 0, len(data)) == data
+        assert session.read(MemoryRegion.PROGRAM, 0, len(data)) == data
 
 
 def test_a_virtual_pico_starts_through_its_second_stage_and_computes(pico: VirtualBoard) -> None:
@@ -354,8 +354,8 @@ def test_a_transfer_may_take_long_while_it_goes_on(native: VirtualBoard, monkeyp
     with native.dut() as dut:
         session = dut.session()
         monkeypatch.setattr(session_module, "REQUEST", 3.0)
-        session.write(Space.PROGRAM, 0, data)
-        assert session.digest(Space.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
+        session.write(MemoryRegion.PROGRAM, 0, data)
+        assert session.digest(MemoryRegion.PROGRAM, 0, length=len(data)) == zlib.crc32(data)
 
 
 @pytest.mark.parametrize("kind", [UNMAPPED, UNDEFINED, STACK])
@@ -547,7 +547,7 @@ def test_a_cable_pulled_in_the_middle(native: VirtualBoard, size: int) -> None:
         puller.start()
         with pytest.raises(LinkError, match="vanished") as caught:
             for _ in range(100):
-                session.write(Space.PROGRAM, 0, bytes(size))
+                session.write(MemoryRegion.PROGRAM, 0, bytes(size))
         puller.join()
         assert caught.value.target == "vboard-native"
         wait_for_port(native)
@@ -648,7 +648,7 @@ def test_a_board_reset_in_the_middle_of_a_transfer(native: VirtualBoard) -> None
         session = dut.session()
         native.inject(reset_after=50_000)
         with pytest.raises((LaunchError, ProtocolError)):
-            session.write(Space.PROGRAM, 0, bytes(1 << 18))
+            session.write(MemoryRegion.PROGRAM, 0, bytes(1 << 18))
             session.load(known_answer(native.target.isa).program)
         runs(dut)
 
@@ -835,8 +835,8 @@ def test_a_port_by_rfc2217(native: VirtualBoard, tmp_path: Path, monkeypatch: py
     with over_rfc2217(native, tmp_path) as url:
         with native.dut(port=url, flash=(), reset=()) as dut:
             runs(dut)
-            dut.session().write(Space.PROGRAM, 0, data)
-            assert dut.session().read(Space.PROGRAM, 0, len(data)) == data
+            dut.session().write(MemoryRegion.PROGRAM, 0, data)
+            assert dut.session().read(MemoryRegion.PROGRAM, 0, len(data)) == data
         monkeypatch.setattr(session_module, "HANDSHAKE", 2.0)
         with native.dut(port=url, baud=115200, flash=(), reset=()) as dut, pytest.raises(LaunchError):
             dut.session()

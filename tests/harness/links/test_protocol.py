@@ -31,7 +31,7 @@ from cortex_m_hil.launchers import process as process_module
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
-from cortex_m_hil.links.protocol import MAX_OPERATORS, RESPONSE, Event, Request, Space, Status
+from cortex_m_hil.links.protocol import MAX_OPERATORS, RESPONSE, Event, MemoryRegion, Request, Status
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import SCALAR_TYPES
 from cortex_m_hil.program.tensor import TensorSpec
@@ -187,17 +187,17 @@ def use(session: Session, request: Request) -> object:
     if request not in (Request.HELLO, Request.OPERATORS):
         session.load(KNOWN.program, file=FILE)
     uses: dict[Request, Callable[[], object]] = {
-        Request.WRITE: lambda: session.write(Space.INPUT, 0, b"x"),
-        Request.READ: lambda: session.read(Space.VALUE, 0, 8),
-        Request.FILL: lambda: session.fill(Space.PLANNED, 0, 0),
-        Request.DIGEST: lambda: session.digest(Space.VALUE, 0),
+        Request.WRITE: lambda: session.write(MemoryRegion.INPUT, 0, b"x"),
+        Request.READ: lambda: session.read(MemoryRegion.VALUE, 0, 8),
+        Request.FILL: lambda: session.fill(MemoryRegion.PLANNED, 0, 0),
+        Request.DIGEST: lambda: session.digest(MemoryRegion.VALUE, 0),
         Request.DESCRIBE: lambda: session.get_output(0),
         Request.EXECUTE: lambda: session.execute(SECONDS),
         Request.STEP: lambda: session.step(1, SECONDS),
         Request.STATS: session.stats,
         Request.RESET: session.reset,
-        Request.STREAM: lambda: session.write(Space.INPUT, 0, bytes(1000)),
-        Request.DATA: lambda: session.write(Space.INPUT, 0, bytes(1000)),
+        Request.STREAM: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
+        Request.DATA: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
     }
     return uses.get(request, lambda: None)()
 

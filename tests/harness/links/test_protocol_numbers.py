@@ -11,8 +11,13 @@ from paths import REPOSITORY
 
 HEADER = (REPOSITORY / "firmware" / "platform" / "protocol.h").read_text()
 PAGE = (REPOSITORY / "docs" / "protocol.md").read_text()
-ENUMS = {"Request": protocol.Request, "Event": protocol.Event, "Space": protocol.Space, "Code": protocol.Status}
-TABLES = {"Request": "type", "Event": "type", "Space": "space", "Code": "status"}
+ENUMS = {
+    "Request": protocol.Request,
+    "Event": protocol.Event,
+    "MemoryRegion": protocol.MemoryRegion,
+    "Code": protocol.Status,
+}
+TABLES = {"Request": "type", "Event": "type", "MemoryRegion": "region", "Code": "status"}
 
 
 def in_header(name: str) -> dict[str, int]:

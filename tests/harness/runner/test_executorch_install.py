@@ -38,7 +38,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.links.protocol import Reader, Request, Space
+from cortex_m_hil.links.protocol import MemoryRegion, Reader, Request
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import executorch_install
@@ -129,9 +129,9 @@ def test_stepping_is_executing(dut: Dut, program: Program) -> None:
         step = session.step(1, dut.seconds)
         value = instruction.args[-1]
         spec = program.file.values[value].spec
-        assert spec is not None and session.describe(Space.VALUE, value) == spec
+        assert spec is not None and session.describe(MemoryRegion.VALUE, value) == spec
         poison = zlib.crc32(bytes([flow.POISON]) * spec.nbytes)
-        assert session.digest(Space.VALUE, value) != poison
+        assert session.digest(MemoryRegion.VALUE, value) != poison
     assert (step.next, step.done) == (0, True)
     assert session.get_output(0).data == wanted.data
 
@@ -143,17 +143,17 @@ def test_values_are_what_the_file_says(dut: Dut, program: Program) -> None:
     assert loaded.instructions == len(program.file.instructions)
     for value in program.file.values:
         if value.spec is not None:
-            assert session.describe(Space.VALUE, value.index) == value.spec
+            assert session.describe(MemoryRegion.VALUE, value.index) == value.spec
         if value.constant is not None and value.spec is not None:
             offset, size = value.constant
             constant = program.pte[offset : offset + size]
-            assert session.read(Space.VALUE, value.index, value.spec.nbytes) == constant[: value.spec.nbytes]
+            assert session.read(MemoryRegion.VALUE, value.index, value.spec.nbytes) == constant[: value.spec.nbytes]
             with pytest.raises(ProtocolError, match="read only"):
-                session.write(Space.VALUE, value.index, b"\0")
+                session.write(MemoryRegion.VALUE, value.index, b"\0")
             session = dut.session()
             session.load(program.pte)
     with pytest.raises(ProtocolError, match="no such value"):
-        session.describe(Space.VALUE, len(program.file.values))
+        session.describe(MemoryRegion.VALUE, len(program.file.values))
 
 
 def test_all_operators_that_are_missing_are_named(dut: Dut) -> None:
@@ -278,7 +278,7 @@ def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> No
         def spoil(count: int, seconds: float) -> Any:
             done = step(count, seconds)
             if done.next == 2:
-                session.write(Space.VALUE, victim, np.float32(1e6).tobytes())
+                session.write(MemoryRegion.VALUE, victim, np.float32(1e6).tobytes())
             return done
 
         session.step = spoil  # type: ignore[method-assign]

@@ -35,7 +35,7 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialLauncher
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
-from cortex_m_hil.links.protocol import Event, Request, Space, Status
+from cortex_m_hil.links.protocol import Event, MemoryRegion, Request, Status
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import DTYPES, SCALAR_TYPES, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
@@ -150,7 +150,7 @@ def wire(dut: Dut, tmp_path: Path) -> Iterator[Wire]:
 def load_over(wire: Wire, known: KnownAnswer, first_seq: int = 100) -> None:
     at = range(0, len(known.program), 1024)
     for seq, offset in enumerate(at, first_seq):
-        chunk = struct.pack("<BII", Space.PROGRAM, 0, offset) + known.program[offset : offset + 1024]
+        chunk = struct.pack("<BII", MemoryRegion.PROGRAM, 0, offset) + known.program[offset : offset + 1024]
         assert wire.ask(Request.WRITE, seq, chunk) == (Status.OK, b"")
     announced = struct.pack("<II", len(known.program), zlib.crc32(known.program))
     assert wire.ask(Request.LOAD, first_seq + len(at), announced)[0] == Status.OK
@@ -249,83 +249,83 @@ def test_transfers_around_the_size_of_a_chunk(session: Session, chunks: int, bey
     for overhead in (9, 2):  # of a WRITE, of a READ's answer
         size = chunks * (session.identity.max_payload - overhead) + beyond
         data = np.random.default_rng(size).bytes(size)
-        session.write(Space.PROGRAM, 0, data)
-        assert session.read(Space.PROGRAM, 0, size) == data
-        assert session.read(Space.PROGRAM, 0, size - 7, offset=7) == data[7:]
-        assert session.digest(Space.PROGRAM, 0, length=size) == zlib.crc32(data)
+        session.write(MemoryRegion.PROGRAM, 0, data)
+        assert session.read(MemoryRegion.PROGRAM, 0, size) == data
+        assert session.read(MemoryRegion.PROGRAM, 0, size - 7, offset=7) == data[7:]
+        assert session.digest(MemoryRegion.PROGRAM, 0, length=size) == zlib.crc32(data)
 
 
 def test_small_and_empty_transfers(session: Session) -> None:
-    session.write(Space.PROGRAM, 0, b"")
-    assert session.read(Space.PROGRAM, 0, 0) == b""
-    session.write(Space.PROGRAM, 0, b"\0")
-    assert session.read(Space.PROGRAM, 0, 1) == b"\0"
-    assert session.digest(Space.PROGRAM, 0, length=0) == zlib.crc32(b"")
+    session.write(MemoryRegion.PROGRAM, 0, b"")
+    assert session.read(MemoryRegion.PROGRAM, 0, 0) == b""
+    session.write(MemoryRegion.PROGRAM, 0, b"\0")
+    assert session.read(MemoryRegion.PROGRAM, 0, 1) == b"\0"
+    assert session.digest(MemoryRegion.PROGRAM, 0, length=0) == zlib.crc32(b"")
 
 
-def test_the_end_of_a_space_can_be_reached_and_not_passed(dut: Dut, session: Session) -> None:
+def test_the_end_of_a_region_can_be_reached_and_not_passed(dut: Dut, session: Session) -> None:
     size = session.identity.program_pool
-    session.fill(Space.PROGRAM, 0, 0x11)
-    session.fill(Space.PROGRAM, 0, 0x22, offset=size - 3)
-    session.fill(Space.PROGRAM, 0, 0x33, offset=size, length=0)
-    assert session.digest(Space.PROGRAM, 0, offset=size - 5) == zlib.crc32(b"\x11\x11\x22\x22\x22")
-    assert session.digest(Space.PROGRAM, 0) == zlib.crc32(b"\x11" * (size - 3) + b"\x22" * 3)
-    assert session.read(Space.PROGRAM, 0, 4, offset=size - 4) == b"\x11\x22\x22\x22"
+    session.fill(MemoryRegion.PROGRAM, 0, 0x11)
+    session.fill(MemoryRegion.PROGRAM, 0, 0x22, offset=size - 3)
+    session.fill(MemoryRegion.PROGRAM, 0, 0x33, offset=size, length=0)
+    assert session.digest(MemoryRegion.PROGRAM, 0, offset=size - 5) == zlib.crc32(b"\x11\x11\x22\x22\x22")
+    assert session.digest(MemoryRegion.PROGRAM, 0) == zlib.crc32(b"\x11" * (size - 3) + b"\x22" * 3)
+    assert session.read(MemoryRegion.PROGRAM, 0, 4, offset=size - 4) == b"\x11\x22\x22\x22"
     with refused(dut, "outside"):
-        session.digest(Space.PROGRAM, 0, offset=size + 1)
+        session.digest(MemoryRegion.PROGRAM, 0, offset=size + 1)
 
 
 @pytest.mark.parametrize(("offset", "length"), [(0, 1), (1, 0), (0xFFFFFFFE, 3), (0xFFFFFFFF, 1), (0, 0xFFFFFFFE)])
-def test_what_lies_beyond_a_space_is_refused(dut: Dut, offset: int, length: int) -> None:
+def test_what_lies_beyond_a_region_is_refused(dut: Dut, offset: int, length: int) -> None:
     """`offset` and `length` count from the end of the planned arena, and wrap round 32 bits or not."""
     session = dut.session()
     end = session.load(known_answer(dut.target.isa).program).planned
     offset = offset if offset > end else end + offset
     for call in (session.fill, session.digest):
         with refused(dut, "outside"):
-            call(Space.PLANNED, 0, *([0] if call == session.fill else []), offset=offset, length=length)
+            call(MemoryRegion.PLANNED, 0, *([0] if call == session.fill else []), offset=offset, length=length)
 
 
-def test_a_read_beyond_a_space_is_refused(dut: Dut, loaded: Session) -> None:
+def test_a_read_beyond_a_region_is_refused(dut: Dut, loaded: Session) -> None:
     end = loaded.load(known_answer(dut.target.isa).program).planned
-    assert len(loaded.read(Space.PLANNED, 0, 3, offset=end - 3)) == 3
+    assert len(loaded.read(MemoryRegion.PLANNED, 0, 3, offset=end - 3)) == 3
     with refused(dut, "outside"):
-        loaded.read(Space.PLANNED, 0, 3, offset=end - 2)
+        loaded.read(MemoryRegion.PLANNED, 0, 3, offset=end - 2)
 
 
-def test_a_write_beyond_a_space_writes_nothing(dut: Dut, loaded: Session, known: KnownAnswer) -> None:
+def test_a_write_beyond_a_region_writes_nothing(dut: Dut, loaded: Session, known: KnownAnswer) -> None:
     nbytes = known.inputs[0].spec.nbytes
     with refused(dut, "outside"):
-        loaded.write(Space.INPUT, 0, b"\xee" * (nbytes + 1))
-    assert loaded.read(Space.INPUT, 0, nbytes) == known.inputs[0].data
+        loaded.write(MemoryRegion.INPUT, 0, b"\xee" * (nbytes + 1))
+    assert loaded.read(MemoryRegion.INPUT, 0, nbytes) == known.inputs[0].data
 
 
 def test_fill_reaches_exactly_the_bytes_it_names(loaded: Session, known: KnownAnswer) -> None:
     data = bytearray(known.inputs[0].data)
-    loaded.fill(Space.INPUT, 0, 0x7E, offset=5, length=7)
+    loaded.fill(MemoryRegion.INPUT, 0, 0x7E, offset=5, length=7)
     data[5:12] = b"\x7e" * 7
-    assert loaded.read(Space.INPUT, 0, len(data)) == bytes(data)
-    assert loaded.digest(Space.INPUT, 0, offset=5, length=7) == zlib.crc32(b"\x7e" * 7)
+    assert loaded.read(MemoryRegion.INPUT, 0, len(data)) == bytes(data)
+    assert loaded.digest(MemoryRegion.INPUT, 0, offset=5, length=7) == zlib.crc32(b"\x7e" * 7)
 
 
 def test_planned_memory_is_what_the_program_says(session: Session, known: KnownAnswer) -> None:
     file = parse_pte(known.program)
     planned = session.load(known.program).planned
     assert planned % ALIGNMENT == 0 and planned >= file.planned_bytes
-    session.fill(Space.PLANNED, 0, 0xA5)
-    assert session.read(Space.PLANNED, 0, planned) == b"\xa5" * planned
-    assert session.digest(Space.PLANNED, 0, length=TO_THE_END) == zlib.crc32(b"\xa5" * planned)
+    session.fill(MemoryRegion.PLANNED, 0, 0xA5)
+    assert session.read(MemoryRegion.PLANNED, 0, planned) == b"\xa5" * planned
+    assert session.digest(MemoryRegion.PLANNED, 0, length=TO_THE_END) == zlib.crc32(b"\xa5" * planned)
 
 
 def test_constants_and_outputs_are_read_only(dut: Dut, known: KnownAnswer) -> None:
     file = parse_pte(known.program)
     constants = [value.index for value in file.values if value.spec is not None and file.constant(value.index)]
     assert constants
-    for space, index in ((Space.OUTPUT, 0), (Space.VALUE, constants[0])):
+    for region, index in ((MemoryRegion.OUTPUT, 0), (MemoryRegion.VALUE, constants[0])):
         session = dut.session()
         session.load(known.program)
         with refused(dut, "read only"):
-            session.write(space, index, b"\0")
+            session.write(region, index, b"\0")
 
 
 def test_constants_arrive_as_they_are_in_the_file(loaded: Session, known: KnownAnswer) -> None:
@@ -333,31 +333,34 @@ def test_constants_arrive_as_they_are_in_the_file(loaded: Session, known: KnownA
     for value in file.values:
         constant = file.constant(value.index) if value.spec is not None else None
         if constant is not None:
-            assert loaded.read(Space.VALUE, value.index, len(constant.data)) == constant.data
+            assert loaded.read(MemoryRegion.VALUE, value.index, len(constant.data)) == constant.data
 
 
 @pytest.mark.parametrize(
-    ("space", "index", "text"),
+    ("region", "index", "text"),
     [
-        *((space, 10_000, "no such value") for space in (Space.INPUT, Space.OUTPUT, Space.VALUE)),
-        (Space.PLANNED, 1, "index is not 0"),
-        (Space.PROGRAM, 1, "index is not 0"),
-        (9, 0, "not a space"),
+        *(
+            (region, 10_000, "no such value")
+            for region in (MemoryRegion.INPUT, MemoryRegion.OUTPUT, MemoryRegion.VALUE)
+        ),
+        (MemoryRegion.PLANNED, 1, "index is not 0"),
+        (MemoryRegion.PROGRAM, 1, "index is not 0"),
+        (9, 0, "not a region"),
     ],
 )
-def test_what_does_not_exist_is_refused(dut: Dut, space: Space, index: int, text: str) -> None:
+def test_what_does_not_exist_is_refused(dut: Dut, region: MemoryRegion, index: int, text: str) -> None:
     session = dut.session()
     session.load(known_answer(dut.target.isa).program)
     with refused(dut, text):
-        session.read(space, index, 1)
+        session.read(region, index, 1)
 
 
-@pytest.mark.parametrize("space", [Space.PLANNED, Space.VALUE, Space.INPUT, Space.OUTPUT])
-def test_without_a_program_there_are_no_values(dut: Dut, space: Space) -> None:
+@pytest.mark.parametrize("region", [MemoryRegion.PLANNED, MemoryRegion.VALUE, MemoryRegion.INPUT, MemoryRegion.OUTPUT])
+def test_without_a_program_there_are_no_values(dut: Dut, region: MemoryRegion) -> None:
     session = dut.session()
     session.reset()
     with refused(dut, "BAD_STATE: no program is loaded"):
-        session.read(space, 0, 1)
+        session.read(region, 0, 1)
 
 
 @pytest.mark.parametrize("step", [True, False], ids=["step", "execute"])
@@ -376,15 +379,15 @@ def test_counts_and_descriptions_are_the_files(session: Session, known: KnownAns
     counts = session.load(known.program)
     assert (counts.inputs, counts.outputs) == (len(file.inputs), len(file.outputs))
     assert (counts.values, counts.instructions) == (len(file.values), len(file.instructions))
-    assert session.describe(Space.INPUT, 0) == known.inputs[0].spec
-    assert session.describe(Space.OUTPUT, 0) == known.expected[0].spec
+    assert session.describe(MemoryRegion.INPUT, 0) == known.inputs[0].spec
+    assert session.describe(MemoryRegion.OUTPUT, 0) == known.expected[0].spec
     for value in file.values:
-        spec = session.describe(Space.VALUE, value.index)
+        spec = session.describe(MemoryRegion.VALUE, value.index)
         if value.kind is ValueKind.TENSOR:
             assert spec == value.spec
         elif value.kind in (ValueKind.INT, ValueKind.DOUBLE, ValueKind.BOOL):
             assert spec == TensorSpec.scalar(value.kind)
-            assert session.read(Space.VALUE, value.index, 8)
+            assert session.read(MemoryRegion.VALUE, value.index, 8)
         else:
             assert spec is None
     assert set(DTYPES) == set(SCALAR_TYPES.values())
@@ -399,11 +402,13 @@ def test_a_program_gives_the_right_bits_again_and_again(loaded: Session, known: 
 
 def test_stepping_is_executing(loaded: Session, known: KnownAnswer) -> None:
     """Outputs, and every value after the end, are the same by any way there."""
-    values = [value.index for value in parse_pte(known.program).values if loaded.describe(Space.VALUE, value.index)]
+    values = [
+        value.index for value in parse_pte(known.program).values if loaded.describe(MemoryRegion.VALUE, value.index)
+    ]
     count = len(parse_pte(known.program).instructions)
 
     def run(*steps: int) -> list[int]:
-        loaded.fill(Space.PLANNED, 0, 0xA5)
+        loaded.fill(MemoryRegion.PLANNED, 0, 0xA5)
         loaded.set_input(0, known.inputs[0])
         if not steps:
             loaded.execute(SECONDS)
@@ -412,7 +417,7 @@ def test_stepping_is_executing(loaded: Session, known: KnownAnswer) -> None:
             assert reached.done == (number == len(steps))
             assert reached.next == (0 if reached.done else sum(steps[:number]))
         assert loaded.get_output(0) == known.expected[0]
-        return [loaded.digest(Space.VALUE, index) for index in values]
+        return [loaded.digest(MemoryRegion.VALUE, index) for index in values]
 
     whole = run()
     assert count > 1
@@ -467,7 +472,7 @@ def test_stats_are_those_of_the_program(loaded: Session, known: KnownAnswer) -> 
 
 
 def test_writing_over_a_loaded_program_is_the_end_of_it(dut: Dut, loaded: Session) -> None:
-    loaded.fill(Space.PROGRAM, 0, 0, offset=64, length=1)
+    loaded.fill(MemoryRegion.PROGRAM, 0, 0, offset=64, length=1)
     with refused(dut, "BAD_STATE"):
         loaded.execute(SECONDS)
 
@@ -541,14 +546,14 @@ def test_data_without_a_stream_is_refused_and_touches_no_program(wire: Wire, kno
 
 
 def test_data_goes_where_its_seq_says_and_never_beyond_its_stream(wire: Wire) -> None:
-    stream = struct.pack("<BIIII", Space.PROGRAM, 0, 10, 7, 3)  # at 10: chunks of 3, 3 and 1
-    assert wire.ask(Request.FILL, 6, struct.pack("<BIIIB", Space.PROGRAM, 0, 0, 30, 0x2E))[0] == Status.OK
+    stream = struct.pack("<BIIII", MemoryRegion.PROGRAM, 0, 10, 7, 3)  # at 10: chunks of 3, 3 and 1
+    assert wire.ask(Request.FILL, 6, struct.pack("<BIIIB", MemoryRegion.PROGRAM, 0, 0, 30, 0x2E))[0] == Status.OK
     assert wire.ask(Request.STREAM, 7, stream)[0] == Status.OK
     for seq, data in ((10, b"g"), (9, b"xyz"), (8, b"abc"), (9, b"def")):
         assert wire.ask(Request.DATA, seq, data)[0] == Status.OK
     for seq, data in ((8, b"four"), (10, b"gh"), (11, b"x"), (7, b"x")):
         assert wire.ask(Request.DATA, seq, data)[0] == Status.BAD_REQUEST
-    whole = wire.ask(Request.READ, 12, struct.pack("<BIII", Space.PROGRAM, 0, 0, 30))[1]
+    whole = wire.ask(Request.READ, 12, struct.pack("<BIII", MemoryRegion.PROGRAM, 0, 0, 30))[1]
     assert whole == b"." * 10 + b"abcdefg" + b"." * 13
 
 
@@ -576,10 +581,10 @@ def test_requests_that_make_no_sense_are_refused(wire: Wire, known: KnownAnswer)
     for seq, kind in enumerate(Request, 10):
         assert wire.ask(kind, seq, b"\x01\x02\x03")[0] == Status.BAD_REQUEST
     for seq, kind in enumerate((Request.READ, Request.DIGEST), 30):
-        payload = struct.pack("<BIII", Space.PROGRAM, 0, 0, 1)
+        payload = struct.pack("<BIII", MemoryRegion.PROGRAM, 0, 0, 1)
         assert wire.ask(kind, seq, payload)[0] == Status.OK
         assert wire.ask(kind, seq + 10, payload + b"\0")[0] == Status.BAD_REQUEST
-    too_long = struct.pack("<BIII", Space.PROGRAM, 0, 0, 1 << 20)
+    too_long = struct.pack("<BIII", MemoryRegion.PROGRAM, 0, 0, 1 << 20)
     assert wire.ask(Request.READ, 50, too_long)[0] == Status.BAD_REQUEST
     assert wire.ask(Request.STEP, 51, struct.pack("<I", 1))[0] == Status.OK  # the program is still there
 
@@ -641,7 +646,7 @@ def test_killed_in_the_middle_of_a_transfer(dut: Dut) -> None:
     killer.start()
     with pytest.raises(LaunchError, match="killed from outside"):
         for _ in range(1000):
-            session.write(Space.PROGRAM, 0, bytes(min(size, 1 << 16)))
+            session.write(MemoryRegion.PROGRAM, 0, bytes(min(size, 1 << 16)))
     killer.join()
     flow.selftest(dut)
 
@@ -658,9 +663,9 @@ def test_a_closed_session_stays_closed(native: Dut) -> None:
 def test_two_duts_of_one_target_do_not_meet(dut: Dut) -> None:
     with flow.open_dut(dut.resolved) as other:
         first, second = dut.session(), other.session()
-        first.write(Space.PROGRAM, 0, b"first")
-        second.write(Space.PROGRAM, 0, b"other")
-        assert (first.read(Space.PROGRAM, 0, 5), second.read(Space.PROGRAM, 0, 5)) == (b"first", b"other")
+        first.write(MemoryRegion.PROGRAM, 0, b"first")
+        second.write(MemoryRegion.PROGRAM, 0, b"other")
+        assert (first.read(MemoryRegion.PROGRAM, 0, 5), second.read(MemoryRegion.PROGRAM, 0, 5)) == (b"first", b"other")
 
 
 def test_process_reports_time_of_the_engine_only(native: Dut) -> None:
@@ -690,5 +695,5 @@ def test_a_fault_while_the_host_is_writing_is_still_a_fault(native: Dut, tmp_pat
     with closing(process):
         session = Session(native.target, native.elf, process)
         with pytest.raises(TargetFault, match="HardFault") as caught:
-            session.write(Space.PROGRAM, 0, bytes(1 << 20))
+            session.write(MemoryRegion.PROGRAM, 0, bytes(1 << 20))
     assert caught.value.operator == "op"
