@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.lowering.reference import HostModels, to_torch
+from cortex_m_hil.lowering.reference import RememberedReferences, to_torch
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
 
@@ -205,8 +205,8 @@ def planted(program: Program, seed: int) -> Iterator[tuple[str, References]]:
 
     What the target would give is then the dialect. Errors that change no output are passed over: nobody can see these.
     """
-    models = program.reference
-    assert isinstance(models, HostModels)
+    assert isinstance(program.reference, RememberedReferences)
+    models = program.reference.models()
     references = models(program.inputs)
     arguments = tuple(to_torch(value) for value in program.inputs)
     recorded = fx.Interpreter(models.dialect, garbage_collect_values=False)

@@ -37,10 +37,10 @@ from cortex_m_hil.targets.model import Target
 
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     """Scratch sizes by the wheel's CMSIS-NN; none where the program is for no wheel on this machine."""
-    from cortex_m_hil.lowering.scratch import required_scratch
+    from cortex_m_hil.lowering.scratch import scratch_of
 
     with contextlib.suppress(ToolchainError):
-        return required_scratch(program.file, isa)
+        return scratch_of(program, isa)
     return ()
 
 

@@ -4,22 +4,23 @@ A key covers everything the result is computed from: the exported program, const
 options, torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. No key
 looks at the module: what Python code computes is known from its export alone. What has no key is lowered anew.
 
-**What a key cannot see:** code of torch, torchao or executorch that is replaced in memory (its files are watched).
+A compiler of which a function was replaced in memory gives no key. **What a key cannot see:** functions of torch itself
+that are replaced after the export, and kernels of torch's operators that are registered anew.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import logging
-import os
+import platform
 from collections import OrderedDict
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from cortex_m_hil.lowering.capability import executorch_api
+import numpy as np
+
+from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.compiler_files import contents
 from cortex_m_hil.lowering.content import NoContent, digest
+from cortex_m_hil.lowering.patches import replaced
 
 # Of torch the version is enough; these are what people edit in place, and this package's own lowering.
 _WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering")
@@ -28,16 +29,23 @@ _logger = logging.getLogger(__name__)
 
 def key_of(*parts: object) -> str | None:
     """The key of what is computed from ``parts`` here and now; None where that has no content to compare."""
+    return key_or_reason(*parts)[0]
+
+
+def key_or_reason(*parts: object) -> tuple[str | None, str]:
+    """The same, and why there is none."""
     try:
-        return digest(parts, _ambient(), installed())
+        return digest(parts, _ambient(), installed()), ""
     except NoContent as error:
         _logger.debug("not remembered, for lack of a key: %s", error)
-        return None
+        return None, str(error)
 
 
 def _ambient() -> tuple[object, ...]:
-    """State of torch that quantising and lowering a graph depend on. Raises NoContent under hooks and modes."""
-    torch = executorch_api().torch
+    """State of torch that quantising and lowering a graph depend on. NoContent under hooks, modes and patches."""
+    torch = load_torch()
+    if patched := replaced(_WATCHED):
+        raise NoContent(f"{patched} was replaced in memory")
     if torch.nn.modules.module._has_any_global_hook():
         raise NoContent("hooks on all modules")
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
@@ -54,27 +62,12 @@ def _ambient() -> tuple[object, ...]:
     )
 
 
-@functools.cache
 def installed() -> str:
-    """A digest of the compiler that is installed: torch's version, and the state of each file people edit or rebuild.
-
-    Once a process, since what is imported does not change with its file.
-    """
-    version = executorch_api().torch.version
-    entries = [entry for package in _WATCHED for entry in _files(package)]
-    return digest(version.__version__, version.git_version, entries)
-
-
-def _files(package: str) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of change (nanoseconds) of a package's Python files and libraries, in the paths' order."""
-    spec = importlib.util.find_spec(package)
-    for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        for folder, folders, names in os.walk(place):
-            folders.sort()
-            for name in sorted(names):
-                if name.endswith((".py", ".so")):
-                    state = Path(folder, name).stat()
-                    yield (os.path.join(folder, name), state.st_size, state.st_mtime_ns)
+    """A digest of what lowers here: versions, the kind of machine, and contents of the files people edit or rebuild."""
+    torch = load_torch()
+    machine = (platform.machine(), torch.backends.cpu.get_cpu_capability())
+    versions = (platform.python_version(), np.__version__, torch.version.__version__, torch.version.git_version)
+    return digest(machine, versions, contents(*_WATCHED))
 
 
 Item = TypeVar("Item")

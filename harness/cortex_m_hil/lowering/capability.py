@@ -1,7 +1,8 @@
 """The installed ExecuTorch, probed by feature rather than by version number.
 
-`executorch_api()` is the one place that imports torch, executorch and torchao; what it returns is all the pipeline uses
-of them. Known to suffice: executorch 1.4.1 (without explicit layout) and 1.5.1, each with extra ``ethos-u``.
+`executorch_api()` is the one place that imports executorch and torchao; what it returns is all the pipeline uses of
+them. What is found in the cache needs `load_torch()` only. Known to suffice: executorch 1.4.1 (without explicit
+layout) and 1.5.1, each with extra ``ethos-u``.
 """
 
 from __future__ import annotations
@@ -62,10 +63,17 @@ def quiet() -> Iterator[None]:
 
 
 @functools.cache
+def load_torch() -> Any:
+    """torch alone. Raises ToolchainError where it is missing."""
+    with quiet():
+        return feature("torch")
+
+
+@functools.cache
 def executorch_api() -> Tools:
     """Import and check everything lowering needs. Raises ToolchainError naming what is missing."""
     with quiet():
-        torch = feature("torch")
+        torch = load_torch()
         # Upstream's pass manager imports TOSA's serializer even for Cortex-M: the extra is not optional.
         feature("tosa_serializer")
         cmsis_nn = feature("executorch.backends.cortex_m.library.cmsis_nn")

@@ -17,7 +17,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.capability import load_torch
 
 _COMPILER: Final = frozenset({"torch", "torchao", "executorch"})
 _INSTALLED: Final = _COMPILER | {"builtins", "collections", "_operator", "math"}
@@ -48,7 +48,7 @@ class _Encoder:
         self._alive: list[object] = []  # so that no id is used twice
 
     def add(self, value: Any) -> None:
-        torch = executorch_api().torch
+        torch = load_torch()
         kind = type(value)
         if value is None or kind in (bool, int, str):
             self._feed(kind.__name__, str(value).encode("utf-8", "surrogatepass"))
@@ -90,7 +90,7 @@ class _Encoder:
             self._object(value)
 
     def _object(self, value: Any) -> None:
-        torch = executorch_api().torch
+        torch = load_torch()
         if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)):
             self._feed(type(value).__name__, str(value).encode())
         elif isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)):
@@ -118,7 +118,7 @@ class _Encoder:
             self.add(vars(value))
 
     def _operator(self, value: Any) -> None:
-        torch = executorch_api().torch
+        torch = load_torch()
         namespace = value.namespace if isinstance(value, torch._ops.OpOverload) else str(value).partition(".")[0]
         higher = isinstance(value, torch._ops.HigherOrderOperator)
         if not (type(value).__module__.partition(".")[0] in _COMPILER if higher else namespace in _NAMESPACES):
@@ -127,13 +127,13 @@ class _Encoder:
 
     def _tree(self, value: Any) -> None:
         try:
-            self._feed("tree", executorch_api().torch.utils._pytree.treespec_dumps(value).encode())
+            self._feed("tree", load_torch().utils._pytree.treespec_dumps(value).encode())
         except (NotImplementedError, TypeError, ValueError) as error:
             raise NoContent(f"arguments or results of the structure {value}") from error
 
     def _tensor(self, tensor: Any) -> None:
         """Type, place, layout and memory; which tensors share memory, by a number for each storage."""
-        torch = executorch_api().torch
+        torch = load_torch()
         fake = isinstance(tensor, torch._subclasses.FakeTensor)
         plain = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         if not (fake or plain) or tensor.layout is not torch.strided or tensor.is_quantized:
@@ -154,7 +154,7 @@ class _Encoder:
 
     def _graph_module(self, module: Any) -> None:
         """The graph, and what it refers to by name: parameters, constants, branches and loop bodies."""
-        torch = executorch_api().torch
+        torch = load_torch()
         self._feed("graph", str(module.training).encode())
         if not self._is_new(id(module)):
             return

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
-from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
 
@@ -37,16 +37,18 @@ _STATE: Final = "programs with state are not supported: take the state as an inp
 class Eager:
     """The float module, called with its own arguments.
 
-    ``outputs`` are what the module gave for ``inputs`` when it was lowered. For other arguments ``graph`` speaks, the
-    exported float module: the module may have changed since.
+    ``outputs`` are what the module gave for ``inputs`` when it was lowered. For other arguments the ``exported`` float
+    module speaks: the module may have changed since.
     """
 
     inputs: Inputs
     outputs: Any
-    graph: Any
+    exported: Any
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.outputs if _same(arguments, self.inputs) else self.graph(*arguments)
+        if _same(arguments, self.inputs):
+            return self.outputs
+        return self.exported.module(check_guards=False)(*arguments)
 
 
 def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
@@ -54,7 +56,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
 
     Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
     """
-    torch = executorch_api().torch
+    torch = load_torch()
     title = type(module).__name__
     if not isinstance(module, torch.nn.Module):
         hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
@@ -82,7 +84,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
 
 def export(module: Any, inputs: Inputs) -> Any:
     """The strict export: of one module with one set of inputs, always the same program."""
-    return executorch_api().torch.export.export(module, inputs, strict=True)
+    return load_torch().export.export(module, inputs, strict=True)
 
 
 def _own(exported: Any) -> Any:
@@ -95,7 +97,7 @@ def _own(exported: Any) -> Any:
 
 def arrange(values: Inputs, layout: Layout) -> Inputs:
     """Copies of the inputs, 4-D tensors in the memory format of the layout, none conjugated or negated lazily."""
-    torch = executorch_api().torch
+    torch = load_torch()
     wanted = torch.channels_last if layout == "channels_last" else torch.contiguous_format
 
     def copied(leaf: Any) -> Any:
@@ -134,7 +136,7 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
 
 def _run(title: str, module: Any, inputs: Inputs) -> Any:
     """What the module computes from copies of the inputs; compiled parts run uncompiled."""
-    torch = executorch_api().torch
+    torch = load_torch()
     try:
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):
             return _clone(module(*_clone(inputs)))
@@ -153,7 +155,7 @@ def _run(title: str, module: Any, inputs: Inputs) -> Any:
 
 
 def _clone(values: Any) -> Any:
-    torch = executorch_api().torch
+    torch = load_torch()
     return torch.utils._pytree.tree_map(
         lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, values
     )
@@ -161,7 +163,7 @@ def _clone(values: Any) -> Any:
 
 def _same(some: Inputs, others: Inputs) -> bool:
     """The same numbers, bit for bit, whatever their layout in memory."""
-    torch = executorch_api().torch
+    torch = load_torch()
     (leaves, structure), (leaves_2, structure_2) = map(torch.utils._pytree.tree_flatten, (some, others))
 
     def bits(leaf: Any) -> tuple[object, ...]:
@@ -173,7 +175,7 @@ def _same(some: Inputs, others: Inputs) -> bool:
 
 def _require_tensors(title: str, outputs: Any) -> None:
     """ConfigError if the module gives something and no tensor: a program would have no output."""
-    torch = executorch_api().torch
+    torch = load_torch()
     leaves = torch.utils._pytree.tree_leaves(outputs)
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         given = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
@@ -185,7 +187,7 @@ def _require_tensors(title: str, outputs: Any) -> None:
 
 def _require_values(title: str, exported: Any) -> None:
     """LoweringError if the export lost the values of a constant, as torch 2.13's does with NumPy's."""
-    fake = executorch_api().torch._subclasses.FakeTensor
+    fake = load_torch()._subclasses.FakeTensor
     lost = [
         spec.arg.name
         for spec in exported.graph_signature.input_specs
@@ -199,7 +201,7 @@ def _require_values(title: str, exported: Any) -> None:
 
 def _is_still(value: Any, before: Any, content: Any) -> bool:
     """A buffer is the tensor that it was, with the values that it had."""
-    return value is before and bool(executorch_api().torch.equal(value, content))
+    return value is before and bool(load_torch().equal(value, content))
 
 
 def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
@@ -225,12 +227,12 @@ def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
 def _storage(node: Any) -> int:
     """Which memory a node's value lies in, the same for all views of it; 0 for what is no tensor."""
     value = node.meta.get("val")
-    return int(value.untyped_storage()._cdata) if isinstance(value, executorch_api().torch.Tensor) else 0
+    return int(value.untyped_storage()._cdata) if isinstance(value, load_torch().Tensor) else 0
 
 
 def _written(node: Any) -> list[Any]:
     """The arguments that a node's operator writes to, by its schema."""
-    torch = executorch_api().torch
+    torch = load_torch()
     if not isinstance(node.target, torch._ops.OpOverload):
         return []
     arguments = node.target._schema.arguments
@@ -246,4 +248,4 @@ def _last_line(text: str) -> str:
 
 
 def _is_users(path: str) -> bool:
-    return not path.startswith((f"{Path(executorch_api().torch.__file__).parent}/", f"{_HARNESS}/", "<"))
+    return not path.startswith((f"{Path(load_torch().__file__).parent}/", f"{_HARNESS}/", "<"))

@@ -1,8 +1,9 @@
 """From a module to a `.pte` for one ISA class.
 
 The module is run and exported on every call (`live`). All that follows is a function of the exported program, the
-calibration samples and the options, and is remembered by their content: quantising, export of what came of it and
-to_edge once per module, Cortex-M passes and to_executorch once per ISA class.
+calibration samples and the options, and is remembered by their content. On disk: programs and the outputs of their
+references, so that ExecuTorch is not even imported for what was lowered before. In memory: quantising, export of what
+came of it and to_edge once per module, Cortex-M passes and to_executorch once per ISA class.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from cortex_m_hil.errors import ConfigError, ToolchainError
-from cortex_m_hil.lowering.cache import Lru, key_of
-from cortex_m_hil.lowering.capability import INSTALL, executorch_api, quiet
+from cortex_m_hil.lowering.cache import Lru, key_or_reason
+from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
+from cortex_m_hil.lowering.content import digest
+from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.live import Eager, arrange, export, stage, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, LoweringOptions
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
@@ -25,21 +30,49 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.targets.cpu import Isa
 
+if TYPE_CHECKING:
+    from cortex_m_hil.lowering.reference import HostModels
+
 # A CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
 
 
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """All that a program follows from, but for its ISA class, with its key; `no_key` is why it has none."""
+
+    title: str
+    exported: Any
+    inputs: Inputs
+    samples: Sequence[Inputs]
+    options: LoweringOptions
+    key: str | None
+    no_key: str
+
+
 @dataclass(eq=False)
 class _Shared:
-    """The target-independent part: float and fake-quantised graph, the edge program, and programs made from it."""
+    """The target-independent part: fake-quantised graph, the edge program, and what was lowered from it."""
 
-    options: LoweringOptions
-    inputs: Inputs
-    floating: Any
     quantized: Any | None
     edge: Any
     hint: str
-    programs: dict[tuple[Isa, bool], Program] = field(default_factory=dict)  # by ISA class and `redzones`
+    lowered: dict[tuple[Isa, bool], _Lowered] = field(default_factory=dict)  # by ISA class and `redzones`
+
+
+@dataclass(frozen=True, eq=False)
+class _Lowered:
+    """A program with the graphs that its references are computed by."""
+
+    pte: bytes
+    nodes: tuple[str, ...]
+    size_without_redzones: int | None
+    models: HostModels
+
+    def entry(self) -> dict[str, Any]:
+        """What of it the disk remembers."""
+        pte = np.frombuffer(self.pte, np.uint8)
+        return {"pte": pte, "nodes": list(self.nodes), "size_without_redzones": self.size_without_redzones}
 
 
 cache: Final[Lru[_Shared]] = Lru(16)
@@ -57,19 +90,57 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
     given = _arranged(inputs, options)
     # Copies: calibrating runs the module, which may work in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]
-    torch = executorch_api().torch
-    with quiet(), torch.random.fork_rng(devices=[]):
+    with quiet(), load_torch().random.fork_rng(devices=[]):
         outputs, exported = trace(module, given, options.layout)
-        title = type(module).__name__
-        torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
-        shared = _shared(title, exported, given, samples, options)
-        if (isa, options.redzones) not in shared.programs:
-            shared.programs[isa, options.redzones] = _lower_for_isa(title, shared, isa, options.redzones)
-    program = shared.programs[isa, options.redzones]
-    models: Any = program.reference
-    live = replace(models, eager=Eager(given, outputs, models.eager))
+        key, no_key = key_or_reason(exported, given, samples, *_choices(options))
+        source = _Source(type(module).__name__, exported, given, samples, options, key, no_key)
+        own_key = None if key is None else digest(key, isa.value, options.redzones)
+        made = []
+
+        def make() -> Entry:
+            made.append(_lowered(source, isa))
+            return made[0].entry()
+
+        entry = disk.get_or_make("program", own_key, make)
+    program = _program(source, isa, entry, Eager(given, outputs, exported), own_key)
     seconds = time.monotonic() - began
-    return replace(program, name=name or title, reference=live, lowering_seconds=seconds)
+    return replace(program, name=name or source.title, lowering_seconds=seconds, remembered=not made)
+
+
+def _program(source: _Source, isa: Isa, entry: Entry, eager: Eager, key: str | None) -> Program:
+    """The program that was lowered, or was found on disk. Only its bytes, names and sizes are taken from there."""
+    from cortex_m_hil.lowering.reference import RememberedReferences, conform, to_host
+
+    pte = entry["pte"].tobytes()
+    file = parse_pte(pte, source.title)
+    leaves, structure = load_torch().utils._pytree.tree_flatten(source.inputs)
+    inputs = conform([to_host(leaf) for leaf in leaves], file.input_specs())
+
+    def models() -> HostModels:
+        made = _lowered(source, isa)
+        if made.pte != pte:
+            what = f"{source.title}: lowered again, it gives another program than the one in the cache"
+            raise ToolchainError(what, hint="hil cache clear, and report it: a lowering that is not repeatable")
+        return made.models
+
+    references = RememberedReferences(key, eager, structure, models)
+    nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
+    return Program(pte, file, isa, nodes, source.title, inputs, references, size, no_key=source.no_key)
+
+
+def _lowered(source: _Source, isa: Isa) -> _Lowered:
+    """The lowering itself, of which the last few are remembered in memory, graphs and all."""
+    torch = load_torch()
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
+        shared = cache.get(source.key)
+        if shared is None:
+            shared = _prepare(source)
+            cache.put(source.key, shared)
+        which = isa, source.options.redzones
+        if which not in shared.lowered:
+            shared.lowered[which] = _lower_for_isa(source, shared, isa)
+        return shared.lowered[which]
 
 
 def clear_cache() -> None:
@@ -86,18 +157,9 @@ def _arranged(inputs: Inputs, options: LoweringOptions) -> Inputs:
     if options.layout == "explicit" and not executorch_api().explicit_layout:
         raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
     given = arrange(inputs, options.layout)
-    for leaf in executorch_api().torch.utils._pytree.tree_leaves(given):
+    for leaf in load_torch().utils._pytree.tree_leaves(given):
         to_host(leaf)
     return given
-
-
-def _shared(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> _Shared:
-    key = key_of(exported, inputs, samples, *_choices(options))
-    found = cache.get(key)
-    if found is None:
-        found = _prepare(title, exported, inputs, samples, options)
-        cache.put(key, found)
-    return found
 
 
 def _choices(options: LoweringOptions) -> Iterator[tuple[str, object]]:
@@ -122,42 +184,42 @@ def _hint(options: LoweringOptions, exported: Any, inputs: Inputs) -> str:
 
 def _foreign(exported: Any, inputs: Inputs) -> Iterator[tuple[str, Any]]:
     """Floating tensors of another dtype than float32, among inputs and parameters."""
-    torch = executorch_api().torch
+    torch = load_torch()
     named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs))}
     for name, value in {**named, **exported.state_dict}.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float32:
             yield name, value.dtype
 
 
-def _prepare(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> _Shared:
+def _prepare(source: _Source) -> _Shared:
     """Everything up to the edge program."""
-    api = executorch_api()
-    floating, hint = exported.module(check_guards=False), _hint(options, exported, inputs)
+    api, exported, inputs = executorch_api(), source.exported, source.inputs
+    hint = _hint(source.options, exported, inputs)
     quantized = None
-    if options.quantize:
-        quantized = _quantize(title, exported, inputs, samples, options)
-        exported = stage(title, "export of the quantised module", hint, lambda: export(quantized, inputs))
+    if source.options.quantize:
+        quantized = _quantize(source, hint)
+        exported = stage(source.title, "export of the quantised module", hint, lambda: export(quantized, inputs))
     config = api.edge_compile_config()
-    edge = stage(title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
-    return _Shared(options, inputs, floating, quantized, edge, hint)
+    edge = stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
+    return _Shared(quantized, edge, hint)
 
 
-def _quantize(title: str, exported: Any, inputs: Inputs, samples: Sequence[Inputs], options: LoweringOptions) -> Any:
+def _quantize(source: _Source, hint: str) -> Any:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
-    api, hint = executorch_api(), _hint(options, exported, inputs)
-    explicit = {"use_explicit_layout": True} if options.layout == "explicit" else {}
+    api, title = executorch_api(), source.title
+    explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
-    graph = exported.module(check_guards=False)
+    graph = source.exported.module(check_guards=False)
     prepared = stage(title, "quantise", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
-    for number, sample in enumerate(samples):
-        unfit = _unfit(sample, inputs)
+    for number, sample in enumerate(source.samples):
+        unfit = _unfit(sample, source.inputs)
         stage(title, f"calibration with sample {number}", unfit or hint, partial(prepared, *sample))
     return stage(title, "quantise", hint, lambda: api.convert_pt2e(prepared))
 
 
 def _unfit(sample: Inputs, inputs: Inputs) -> str:
     """What about a calibration sample may explain that the module fails on it; "" if it is like the inputs."""
-    torch = executorch_api().torch
+    torch = load_torch()
     (leaves, structure), (wanted, whole) = map(torch.utils._pytree.tree_flatten, (sample, inputs))
     like = structure == whole and all(
         type(one) is type(other)
@@ -173,30 +235,27 @@ def _unfit(sample: Inputs, inputs: Inputs) -> str:
     )
 
 
-def _lower_for_isa(title: str, shared: _Shared, isa: Isa, redzones: bool) -> Program:
-    """Cortex-M passes and to_executorch. The eager reference of this program is the exported float graph."""
-    from cortex_m_hil.lowering.reference import HostModels, conform, to_host
+def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
+    """Cortex-M passes and to_executorch."""
+    from cortex_m_hil.lowering.reference import HostModels
 
-    api = executorch_api()
-    hint = shared.hint
+    api, title, hint = executorch_api(), source.title, shared.hint
     # The passes add constants to the program they are given: work on a copy.
     edge = copy.deepcopy(shared.edge)
     edge._edge_programs["forward"] = stage(
-        title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, shared.options, isa)
+        title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, source.options, isa)
     )
     # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
     dialect = copy.deepcopy(edge.exported_program())
-    spacing = Spacing() if redzones else None
+    spacing = Spacing() if source.options.redzones else None
     plan = {} if spacing is None else {"memory_planning_pass": planning_pass(spacing)}
     config = api.backend_config(extract_delegate_segments=False, **plan)
     made = stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
-    file = parse_pte(pte, title)
-    leaves, structure = api.torch.utils._pytree.tree_flatten(shared.inputs)
-    models = HostModels(shared.floating, shared.quantized, dialect.module(check_guards=False), structure)
-    inputs = conform([to_host(leaf) for leaf in leaves], file.input_specs())
+    structure = load_torch().utils._pytree.tree_structure(source.inputs)
+    models = HostModels(None, shared.quantized, dialect.module(check_guards=False), structure)
     size_without_redzones = None if spacing is None else spacing.size_without_redzones
-    return Program(pte, file, isa, graph_nodes(made, file), title, inputs, models, size_without_redzones)
+    return _Lowered(pte, graph_nodes(made, parse_pte(pte, title)), size_without_redzones, models)
 
 
 def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:

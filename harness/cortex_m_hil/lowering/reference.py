@@ -5,7 +5,7 @@ The three references and what each is the authority for: DESIGN, "Truth and tole
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +16,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.lowering.cache import key_of
+from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
@@ -102,28 +104,70 @@ class HostModels:
 
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """References for the inputs. ConfigError if their number is not the module's."""
-        leaves = [to_torch(item) for item in inputs]
-        if len(leaves) != self.structure.num_leaves:
-            problem = f"the module takes {self.structure.num_leaves} inputs, {len(leaves)} were given"
-            raise ConfigError(problem, hint="give as many as the program was lowered with")
+        leaves = _leaves(inputs, self.structure)
         with _integers():
-            dialect = self._run(self.dialect, leaves)
+            dialect = _run(self.dialect, leaves, self.structure)
         return References(
             dialect=dialect,
-            quantized=self._run(self.quantized, leaves),
-            eager=self._run(self.eager, leaves),
-            disturbed=tuple(self._run(model, leaves) or () for model in disturbed(self.quantized)),
+            quantized=_run(self.quantized, leaves, self.structure),
+            eager=_run(self.eager, leaves, self.structure),
+            disturbed=tuple(_run(model, leaves, self.structure) or () for model in disturbed(self.quantized)),
         )
 
-    def _run(self, model: Any | None, leaves: list[Any]) -> tuple[Array, ...] | None:
-        if model is None:
-            return None
-        # Modules may write to their inputs, so every run has its own copy, strides kept.
-        fresh = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        with torch.no_grad():
-            outputs = model(*pytree.tree_unflatten(fresh, self.structure))
-        found = pytree.tree_flatten(outputs)[0]
-        return tuple(
-            np.array(item.detach().cpu().numpy()) if isinstance(item, torch.Tensor) else np.array(item)
-            for item in found
-        )
+
+@dataclass(frozen=True, eq=False)
+class RememberedReferences:
+    """The references of a program; those of its dialect and of fake-quant are remembered on disk.
+
+    The float module's are always computed. ``models`` lowers the program once more where that is needed.
+    """
+
+    key: str | None
+    eager: Any
+    structure: Any
+    models: Callable[[], HostModels]
+
+    def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
+        """References for the inputs. ConfigError if their number is not the module's."""
+        leaves = _leaves(inputs, self.structure)
+        values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
+        key = None if self.key is None else key_of(self.key, [str(value.spec.dtype) for value in inputs], values)
+        entry = disk.get_or_make("references", key, lambda: _entry(self.models()(inputs)))
+        found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
+        more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
+        return References(**found, disturbed=more, eager=_run(self.eager, leaves, self.structure))
+
+
+def _entry(found: References) -> dict[str, Any]:
+    """What of references the disk remembers: arrays by name and number, and how many there are."""
+    named = {"dialect": found.dialect, "quantized": found.quantized}
+    named |= {f"disturbed {number}": outputs for number, outputs in enumerate(found.disturbed)}
+    arrays = {f"{name}/{i}": one for name, outputs in named.items() for i, one in enumerate(outputs or ())}
+    counts = {name: None if outputs is None else len(outputs) for name, outputs in named.items()}
+    return {**arrays, "counts": counts, "disturbed": len(found.disturbed)}
+
+
+def _outputs(entry: Entry, name: str) -> tuple[Array, ...] | None:
+    count = entry["counts"][name]
+    return None if count is None else tuple(entry[f"{name}/{number}"] for number in range(count))
+
+
+def _leaves(inputs: tuple[HostTensor, ...], structure: Any) -> list[Any]:
+    """The module's arguments, flat. ConfigError if their number is not the module's."""
+    if len(inputs) != structure.num_leaves:
+        problem = f"the module takes {structure.num_leaves} inputs, {len(inputs)} were given"
+        raise ConfigError(problem, hint="give as many as the program was lowered with")
+    return [to_torch(item) for item in inputs]
+
+
+def _run(model: Any | None, leaves: list[Any], structure: Any) -> tuple[Array, ...] | None:
+    if model is None:
+        return None
+    # Modules may write to their inputs, so every run has its own copy, strides kept.
+    fresh = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    with torch.no_grad():
+        outputs = model(*pytree.tree_unflatten(fresh, structure))
+    found = pytree.tree_flatten(outputs)[0]
+    return tuple(
+        np.array(item.detach().cpu().numpy()) if isinstance(item, torch.Tensor) else np.array(item) for item in found
+    )

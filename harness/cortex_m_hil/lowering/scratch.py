@@ -7,17 +7,20 @@ the schema's (`backends/cortex_m/ops/operators.yaml`). Needs executorch, not tor
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.lowering.capability import feature, require_sizes
+from cortex_m_hil.lowering.compiler_files import contents
+from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.program.model import Instruction, PteFile
-from cortex_m_hil.program.program import ScratchNeed
+from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.targets.cpu import Isa
 
-__all__ = ["ScratchNeed", "required_scratch"]
+__all__ = ["ScratchNeed", "required_scratch", "scratch_of"]
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,19 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
     "cortex_m::quantized_avg_pool2d.out": (_average_pool, (-3,)),
     "cortex_m::quantized_avg_pool2d_nhwc.out": (_average_pool, (-3,)),
 }
+
+
+def scratch_of(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
+    """`required_scratch` of a program, remembered on disk. The same errors."""
+    files = contents("executorch")
+    key = hashlib.sha256(f"{files} {isa.value}\0".encode() + program.pte).hexdigest()
+    entry = disk.get_or_make(
+        "scratch", key, lambda: {"needs": [astuple(need) for need in required_scratch(program.file, isa)]}
+    )
+    return tuple(
+        ScratchNeed(number, operator, value, required, planned, tuple((Isa(name), size) for name, size in elsewhere))
+        for number, operator, value, required, planned, elsewhere in entry["needs"]
+    )
 
 
 def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:

@@ -11,7 +11,7 @@ from collections import deque
 from types import MethodType
 from typing import Any, Final
 
-from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.capability import load_torch
 
 _CONTAINERS: Final = (dict, list, set, deque)
 _FOREIGN: Final = sys.stdlib_module_names | {"torch", "numpy"}
@@ -36,7 +36,7 @@ class Snapshot:
 
     def _take(self, value: Any) -> list[Any]:
         """Notes one value; what can be reached from it."""
-        torch = executorch_api().torch
+        torch = load_torch()
         if isinstance(value, torch.Tensor):
             if type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and value.layout is torch.strided:
                 self._tensors.append((value, value.data, value.detach().clone()))
@@ -54,7 +54,7 @@ class Snapshot:
 
     def restore(self) -> None:
         """Puts back what has changed."""
-        torch = executorch_api().torch
+        torch = load_torch()
         for value, kept in self._containers:
             if not _same_items(value, kept):
                 value.clear()

@@ -40,6 +40,7 @@ class Program:
     program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere.
     ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
     would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
+    ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
     """
 
     pte: bytes = field(repr=False)
@@ -51,6 +52,8 @@ class Program:
     reference: Reference | None = field(default=None, repr=False)
     size_without_redzones: int | None = None
     lowering_seconds: float | None = None
+    remembered: bool = False
+    no_key: str = ""
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:

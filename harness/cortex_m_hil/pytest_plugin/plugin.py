@@ -14,6 +14,7 @@ import pytest
 from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.lowering import RED_ZONE
+from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import ending, markers, options, records, seeding
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
@@ -52,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.DESCRIPTIONS:
         config.addinivalue_line("markers", line)
     config.stash[DUTS] = DutCache()
+    disk.enabled = not config.getoption("hil_no_cache")
     ending.prepare(config)
     try:
         config.stash[RESOLVED] = options.targets(config)

@@ -20,6 +20,8 @@ from cortex_m_hil.targets.resolve import Resolved
 
 TEST, REQUESTED, RAN, SEED = "hil_test", "hil_requested", "hil_ran", "hil_seed"
 VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
+LOWERING: Final = "hil_lowering"
+FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
 
 
@@ -48,6 +50,7 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
         "hil_runtime": f"{result.ran.runtime} {result.ran.runtime_version}",
         "hil_build_id": elf.build_id,
         "hil_pte_bytes": len(program.pte),
+        LOWERING: _lowering(program),
         "hil_lower_seconds": None if seconds is None else round(seconds, 3),
         "hil_run_seconds": round(result.seconds, 3),
         "hil_outputs": hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()[:16],
@@ -55,6 +58,13 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
         **{one.property_name: result.stats[one.name].used for one in STATISTICS},
     }
     _record(node, figures)
+
+
+def _lowering(program: Program) -> str | None:
+    """Where the program comes from, if its test lowered it: `found` in the cache, `made`, or made as it has no key."""
+    if program.lowering_seconds is None:
+        return None
+    return FOUND if program.remembered else NO_KEY + program.no_key if program.no_key else MADE
 
 
 def compared(node: pytest.Item, comparison: Comparison) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,11 +30,14 @@ class Summary:
         self._config = config
         self._outcomes: dict[str, Outcome] = {}
         self._seconds: dict[str, float] = {}
+        self._lowered: dict[str, str] = {}  # where each test's program came from
         self._earlier: dict[str, tuple[str, ...]] = {}  # what attempts ended with that pytest-rerunfailures repeats
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found: dict[str, Any] = dict(report.user_properties)
         self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+        if records.LOWERING in found:
+            self._lowered[report.nodeid] = found[records.LOWERING]
         if not all(name in found for name in _NEEDED):
             return
         outcome = Outcome(
@@ -78,6 +81,8 @@ class Summary:
         if verbose and (peaks := largest(outcomes)):
             yield from peaks
             yield ""
+        if verbose:
+            yield from _lowered(self._lowered)
         for outcome in bad[:SHOWN]:
             yield f"{outcome.node_id}: {outcome.headline}"
         yield from [f"and {len(bad) - SHOWN} more, said above"] if len(bad) > SHOWN else []
@@ -86,6 +91,18 @@ class Summary:
         if bad:
             yield ""
             yield f"rerun: {_rerun(self._config, bad)}"
+
+
+def _lowered(origins: Mapping[str, str]) -> Iterator[str]:
+    """How many programs the cache knew, and which it can never know."""
+    if not origins:
+        return
+    found = sum(origin == records.FOUND for origin in origins.values())
+    yield f"lowering: {found} found in the cache, {len(origins) - found} made"
+    for node_id, origin in origins.items():
+        if origin.startswith(records.NO_KEY):
+            yield f"  {node_id}: {origin}"
+    yield ""
 
 
 def _headline(report: pytest.TestReport) -> str:

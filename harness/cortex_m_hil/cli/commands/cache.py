@@ -1,0 +1,41 @@
+"""hil cache."""
+
+from __future__ import annotations
+
+import typer
+
+from cortex_m_hil.cli.answers import Answer, tell
+from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.options import Json
+from cortex_m_hil.lowering.disk_cache import Info, disk
+
+cache = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(cache, name="cache")
+
+
+@cache.callback()
+def _cache() -> None:
+    """Show and empty the cache of lowered programs."""
+
+
+@cache.command("info")
+def cache_info(as_json: Json = False) -> None:
+    """Tell where the cache is, and how large."""
+    found = disk.info()
+    tell(Answer(f"{_size(found)}; at most {found.limit / 1e6:.0f} MB", _fields(found)))
+
+
+@cache.command("clear")
+def cache_clear(as_json: Json = False) -> None:
+    """Remove all programs from the cache. Runners are built anew by themselves when something changes."""
+    found = disk.info()
+    disk.clear()
+    tell(Answer(f"{_size(found)} removed", _fields(found)))
+
+
+def _size(found: Info) -> str:
+    return f"{found.folder}: entries {found.entries}, {found.bytes / 1e6:.1f} MB"
+
+
+def _fields(found: Info) -> dict[str, object]:
+    return {"folder": found.folder, "entries": found.entries, "bytes": found.bytes, "limit": found.limit}

@@ -1,0 +1,50 @@
+"""The files of the installed compiler, which people edit in place: a digest of what is in them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.lowering.disk_cache import disk
+
+_DECIDING: Final = (".py", ".so", ".pyd", ".yaml", ".fbs", "flatc")
+
+
+@functools.cache
+def contents(*packages: str) -> str:
+    """A digest of the packages' files. Once a process, since what is imported does not change with its file.
+
+    They are read where the state of one has changed; otherwise the digest is known on disk.
+    """
+    files = [(package, *file) for package in packages for file in _files(package)]
+    state = hashlib.sha256()
+    for _, _, path, now in files:
+        state.update(f"{path}\0{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}\n".encode())
+    entry = disk.get_or_make("installed", state.hexdigest(), lambda: {"contents": _digest(files)})
+    return str(entry["contents"])
+
+
+def _digest(files: Iterable[tuple[str, str, Path, os.stat_result]]) -> str:
+    """Of names and contents, not of places and times: equal on two machines that have the same installed."""
+    digest = hashlib.sha256()
+    for package, name, path, _ in files:
+        content = path.read_bytes()
+        digest.update(f"{package}/{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _files(package: str) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """What of a package decides what it does, in the order of the names: relative name, place, state."""
+    spec = importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        for folder, folders, names in os.walk(place):
+            folders.sort()
+            for name in sorted(names):
+                if name.endswith(_DECIDING):
+                    path = Path(folder, name)
+                    yield os.path.relpath(path, place), path, path.stat()

@@ -1,0 +1,169 @@
+"""What was lowered, on disk: shared by processes, runs and machines.
+
+An entry is a file with a digest of its contents in front; it appears whole (written beside its place, and renamed), so
+that a reader sees all of it or nothing, whoever is killed. One that is damaged is removed and made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import filelock
+import numpy as np
+
+from cortex_m_hil.host.paths import cache_directory
+
+LIMIT: Final = 2 << 30  # bytes of all entries; what was not used for longest is removed beyond
+FORMAT: Final = b"hil lowering 1\n"
+LOCK_TIMEOUT: Final = 900.0  # seconds to wait for another process that makes the same; then it is made twice
+_BETWEEN_CHECKS: Final = 64  # entries written by a process from one look at the size of all to the next
+_UNFINISHED: Final = ".unfinished-"
+_ABANDONED: Final = 86400.0  # seconds after which an unfinished file is nobody's any more
+
+Entry = Mapping[str, Any]
+"""Arrays, and values that JSON has, by name."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """`entries` and `bytes` of all kinds, in `folder`."""
+
+    folder: Path
+    entries: int
+    bytes: int
+    limit: int = LIMIT
+
+
+class DiskCache:
+    """Entries by kind and key. Safe for several processes; a full or read-only disk is no error, it is no cache.
+
+    `counts`: for each kind how many were "found", "made" or "damaged" in this process.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.enabled = True
+        self.limit = limit
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._written = 0
+
+    @property
+    def folder(self) -> Path:
+        return cache_directory() / "lowerings"
+
+    def get_or_make(self, kind: str, key: str | None, make: Callable[[], Entry]) -> Entry:
+        """The entry; if there is none, what `make` gives, in one process at a time. Without a key: no cache."""
+        if key is None or not self.enabled:
+            self.counts[kind, "made"] += 1
+            return make()
+        path = self.folder / key[:2] / f"{key}.{kind}"
+        found = self._read(path)
+        if found is None:
+            with self._alone(key):
+                found = self._read(path)
+                if found is None:
+                    self.counts[kind, "made"] += 1
+                    return self._write(path, make())
+        self.counts[kind, "found"] += 1
+        return found
+
+    @contextlib.contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        """One process at a time. Keys share 256 locks, so that there are not as many files as keys."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError, filelock.Timeout):
+                folder = self.folder / "locks"
+                folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(filelock.FileLock(folder / f"{key[:2]}.lock", timeout=LOCK_TIMEOUT))
+            yield
+
+    def _read(self, path: Path) -> Entry | None:
+        try:
+            data = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        digest, body = data[len(FORMAT) : len(FORMAT) + 32], data[len(FORMAT) + 32 :]
+        if not data.startswith(FORMAT) or _digest(path, body) != digest:
+            self.counts[path.suffix[1:], "damaged"] += 1
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        return _decode(body)
+
+    def _write(self, path: Path, entry: Entry) -> Entry:
+        """The entry, as it will be read."""
+        body = _encode(entry)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(FORMAT + _digest(path, body) + body)
+                os.replace(name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+            if self._written % _BETWEEN_CHECKS == 0:
+                self._make_room()
+            self._written += 1
+        return _decode(body)
+
+    def _make_room(self) -> None:
+        """Removes what was not used for longest, until a tenth of the limit is free; and what a killed process left."""
+        files = sorted(self._files(), key=lambda file: file[1].st_mtime)
+        total = sum(state.st_size for _, state in files)
+        newest = files[-1][1].st_mtime if files else 0.0
+        for path, state in files:
+            unfinished = path.name.startswith(_UNFINISHED) and state.st_mtime < newest - _ABANDONED
+            if unfinished or (total > self.limit * 9 // 10 and total - state.st_size > 0):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                total -= state.st_size
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for path in self.folder.glob("??/*"):
+            with contextlib.suppress(OSError):
+                yield path, path.stat()
+
+    def info(self) -> Info:
+        sizes = [state.st_size for path, state in self._files() if not path.name.startswith(_UNFINISHED)]
+        return Info(self.folder, len(sizes), sum(sizes), self.limit)
+
+    def clear(self) -> None:
+        """Removes all entries."""
+        for path, _ in list(self._files()):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _digest(path: Path, body: bytes) -> bytes:
+    """With the name, so that no entry stands for another."""
+    return hashlib.sha256(path.name.encode() + b"\0" + body).digest()
+
+
+def _encode(entry: Entry) -> bytes:
+    arrays = {name: value for name, value in entry.items() if isinstance(value, np.ndarray)}
+    values = {name: value for name, value in entry.items() if name not in arrays}
+    out = io.BytesIO()
+    np.savez(out, **{f"array:{name}": value for name, value in arrays.items()}, values=np.array(json.dumps(values)))
+    return out.getvalue()
+
+
+def _decode(body: bytes) -> Entry:
+    with np.load(io.BytesIO(body), allow_pickle=False) as archive:
+        arrays = {name.removeprefix("array:"): archive[name] for name in archive.files if name != "values"}
+        return {**json.loads(str(archive["values"])), **arrays}
+
+
+disk: Final = DiskCache()

@@ -1,0 +1,81 @@
+"""Processes that write and read the cache on disk, and are killed at it: is every entry that is left a right one?"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from cortex_m_hil.lowering.disk_cache import DiskCache
+from paths import IMPORT_ROOT
+
+KEYS = 50
+WRITER = """
+import random, sys
+from kill_writers import KEYS, key_of, right
+from cortex_m_hil.lowering.disk_cache import DiskCache
+cache, dice = DiskCache(limit=1_000_000), random.Random(sys.argv[1])
+while True:
+    number = dice.randrange(KEYS)
+    found = cache.get_or_make("program", key_of(number), lambda: right(number))
+    if (found["pte"] != right(number)["pte"]).any():
+        print("wrong", number, flush=True)
+"""
+
+
+def key_of(number: int) -> str:
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
+def right(number: int) -> dict[str, object]:
+    """What belongs to a key, and to no other; large, so that writing takes its time."""
+    return {"pte": np.random.default_rng(number).integers(0, 255, 40_000 + number, np.uint8), "number": number}
+
+
+def kill_writers(folder: Path, *, kills: int, workers: int, seed: int) -> None:
+    """AssertionError where one of them was served something wrong."""
+    dice = random.Random(seed)
+    environment = {
+        **os.environ,
+        "HIL_CACHE_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(IMPORT_ROOT), str(Path(__file__).parent)]),
+    }
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", WRITER, str(dice.random())]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    running = [start() for _ in range(workers)]
+    try:
+        time.sleep(1.0)  # for the first to be at work
+        for _ in range(kills):
+            time.sleep(dice.uniform(0.1, 0.6))
+            victim = running.pop(0)
+            victim.kill()
+            assert victim.communicate()[0] == ""
+            running.append(start())
+    finally:
+        for process in running:
+            process.kill()
+        said = [process.communicate()[0] for process in running]
+    assert said == [""] * workers
+
+
+def wrong_entries(folder: Path) -> list[int]:
+    """The numbers whose entries are there, and are not theirs. AssertionError where there is no entry at all."""
+    os.environ["HIL_CACHE_DIR"] = str(folder)
+    cache = DiskCache()
+    assert cache.info().entries > 0
+    wrong = []
+    for number in range(KEYS):
+        found = cache.get_or_make("program", key_of(number), lambda number=number: right(number))  # type: ignore[misc]
+        if found["number"] != number or (found["pte"] != right(number)["pte"]).any():
+            wrong.append(number)
+    assert cache.counts["program", "damaged"] == 0
+    return wrong
