@@ -166,6 +166,17 @@ def _mark(item: pytest.Item, resolved: Resolved) -> None:
         item.add_marker(meaning)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Unless another way to distribute was asked for."""
+    names = [resolved.name for resolved in config.stash[RESOLVED]]
+    if config.getoption("dist") != "load" or len(names) < 2:
+        return None
+    from cortex_m_hil.pytest_plugin.scheduling import ByTest
+
+    return ByTest(config, log, names)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     __tracebackhide__ = True

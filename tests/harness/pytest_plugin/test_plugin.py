@@ -17,6 +17,7 @@ import pytest
 
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.results import STATISTICS
 from cortex_m_hil.targets.cpu import Isa
 
@@ -212,6 +213,41 @@ def test_workers_give_the_same_table(pytester: pytest.Pytester) -> None:
         tables.append([re.sub(r"in [\d.]+ s$", "", line).rstrip() for line in lines[start + 1 : start + 9]])
     assert tables[0] == tables[1]
     assert any("rerun: pytest --target=m4-qemu" in line and "test_wrong[m4-qemu]" in line for line in tables[0])
+
+
+@pytest.mark.parametrize(
+    ("node_id", "expected"),
+    [
+        ("a.py::test_b[m4-qemu]", "a.py::test_b[]"),
+        ("a.py::test_b[m4-qemu-3]", "a.py::test_b[3]"),
+        ("a.py::test_b[x-m4-qemu-3]", "a.py::test_b[x-3]"),
+        ("a.py::test_b[x-m4]", "a.py::test_b[x]"),
+        ("a.py::test_b[m4x-qemu]", "a.py::test_b[m4x-qemu]"),
+        ("a.py::test_b[xm4]", "a.py::test_b[xm4]"),
+        ("a.py::test_b", "a.py::test_b"),
+    ],
+)
+def test_a_test_is_known_without_its_target(node_id: str, expected: str) -> None:
+    assert without_target(node_id, ["m4", "m4-qemu"]) == expected
+
+
+def test_a_worker_runs_a_test_on_all_its_targets(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pathlib, pytest
+
+        @pytest.mark.parametrize("n", range(12))
+        def test_a(target_spec, n, worker_id):
+            with open(pathlib.Path(__file__).with_name(f"n{n}"), "a") as file:
+                print(worker_id, target_spec.name, file=file)
+        """
+    )
+    run(pytester, "--target=m4-qemu,m0-qemu,native", "-n2").assert_outcomes(passed=36)
+    lines = [[line.split() for line in path.read_text().splitlines()] for path in pytester.path.glob("n*")]
+    assert len(lines) == 12 and {worker for of_test in lines for worker, _ in of_test} == {"gw0", "gw1"}
+    for of_test in lines:
+        assert len({worker for worker, _ in of_test}) == 1
+        assert {target for _, target in of_test} == {"m4-qemu", "m0-qemu", "native"}
 
 
 def test_the_rerun_line_reruns_the_failure(pytester: pytest.Pytester) -> None:
@@ -568,6 +604,7 @@ def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.pytest_plugin.scheduling import without_target
 
         def test_pte(run_pte, hil_dut):
             known = known_answer(hil_dut.target.isa)
@@ -583,6 +620,7 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     pytester.makepyfile("""
         import pytest
         from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.pytest_plugin.scheduling import without_target
 
         @pytest.mark.parametrize("count", [1, 0])
         def test_it(run_pte, hil_dut, count):

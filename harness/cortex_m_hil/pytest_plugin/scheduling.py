@@ -1,0 +1,31 @@
+"""Which of xdist's workers runs a test: with several targets, the one that runs the same test on the others.
+
+So a module is quantised and exported once for all ISA classes, and not in each worker anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+
+class ByTest(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out each test with all its targets, of which `targets` are the names."""
+
+    def __init__(self, config: pytest.Config, log: Any, targets: Sequence[str]) -> None:
+        super().__init__(config, log)
+        self._targets = targets
+
+    def _split_scope(self, nodeid: str) -> str:
+        return without_target(nodeid, self._targets)
+
+
+def without_target(node_id: str, targets: Iterable[str]) -> str:
+    """`test_a.py::test_b[m4-qemu-3]` without the target among its parameters: `test_a.py::test_b[3]`."""
+    base, bracket, parameters = node_id.partition("[")
+    names = "|".join(re.escape(name) for name in sorted(targets, key=len, reverse=True))
+    return base + bracket + re.sub(rf"(?:^|-)(?:{names})(?=-|\]$)", "", parameters, count=1).removeprefix("-")
