@@ -110,18 +110,23 @@ def _asks_for_json(args: Sequence[str]) -> bool:
     return "--json" in own
 
 
-# --- options -------------------------------------------------------------------------------------------------
+# --- the application -----------------------------------------------------------------------------------------
 
-app = typer.Typer(
-    cls=Commands,
-    help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",
-    epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted: docs/command-line.md.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def application() -> typer.Typer:
+    """One without commands."""
+    made = typer.Typer(
+        cls=Commands,
+        help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",
+        epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted: docs/command-line.md.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(_root)
+    return made
 
 
 def _version(asked: bool) -> None:
@@ -130,6 +135,8 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False) -> None:
     pass
+
+
+app = application()

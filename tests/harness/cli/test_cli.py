@@ -8,11 +8,13 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from typer.main import get_command
 
 import cortex_m_hil
 from command_line import (
@@ -32,6 +34,7 @@ from command_line import (
     spawn,
 )
 from cortex_m_hil.cli import files as cli_files
+from cortex_m_hil.cli.__main__ import load_commands, overview
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind
@@ -465,6 +468,25 @@ def test_a_rate_of_a_virtual_board(hil: Hil, baud: str) -> None:
 def test_unknown_runtime(hil: Hil) -> None:
     done = hil("build", "-t", "m4-qemu", "--runtime", "bultin")
     expect(done, CANNOT_TELL, "unknown runtime 'bultin'", "did you mean 'builtin'")
+
+
+def test_help_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+    """torch takes seconds, numpy a tenth of one: as long as all the rest."""
+    call = "from cortex_m_hil.cli.__main__ import main\nimport sys\ntry: main(['--help'])\n"
+    call += "finally: print('imported', *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", call], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    _, _, imported = done.stdout.partition("imported ")
+    assert "cortex_m_hil.cli.app" in imported.split()
+    heavy = {"numpy", "torch", "executorch", "pydantic", "serial", "cortex_m_hil.flow", "cortex_m_hil.cli.commands.run"}
+    assert heavy.isdisjoint(imported.split())
+
+
+def test_help_describes_the_commands_as_they_describe_themselves() -> None:
+    application, known = get_command(overview()), get_command(load_commands())
+    described = {name: one.get_short_help_str(limit=200) for name, one in application.commands.items()}  # type: ignore[attr-defined]
+    assert described == {name: one.get_short_help_str(limit=200) for name, one in known.commands.items()}  # type: ignore[attr-defined]
 
 
 def test_bad_targets_files(hil: Hil, tmp_path: Path) -> None:
