@@ -129,13 +129,14 @@ def test_selftest_of_globs_and_lists(hil: Hil) -> None:
 
 
 def test_selftest_goes_on_after_a_failure(hil: Hil, tmp_path: Path) -> None:
-    bad = "targets: {bad: {cpu: cortex-m4, board: mps2, launcher: {qemu: no-such-machine}}}"
+    launcher = "{qemu: {machine: mps2-an386, args: [-cpu, no-such-cpu]}}"
+    bad = f"targets: {{bad: {{cpu: cortex-m4, board: mps2, launcher: {launcher}}}}}"
     (tmp_path / "targets.yaml").write_text(bad)
     done = hil("selftest", "--target", "bad,m4-qemu")
     assert done.status == NO
-    assert re.search(r"^FAIL  bad: ConfigError: .*\n  → .*; --verbose shows the log$", done.out, re.MULTILINE)
+    assert re.search(r"^FAIL  bad: LaunchError: .*\n  → .*; --verbose shows the log$", done.out, re.MULTILINE)
     assert "PASS  m4-qemu" in done.out
-    assert "unsupported machine type" in hil("selftest", "--target", "bad", "--verbose").err
+    assert "no-such-cpu" in hil("selftest", "--target", "bad", "--verbose").err
 
 
 # --- several targets -----------------------------------------------------------------------------------------
@@ -431,7 +432,7 @@ def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:
     expect(hil(*arguments, "-o", tmp_path), CANNOT_TELL, "it is a folder")
     done = hil(*arguments, "-o", "/dev/full")
     assert done.status == CANNOT_TELL
-    assert done.err == "InfraError: cannot write --output /dev/full: No space left on device\n"
+    assert done.err == "InfraError: cannot write --output /dev/full: No space left on device\n  → another --output\n"
 
 
 @pytest.mark.parametrize("name", ["build", "lint", "run", "selftest"])
