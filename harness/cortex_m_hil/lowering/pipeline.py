@@ -95,20 +95,21 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
         key, no_key = key_or_reason(exported, given, samples, *_choices(options))
         source = _Source(type(module).__name__, exported, given, samples, options, key, no_key)
         own_key = None if key is None else digest(key, isa.value, options.redzones)
-        made = []
+        made: _Lowered | None = None
 
         def make() -> Entry:
-            made.append(_lowered(source, isa))
-            return made[0].entry()
+            nonlocal made
+            made = _lowered(source, isa)
+            return made.entry()
 
         entry = disk.get_or_make("program", own_key, make)
-    program = _program(source, isa, entry, Eager(given, outputs, exported), own_key)
+    program = _program(source, isa, entry, made, Eager(given, outputs, exported), own_key)
     seconds = time.monotonic() - began
-    return replace(program, name=name or source.title, lowering_seconds=seconds, remembered=not made)
+    return replace(program, name=name or source.title, lowering_seconds=seconds, remembered=made is None)
 
 
-def _program(source: _Source, isa: Isa, entry: Entry, eager: Eager, key: str | None) -> Program:
-    """The program that was lowered, or was found on disk. Only its bytes, names and sizes are taken from there."""
+def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eager: Eager, key: str | None) -> Program:
+    """The program that was `made`, or was found on disk. Only its bytes, names and sizes are taken from there."""
     from cortex_m_hil.lowering.reference import RememberedReferences, conform, to_host
 
     pte = entry["pte"].tobytes()
@@ -117,11 +118,11 @@ def _program(source: _Source, isa: Isa, entry: Entry, eager: Eager, key: str | N
     inputs = conform([to_host(leaf) for leaf in leaves], file.input_specs())
 
     def models() -> HostModels:
-        made = _lowered(source, isa)
-        if made.pte != pte:
+        lowered = made or _lowered(source, isa)
+        if lowered.pte != pte:
             what = f"{source.title}: lowered again, it gives another program than the one in the cache"
             raise ToolchainError(what, hint="hil cache clear, and report it: a lowering that is not repeatable")
-        return made.models
+        return lowered.models
 
     references = RememberedReferences(key, eager, structure, models)
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]

@@ -17,9 +17,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.lowering import LoweringOptions, clear_cache, executorch_api, lower
 from cortex_m_hil.lowering import cache as keys
 from cortex_m_hil.lowering.disk_cache import FORMAT, DiskCache, Entry, disk
+from cortex_m_hil.lowering.pipeline import cache
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from kill_writers import kill_writers, wrong_entries
@@ -327,3 +329,26 @@ def test_references_are_remembered_for_each_inputs_and_the_float_module_runs_eac
             np.testing.assert_array_equal(some[0], others[0])
         assert len(found.disturbed) == len(one.disturbed) > 0
     assert disk.counts["references", "made"] == made
+
+
+def test_what_has_no_key_is_lowered_once_for_program_and_references() -> None:
+    with torch.device("cpu"):
+        program = linear()()
+        misses = cache.unkeyed
+        assert program.no_key and program.reference is not None
+        program.reference(program.inputs)
+    assert cache.unkeyed == misses
+
+
+def test_a_lowering_that_is_not_repeatable_is_found_out(folder: Path) -> None:
+    """For the references of a program that was found, it is lowered again."""
+    pte = linear()().pte
+    [path] = folder.glob("??/*.program")
+    path.unlink()
+    other = {"pte": np.frombuffer(linear(seed=1)().pte, np.uint8), "nodes": [], "size_without_redzones": None}
+    disk.get_or_make("program", path.stem, lambda: other)
+    clear_cache()
+    program = linear()()
+    assert program.remembered and program.pte != pte and program.reference is not None
+    with pytest.raises(ToolchainError, match="another program than the one in the cache"):
+        program.reference(program.inputs)
