@@ -228,7 +228,7 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
     yield "seed", f"--hil-seed={item.config.getoption('hil_seed')}"
     while error is not None and not isinstance(error, HarnessError):
         error = error.__cause__ or error.__context__
-    if error is not None and error.__cause__ is not None:
+    if error is not None and error.__cause__ is not None and error is not item.stash.get(BAD_TEST, None):
         yield "cause", "".join(traceback.format_exception(error.__cause__)).rstrip()
     log = error.log.splitlines() if error is not None else []
     for title, lines in (("details", log[-LOG_TAIL:]), ("target log", item.stash.get(LOG, "").splitlines())):

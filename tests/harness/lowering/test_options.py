@@ -38,8 +38,8 @@ def test_each_option_is_in_the_key(name: str) -> None:
     before = lower(module, (X,), isa=Isa.DSP, options=default).pte
     after = lower(module, (X,), isa=Isa.DSP, options=changed).pte
     assert before != after
-    assert lower(module, (X,), isa=Isa.DSP, options=default).pte is before
-    assert lower(module, (X,), isa=Isa.DSP, options=changed).pte is after
+    assert lower(module, (X,), isa=Isa.DSP, options=default).pte == before
+    assert lower(module, (X,), isa=Isa.DSP, options=changed).pte == after
 
 
 @pytest.mark.parametrize(

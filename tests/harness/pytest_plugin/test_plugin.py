@@ -604,7 +604,6 @@ def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         from cortex_m_hil.known_answer import known_answer
-from cortex_m_hil.pytest_plugin.scheduling import without_target
 
         def test_pte(run_pte, hil_dut):
             known = known_answer(hil_dut.target.isa)
@@ -620,7 +619,6 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     pytester.makepyfile("""
         import pytest
         from cortex_m_hil.known_answer import known_answer
-from cortex_m_hil.pytest_plugin.scheduling import without_target
 
         @pytest.mark.parametrize("count", [1, 0])
         def test_it(run_pte, hil_dut, count):
