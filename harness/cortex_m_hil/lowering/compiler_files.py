@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.disk_cache import DiskCache
 
+_known: Final = DiskCache()
 _DECIDING: Final = (".py", ".so", ".pyd", ".yaml", ".fbs", "flatc")
 
 
@@ -25,7 +26,7 @@ def contents(*packages: str) -> str:
     state = hashlib.sha256()
     for _, _, path, now in files:
         state.update(f"{path}\0{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}\n".encode())
-    entry = disk.get_or_make("installed", state.hexdigest(), lambda: {"contents": _digest(files)})
+    entry = _known.get_or_make("installed", state.hexdigest(), lambda: {"contents": _digest(files)})
     return str(entry["contents"])
 
 

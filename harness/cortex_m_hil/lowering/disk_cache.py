@@ -50,8 +50,8 @@ class DiskCache:
     `counts`: for each kind how many were "found", "made" or "damaged" in this process.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.enabled = True
+    def __init__(self, limit: int = LIMIT, *, enabled: bool = True) -> None:
+        self.enabled = enabled
         self.limit = limit
         self.counts: Counter[tuple[str, str]] = Counter()
         self._written = 0
@@ -166,4 +166,4 @@ def _decode(body: bytes) -> Entry:
         return {**json.loads(str(archive["values"])), **arrays}
 
 
-disk: Final = DiskCache()
+disk: Final = DiskCache(enabled=False)  # of programs: `--hil-cache`

@@ -35,6 +35,7 @@ DEADLINE = 300.0
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(disk, "enabled", True)
     return tmp_path / "lowerings"
 
 
@@ -197,6 +198,7 @@ from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.lowering.scratch import scratch_of
 from cortex_m_hil.targets.cpu import Isa
 torch.manual_seed(0)
+disk.enabled = True
 module = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.ReLU())
 program = lower(module, (torch.rand(1, 2, 5, 5),), isa=Isa.MVE)
 found = program.reference(program.inputs)
@@ -305,8 +307,10 @@ def test_a_compiler_that_was_replaced_in_memory_has_no_key(
         assert changed.no_key == f"{name} was replaced in memory" and not changed.remembered
     except Exception as error:  # without its passes a program may not come to be at all
         assert patched is patched_pass_manager, error
+    where = disk.folder.parent
     monkeypatch.undo()
-    monkeypatch.setenv("HIL_CACHE_DIR", str(disk.folder.parent))
+    monkeypatch.setenv("HIL_CACHE_DIR", str(where))
+    monkeypatch.setattr(disk, "enabled", True)
     again = linear()()
     assert not again.no_key and again.pte == before.pte
 

@@ -26,7 +26,7 @@ from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, lower, q
 from cortex_m_hil.lowering import known_answer as builder
 from cortex_m_hil.lowering.cache import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
-from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.pipeline import cache as remembered
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
 from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.program import Program
@@ -275,17 +275,17 @@ def test_quiet_is_over_when_it_is_over() -> None:
 # --- the cache -------------------------------------------------------------------------------------------
 
 
-def test_equal_contents_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_contents_are_lowered_once() -> None:
     module, inputs = small_net()
     first = lower(module, inputs, isa=Isa.DSP)
+    hits = remembered.hits
     again, same_inputs = small_net()
     assert again is not module
     second = lower(again, same_inputs, isa=Isa.DSP, name="renamed")
-    assert second.remembered and second.pte == first.pte and second.name == "renamed"
+    assert second.pte == first.pte and second.name == "renamed" and remembered.hits > hits
     clear_cache()
-    monkeypatch.setattr(disk, "enabled", False)
     third = lower(again, same_inputs, isa=Isa.DSP)
-    assert not third.remembered and third.pte == first.pte
+    assert third.pte == first.pte and remembered.misses == 1
 
 
 def test_the_least_recently_used_goes_first() -> None:
