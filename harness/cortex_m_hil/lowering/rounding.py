@@ -69,6 +69,8 @@ class _Disturbed(fx.Interpreter):
     def _one(self, value: Any) -> Any:
         """1 or -1 for the middle element that is neither the largest nor the smallest, 0 for the others."""
         shift = torch.zeros(value.numel())
+        if not value.numel():
+            return shift.reshape(value.shape)
         shift[value.flatten().argsort()[value.numel() // 2]] = _LAST[self._direction]
         return shift.reshape(value.shape)
 

@@ -104,6 +104,11 @@ def test_a_hard_swish_in_place_is_disturbed_as_any_other() -> None:
         np.testing.assert_array_equal(one, other)
 
 
+def test_an_empty_output_has_nothing_to_disturb() -> None:
+    found = references(lower(nn.Linear(8, 4), (torch.zeros(0, 8),), isa=Isa.DSP))
+    assert [outputs[0].shape for outputs in found.disturbed] == [(0, 4)] * len(RUNS)
+
+
 def test_there_is_nothing_to_disturb_without_quantisation() -> None:
     seed(1)
     program = lower(nn.Conv2d(2, 3, 3), (torch.rand(1, 2, 6, 6),), isa=Isa.DSP, options=LoweringOptions(quantize=False))
