@@ -30,14 +30,15 @@ class Summary:
         self._config = config
         self._outcomes: dict[str, Outcome] = {}
         self._seconds: dict[str, float] = {}
-        self._lowered: dict[str, str] = {}  # where each test's program came from
+        self._lowered: dict[str, list[str]] = {}  # where each test's programs came from
         self._earlier: dict[str, tuple[str, ...]] = {}  # what attempts ended with that pytest-rerunfailures repeats
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found: dict[str, Any] = dict(report.user_properties)
         self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
         if records.LOWERING in found:
-            self._lowered[report.nodeid] = found[records.LOWERING]
+            properties = report.user_properties
+            self._lowered[report.nodeid] = [str(what) for name, what in properties if name == records.LOWERING]
         if not all(name in found for name in _NEEDED):
             return
         outcome = Outcome(
@@ -93,15 +94,14 @@ class Summary:
             yield f"rerun: {_rerun(self._config, bad)}"
 
 
-def _lowered(origins: Mapping[str, str]) -> Iterator[str]:
-    """How many programs the cache knew, and which it can never know."""
-    if not origins:
+def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """How many of the programs that ran the cache knew, and which it can never know."""
+    every = [(node_id, origin) for node_id, of_test in origins.items() for origin in of_test]
+    if not every:
         return
-    found = sum(origin == records.FOUND for origin in origins.values())
-    yield f"lowering: {found} found in the cache, {len(origins) - found} made"
-    for node_id, origin in origins.items():
-        if origin.startswith(records.NO_KEY):
-            yield f"  {node_id}: {origin}"
+    found = sum(origin == records.FOUND for _, origin in every)
+    yield f"lowering: {found} found in the cache, {len(every) - found} made"
+    yield from (f"  {node_id}: {origin}" for node_id, origin in every if origin.startswith(records.NO_KEY))
     yield ""
 
 

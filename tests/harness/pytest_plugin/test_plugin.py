@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shlex
 import signal
@@ -637,6 +638,33 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     assert Path(f"{path}.pte").read_bytes() == known_answer(Isa.SCALAR).program
     given = np.load(f"{path}.0.npy")
     np.testing.assert_array_equal(given, known_answer(Isa.SCALAR).inputs[0].array())
+
+
+def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) -> None:
+    """Of every program that ran, and why one of them is in no cache. It is used where it is asked for."""
+    pytester.makepyfile(
+        f"""
+        import torch
+
+        class Scale(torch.nn.Module):
+            def forward(self, x):
+                return torch.relu(x) * {random.random()!r}
+
+        def test_two(hil):
+            hil.check(Scale(), (torch.rand(1, 4),))
+            with torch.device("cpu"):
+                hil.check(Scale(), (torch.rand(1, 4),))
+        """
+    )
+    for arguments, found in ((["--hil-cache"], 0), (["--hil-cache"], 1), ([], 0)):
+        result = run(pytester, "--target=native", "-v", *arguments)
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(
+            [
+                f"lowering: {found} found in the cache, {2 - found} made",
+                "  *::test_two[[]native]: no key: a mode that overrides torch's functions*",
+            ]
+        )
 
 
 def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> None:
