@@ -46,6 +46,7 @@ _DEFAULT: Final = Tolerance()
 TARGETS_FILE: Final = "targets.yaml"
 
 
+@checked_call("hil.load_targets")
 def load_targets(file: Path | str | None = None) -> dict[str, Target]:
     """The targets that there are, by name.
 
@@ -60,6 +61,7 @@ def load_targets(file: Path | str | None = None) -> dict[str, Target]:
     return load_file(None if file is None else Path(file))
 
 
+@checked_call("hil.load_program")
 def load_program(source: Path | str | bytes) -> Program:
     """A program from a `.pte` file, or from its bytes. It has no example inputs and no references.
 
@@ -72,6 +74,7 @@ def load_program(source: Path | str | bytes) -> Program:
     return Program.from_bytes(files.read(Path(source), files.PROGRAM_LIMIT), str(source))
 
 
+@checked_call("hil.open")
 def open(
     name: str,
     *,
@@ -189,6 +192,7 @@ class OpenTarget:
         """What really runs, in words: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
         return self.dut.resolved.label
 
+    @checked_call("hil.lint")
     def lint(self, program: Program) -> tuple[LintFinding, ...]:
         """What does not fit between the program, the target and its runner, without running the program.
 
@@ -211,18 +215,18 @@ class OpenTarget:
             inputs: a tuple, one item for each input of the program, of its shape and dtype. A torch tensor is sent as
                 it lies in memory and has to have the program's dim order; a NumPy array of the logical shape is laid
                 out in it; a number is for a scalar input. None: the program's example inputs.
-            lint: False runs what does not fit the target. Inputs are looked at all the same.
+            lint: False runs what does not fit the target.
 
         Returns:
             `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `ticks` in units of the
             target's counter; `ran`, what executed the program; `log`.
 
         Raises:
-            LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit; nothing was run.
+            LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit the target; nothing was run.
             ProgramRejected, TargetFault, TargetHang: the runner refused the program, or it did not end well.
             Mismatch: an element of an output was never written.
             RedzoneViolation: something wrote outside its tensor (with `redzones`).
-            ConfigError: the inputs are no inputs.
+            ConfigError: the inputs are none, or do not fit the program in number, dtype, shape or dim order.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):

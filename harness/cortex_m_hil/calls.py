@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial, wraps
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.text import shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+EXAMPLES: Final[Mapping[str, str]] = {
+    "Isa": "{name}=Isa.MVE, Isa.DSP or Isa.SCALAR, after: from cortex_m_hil import Isa",
+    "Iterable": "{name}=[(x,), (y,)]: a tuple like the inputs for each sample",
+    "Mapping": "{name}=load_targets(), after: from cortex_m_hil import load_targets",
+    "Path": '{name}="FILE", with the name of a file',
+    "Program": 'a program: hil.lower(module, inputs), or cortex_m_hil.load_program("FILE.pte")',
+    "Sequence": "a list, such as {name}=[…]",
+    "Tolerance": "Tolerance(qtol=1), after: from cortex_m_hil import Tolerance",
+    "bool": "{name}=True or {name}=False",
+    "str": 'text: {name}="…"',
+    "tuple": "a tuple: (x,) for one input x, (x, y) for two",
+}
+"""How an argument of a class is written, by the name of the first class that its annotation permits."""
 
 
 def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -27,10 +42,11 @@ def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             __tracebackhide__ = True
             for parameter, value in _bound(name, function, args, kwargs).items():
-                wanted = _classes(hints().get(parameter, Any))
+                wanted = permitted(hints().get(parameter, Any))
                 if wanted and not isinstance(value, wanted):
-                    names = " or ".join(one.__name__ for one in wanted if one is not NoneType)
-                    raise ConfigError(f"{name}: {parameter} takes {names}, not {value!r:.80}", hint=f"pass {names}")
+                    names = [one.__name__ for one in wanted if one is not NoneType]
+                    problem = f"{name}: {parameter} takes {' or '.join(names)}, not {shown(value)}"
+                    raise ConfigError(problem, hint=EXAMPLES[names[0]].format(name=parameter))
             return function(*args, **kwargs)
 
         return checked
@@ -46,11 +62,17 @@ def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> d
     except TypeError as error:
         known = [one for one in signature.parameters if one != "self"]
         unknown = next((one for one in kwargs if one not in known), None)
-        hint = did_you_mean(unknown, known) if unknown is not None else ""
+        hint = did_you_mean(unknown, known) if unknown is not None else f"{name}({_usage(signature)})"
         raise ConfigError(f"{name}: {error}", hint=hint) from None
 
 
-def _classes(hint: Any) -> tuple[type, ...]:
+def _usage(signature: inspect.Signature) -> str:
+    """The arguments that have to be given."""
+    needed = [one for one in signature.parameters.values() if one.default is one.empty and one.name != "self"]
+    return ", ".join([*(f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name for one in needed), "…"])
+
+
+def permitted(hint: Any) -> tuple[type, ...]:
     """The classes that an annotation permits; none where it says nothing, or a number, whose range counts as well."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = [get_origin(member) or member for member in members]

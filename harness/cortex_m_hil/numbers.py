@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
+from cortex_m_hil.text import shown
+
 Number = TypeVar("Number", int, float)
 
 
@@ -14,7 +16,7 @@ def in_range(value: object, low: float, high: float) -> float:
     """`value` if it is a number from `low` to `high`; a ValueError that says what is wanted for any other, and NaN."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
         return float(value)
-    raise ValueError(f"a number from {low:.10g} to {high:.10g}, not {value!r}")
+    raise ValueError(f"a number from {low:.10g} to {high:.10g}, not {shown(value)}")
 
 
 def argument(kind: Callable[[str], Number], low: Number, high: Number) -> Callable[[str], Number]:

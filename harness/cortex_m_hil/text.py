@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from enum import Enum
+from typing import Final
+
+_LONGEST: Final = 80  # characters of a value
+_ITEMS: Final = 4  # of a tuple or a list
+_PLAIN: Final = (str, bytes, int, float, complex, Enum, os.PathLike, type(None))
+
 
 def printable(text: str) -> str:
     """One line in which every character is visible or a space; any other is an escape, such as ``\\x1b``.
@@ -15,6 +23,22 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same line by line; a tab is a space, a carriage return before a line's end is dropped."""
     return "\n".join(printable(line.removesuffix("\r").replace("\t", " ")) for line in text.split("\n"))
+
+
+def shown(value: object) -> str:
+    """A value that a user gave, in a few words: `Tensor float32[1, 8]` for a tensor or an array, never its elements.
+
+    Numbers, text and paths are written out, other objects are named by their class.
+    """
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(shape, tuple) and dtype is not None:
+        return f"{type(value).__name__} {str(dtype).removeprefix('torch.')}{list(shape)}"
+    if isinstance(value, (tuple, list)):
+        items = ", ".join([*map(shown, value[:_ITEMS]), *(["…"] if len(value) > _ITEMS else [])])
+        return f"[{items}]" if isinstance(value, list) else f"({items},)" if len(value) == 1 else f"({items})"
+    return printable(f"{value!r:.{_LONGEST}}") if isinstance(value, _PLAIN) else type(value).__name__
 
 
 def _escape(character: str) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import xml.etree.ElementTree as xml
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +18,7 @@ from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.text import printable, printable_lines
+from cortex_m_hil.text import printable, printable_lines, shown
 
 pytest_plugins = ["pytester"]
 DEADLINE = 300.0  # seconds
@@ -38,6 +41,29 @@ def test_lines_stay_lines() -> None:
     assert printable("m4-fvp → m4-qemu · 2 × ü") == "m4-fvp → m4-qemu · 2 × ü"
     error = HarnessError("one\x1b\ntwo", operator="\n", hint="\x00", log="\udcff\n")
     assert str(error) == "one\\x1b\ntwo [operator \\n]\n  → \\x00" and error.log == "\\udcff\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (torch.rand(1, 64), "Tensor float32[1, 64]"),
+        (np.zeros((2, 3), np.int8), "ndarray int8[2, 3]"),
+        ((torch.rand(3),), "(Tensor float32[3],)"),
+        ([torch.rand(3), 1.5], "[Tensor float32[3], 1.5]"),
+        (tuple(range(9)), "(0, 1, 2, 3, …)"),
+        ({"x": torch.rand(3)}, "dict"),
+        (torch.nn.Linear(2, 3), "Linear"),
+        (torch.nn.Linear, "Linear"),
+        ("MVE", "'MVE'"),
+        (None, "None"),
+        ("x" * 1000, "'" + "x" * 79),
+        (Path("a.pte"), "PosixPath('a.pte')"),
+        (HOSTILE[:4], r"'\x1b]0;'"),
+    ],
+)
+def test_a_value_is_shown_in_a_few_words(value: object, text: str) -> None:
+    """Never the elements of a tensor."""
+    assert shown(value) == text
 
 
 def hostile_program() -> bytes:

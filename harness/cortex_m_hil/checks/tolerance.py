@@ -13,6 +13,7 @@ import numpy as np
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.tensor import Array
+from cortex_m_hil.text import shown
 
 ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant show, which are few
 WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
@@ -43,17 +44,20 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         quanta, amount = "a whole number of quanta, 0 or more", "a finite number, 0 or more"
-        _demand("qtol", self.qtol, Integral, 0, quanta)
+        _demand("qtol", self.qtol, Integral, 0, quanta, "1")
         if self.fake_quant_qtol is not None:
-            _demand("fake_quant_qtol", self.fake_quant_qtol, Integral, 0, quanta)
-        _demand("atol", self.atol, Real, 0, amount)
-        _demand("rtol", self.rtol, Real, 0, amount)
-        _demand("eager_sqnr", self.eager_sqnr, Real, -sys.float_info.max, "a finite number of dB")
+            _demand("fake_quant_qtol", self.fake_quant_qtol, Integral, 0, quanta, "1")
+        _demand("atol", self.atol, Real, 0, amount, "0.001")
+        _demand("rtol", self.rtol, Real, 0, amount, "0.001")
+        _demand("eager_sqnr", self.eager_sqnr, Real, -sys.float_info.max, "a finite number of dB", "15.0")
 
 
-def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str) -> None:
+def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, example: str) -> None:
     if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value < math.inf:  # type: ignore[operator]
-        raise ConfigError(f"{name}={value!r}: it takes {wanted}", hint="docs/writing-tests.md, “Calls”")
+        raise ConfigError(
+            f"{name}={shown(value)}: it takes {wanted}",
+            hint=f"such as {name}={example}; docs/writing-tests.md, “Calls”",
+        )
 
 
 @dataclass(frozen=True, slots=True)

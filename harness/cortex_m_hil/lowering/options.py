@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.text import shown
 
 Layout = Literal["channels_last", "explicit"]
 Inputs = tuple[Any, ...]
@@ -27,11 +28,13 @@ class LoweringOptions:
     def __post_init__(self) -> None:
         for name in ("quantize", "redzones"):
             if not isinstance(getattr(self, name), bool):
-                problem = f"{name}={getattr(self, name)!r}: it takes True or False"
-                raise ConfigError(problem, hint=f"{name}={bool(getattr(self, name))}")
+                problem = f"{name}={shown(getattr(self, name))}: it takes True or False"
+                raise ConfigError(problem, hint=f"{name}=True or {name}=False")
         layouts = get_args(Layout)
-        if self.layout not in layouts:
-            raise ConfigError(f"layout={self.layout!r}: there is none", hint=did_you_mean(str(self.layout), layouts))
+        if not isinstance(self.layout, str) or self.layout not in layouts:
+            raise ConfigError(
+                f"layout={shown(self.layout)}: there is none", hint=did_you_mean(shown(self.layout), layouts)
+            )
         if self.calibration is not None:
             object.__setattr__(self, "calibration", _samples(self.calibration))
 

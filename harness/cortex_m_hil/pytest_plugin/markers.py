@@ -17,6 +17,7 @@ from cortex_m_hil.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import parse_size
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.text import shown
 
 DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',
@@ -62,7 +63,7 @@ def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:
     try:
         return meaning(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:
-        given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+        given = [*map(shown, marker.args), *(f"{name}={shown(value)}" for name, value in marker.kwargs.items())]
         raise ConfigError(f"{marker.name}({', '.join(given)}): {error}", hint="pytest --markers") from error
 
 
@@ -116,9 +117,9 @@ def xfail_on(
         TypeError, ValueError: an argument is no pattern, or no class of an error that can be expected.
     """
     if not isinstance(pattern, str):
-        raise TypeError(f"a target's name or a pattern, not {pattern!r}")
+        raise TypeError(f"a target's name or a pattern, not {shown(pattern)}")
     if not (isinstance(raises, type) and issubclass(raises, BaseException)):
-        raise TypeError(f"raises is the class of an error, not {raises!r}")
+        raise TypeError(f"raises is the class of an error, not {shown(raises)}")
     if issubclass(raises, InfraError):
         raise ValueError(f"an infra error such as {raises.__name__} cannot be expected")
 

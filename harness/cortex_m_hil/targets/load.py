@@ -27,6 +27,7 @@ from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.launcher import Launcher, Strict
 from cortex_m_hil.targets.model import Board, ExecutorchInstall, Pools, Resident, Target
+from cortex_m_hil.text import shown
 
 # A farm of a hundred boards takes a tenth of these. At a limit, reading takes about a second.
 YAML_LIMIT = 128 << 10  # bytes of a file
@@ -40,7 +41,7 @@ def parse_size(text: object) -> int:
     """Bytes from `65536`, `"64K"`, `"2M"` or `"1G"`."""
     match = _SIZE.fullmatch(str(text).strip())
     if match is None or isinstance(text, bool):
-        raise ValueError(f"{text!r} is not a size such as 65536, 64K or 2M")
+        raise ValueError(f"{shown(text)} is not a size such as 65536, 64K or 2M")
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 

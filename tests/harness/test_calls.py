@@ -1,0 +1,74 @@
+"""Calls that do not fit: what is said, and that it shows how the argument is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import NoneType
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+
+import cortex_m_hil as hil
+from cortex_m_hil.calls import EXAMPLES, permitted
+from cortex_m_hil.errors import ConfigError
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    hil.load_targets,
+    hil.load_program,
+    hil.open,
+    hil.lower,
+    hil.Lowering.__call__,
+    hil.OpenTarget.lint,
+    hil.OpenTarget.run,
+    hil.OpenTarget.check,
+    hil.OpenTarget.verify,
+)
+LINEAR = torch.nn.Linear(8, 4)
+X = torch.rand(1, 8)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__qualname__))
+def test_every_class_that_an_argument_may_have_has_an_example(function: Callable[..., Any]) -> None:
+    wanted = [permitted(hint) for name, hint in get_type_hints(function).items() if name != "return"]
+    first = {next(one.__name__ for one in classes if one is not NoneType) for classes in wanted if classes}
+    assert first <= set(EXAMPLES)
+    assert hasattr(function, "__wrapped__") and inspect.getdoc(function)
+
+
+def call(function: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        function()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (
+            lambda: hil.lower(LINEAR, X, isa=hil.Isa.DSP),  # type: ignore[arg-type]
+            "hil.lower: inputs takes tuple, not Tensor float32[1, 8]\n"
+            "  → a tuple: (x,) for one input x, (x, y) for two",
+        ),
+        (
+            lambda: hil.lower(LINEAR, (X,), isa="MVE"),  # type: ignore[arg-type]
+            "hil.lower: isa takes Isa, not 'MVE'\n"
+            "  → isa=Isa.MVE, Isa.DSP or Isa.SCALAR, after: from cortex_m_hil import Isa",
+        ),
+        (
+            lambda: hil.lower(LINEAR, (X,)),  # type: ignore[call-arg]
+            "hil.lower: missing a required argument: 'isa'\n  → hil.lower(module, inputs, isa=…, …)",
+        ),
+        (
+            lambda: hil.load_program(3),  # type: ignore[arg-type]
+            'hil.load_program: source takes Path or str or bytes, not 3\n  → source="FILE", with the name of a file',
+        ),
+        (
+            lambda: hil.open(hil.Isa),  # type: ignore[arg-type]
+            'hil.open: name takes str, not Isa\n  → text: name="…"',
+        ),
+    ],
+)
+def test_a_call_that_does_not_fit(function: Callable[[], object], said: str) -> None:
+    assert call(function) == said
