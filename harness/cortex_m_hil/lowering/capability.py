@@ -50,13 +50,19 @@ class Tools:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Mute warnings and warning-level log lines of torch, torchao and executorch, within the block only."""
+    with mute(logging.ERROR), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def mute(below: int) -> Iterator[None]:
+    """Mute log lines of torch, torchao and executorch below a level, within the block only."""
     levels = [(logger, logger.level) for logger in map(logging.getLogger, _NOISY_LOGGERS)]
     for logger, _ in levels:
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(below)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         for logger, level in levels:
             logger.setLevel(level)

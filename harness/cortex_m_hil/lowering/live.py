@@ -6,7 +6,10 @@ unlike a run on fake tensors it leaves nothing behind, neither in the module nor
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
+import logging
 import re
 import traceback
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
-from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
 
@@ -83,8 +86,12 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
 
 
 def export(module: Any, inputs: Inputs) -> Any:
-    """The strict export: of one module with one set of inputs, always the same program."""
-    return load_torch().export.export(module, inputs, strict=True)
+    """The strict export: of one module with one set of inputs, always the same program.
+
+    What torch prints and logs of a failure is in what it raises, or is the graph so far.
+    """
+    with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL):
+        return load_torch().export.export(module, inputs, strict=True)
 
 
 def _own(exported: Any) -> Any:
@@ -149,9 +156,23 @@ def _run(title: str, module: Any, inputs: Inputs) -> Any:
         raise ConfigError(
             f"{title}: the module itself fails on these inputs, before anything is lowered, at {path}:{line}: "
             f"{type(error).__name__}: {text.splitlines()[0]}",
-            hint=_FAILS,
+            hint=_another_float(module, inputs) or _FAILS,
             log=text,
         ) from error
+
+
+def _another_float(module: Any, inputs: Inputs) -> str:
+    """What to do about an input of another floating dtype than the module's parameters, "" if there is none."""
+    torch = load_torch()
+    own = {one.dtype for one in module.parameters() if one.is_floating_point()}
+    for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs)):
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and own and leaf.dtype not in own:
+            dtypes = " and ".join(sorted(str(one).removeprefix("torch.") for one in own))
+            fix = f"x.to({next(iter(own))})"
+            return (
+                f"input {number} is {str(leaf.dtype).removeprefix('torch.')}, the module's parameters {dtypes}: {fix}"
+            )
+    return ""
 
 
 def _clone(values: Any) -> Any:

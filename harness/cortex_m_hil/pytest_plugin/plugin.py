@@ -37,7 +37,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
 from cortex_m_hil.pytest_plugin.summary import Summary
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import printable
+from cortex_m_hil.text import printable, printable_lines
 
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
@@ -228,12 +228,21 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
     yield "seed", f"--hil-seed={item.config.getoption('hil_seed')}"
     while error is not None and not isinstance(error, HarnessError):
         error = error.__cause__ or error.__context__
+    if error is not None and error.log:
+        yield "details", "\n".join(error.log.splitlines()[-LOG_TAIL:])
     if error is not None and error.__cause__ is not None and error is not item.stash.get(BAD_TEST, None):
-        yield "cause", "".join(traceback.format_exception(error.__cause__)).rstrip()
-    log = error.log.splitlines() if error is not None else []
-    for title, lines in (("details", log[-LOG_TAIL:]), ("target log", item.stash.get(LOG, "").splitlines())):
-        if lines:
-            yield title, "\n".join(lines)
+        yield "cause", _traceback(error.__cause__, error.log)
+    if log := item.stash.get(LOG, ""):
+        yield "target log", log
+
+
+def _traceback(cause: BaseException, details: str) -> str:
+    """Of what an error was raised from; its text only where the details have another."""
+    lines = traceback.format_exception(cause)
+    if details and details == printable_lines(str(cause).strip()):
+        text = traceback.format_exception_only(cause)
+        lines[-len(text) :] = [f"{type(cause).__name__}: see details\n"]
+    return "".join(lines).rstrip()
 
 
 def _verdict(report: pytest.TestReport, error: BaseException | None) -> Verdict | None:
