@@ -142,17 +142,19 @@ def test_arrays_are_laid_out_and_tensors_are_sent_as_they_lie(native: hil.OpenTa
     expected = native.run(program).outputs
     assert native.run(program, (image.numpy(),)).outputs == expected
     assert native.run(program, (image.to(memory_format=torch.channels_last),)).outputs == expected
-    with pytest.raises(errors.LintError, match="channels_last"):
+    with pytest.raises(errors.ConfigError, match="channels_last"):
         native.run(program, (image,))
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (torch.rand(1, 8), "inputs takes tuple or list, not tensor"),  # its rows would be taken for the inputs
-        (np.zeros((1, 8), np.float32), "inputs takes tuple or list, not array"),
-        (("a",), "input 0 is str"),
-        ((None,), "input 0 is NoneType"),
+        (torch.rand(1, 8), "inputs takes tuple or list, not Tensor float32"),  # its rows would be taken for the inputs
+        (np.zeros((1, 8), np.float32), "inputs takes tuple or list, not ndarray float32"),
+        (("a",), "input 0 is 'a'"),
+        ((None,), "input 0 is None"),
+        ((2**70,), "does not fit 64 bits"),
+        ((np.zeros((1, 9), np.float32),), r"takes float32\[1, 8\], not float32\[1, 9\]"),
     ],
 )
 def test_what_is_no_input_is_a_config_error(native: hil.OpenTarget, inputs: Any, message: str) -> None:

@@ -12,7 +12,6 @@ from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperato
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
-from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 
@@ -30,7 +29,6 @@ class Rule(str, Enum):
     DELEGATE = "delegate"
     PLANNED_POOL = "planned-pool"
     PROGRAM_POOL = "program-pool"
-    INPUT = "input"
 
 
 NOTES: Final = frozenset({Rule.SCRATCH_NOTE})
@@ -178,48 +176,6 @@ def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
             yield LintFinding(rule, f"{what} {requested} bytes and {target.name} has {available}: {problem}", hint=hint)
 
 
-def lint_inputs(program: Program, inputs: Sequence[HostTensor]) -> tuple[LintFinding, ...]:
-    """Do the inputs fit the program: number, kind, dtype, shape, dim order?"""
-    specs = program.file.input_specs()
-    if len(specs) != len(inputs):
-        return (LintFinding(Rule.INPUT, f"the program takes {len(specs)} inputs, {len(inputs)} were given"),)
-    findings = []
-    for number, (spec, given) in enumerate(zip(specs, inputs, strict=True)):
-        problem = _input_problem(spec, given.spec)
-        if problem:
-            findings.append(LintFinding(Rule.INPUT, f"input {number}: {problem}", value=program.file.inputs[number]))
-    return tuple(findings)
-
-
-def _input_problem(spec: TensorSpec, given: TensorSpec) -> str:
-    """What is wrong with an input, and the way to right it; "" if nothing."""
-    if spec.same_memory(given):
-        return ""
-    if spec.kind is not given.kind:
-        return f"the program takes a {spec.kind.value}, a {given.kind.value} was given"
-    if spec.dtype != given.dtype:
-        return f"the program takes {spec.dtype}, {given.dtype} was given: use .to(torch.{spec.dtype})"
-    if spec.shape != given.shape:
-        return f"the program takes shape {list(spec.shape)}, {list(given.shape)} was given"
-    return (
-        f"the program takes dim order {list(spec.dim_order)}, {list(given.dim_order)} was given; the bytes would mean "
-        f"another tensor: use {_layout_fix(spec)}"
-    )
-
-
-def _layout_fix(spec: TensorSpec) -> str:
-    """The torch expression that gives a tensor the spec's dim order."""
-    order = spec.dim_order
-    if order == tuple(range(len(order))):
-        return ".contiguous()"
-    if order == (0, 2, 3, 1):
-        return ".to(memory_format=torch.channels_last)"
-    if order == (0, 2, 3, 4, 1):
-        return ".to(memory_format=torch.channels_last_3d)"
-    back = tuple(order.index(dim) for dim in range(len(order)))
-    return f".permute({order}).contiguous().permute({back})"
-
-
 def _finding(
     rule: Rule, text: str, program: Program, instruction: Instruction, value: int = -1, cause: str = ""
 ) -> LintFinding:
@@ -248,7 +204,6 @@ _HINTS: Final = {
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
     Rule.PLANNED_POOL: "use a larger target, or a smaller model",
     Rule.PROGRAM_POOL: "use a larger target, or a smaller model",
-    Rule.INPUT: "inputs have to be like those that the program was lowered with; lint=False does not pass over them",
 }
 """The next step, by what a finding is about."""
 
@@ -256,7 +211,7 @@ _HINTS: Final = {
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     """Raise what the gravest findings call for; notes alone raise nothing.
 
-    LintError for layout, scratch and inputs, else UnsupportedOperator, else OutOfTargetMemory. The message is the
+    LintError for layout, dtypes and scratch, else UnsupportedOperator, else OutOfTargetMemory. The message is the
     first such finding; the others follow in the log.
     """
     grave = [finding for finding in findings if not finding.is_note]

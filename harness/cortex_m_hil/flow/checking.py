@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cortex_m_hil import lowering
+from cortex_m_hil.calls import checked_call
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
@@ -21,8 +23,10 @@ from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.text import shown
 
 
+@checked_call("hil.lower")
 def lower(
     module: Any,
     inputs: Inputs,
@@ -113,12 +117,19 @@ def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
         if isinstance(value, HostTensor):
             tensors.append(value)
         elif isinstance(value, (bool, int, float)):
-            tensors.append(HostTensor.from_scalar(value))
+            tensors.append(_scalar(number, value))
         else:
             array = np.asarray(value)
             if array.dtype.kind not in "biufc":
-                problem = f"input {number} is {type(value).__name__}, and no tensor, array or number"
+                problem = f"input {number} is {shown(value)}, and no tensor, array or number"
                 raise ConfigError(problem, hint="numpy.array(values, dtype)")
             order = specs[number].dim_order if number < len(specs) else ()
             tensors.append(HostTensor.from_array(array, order if len(order) == array.ndim else None))
     return tuple(tensors)
+
+
+def _scalar(number: int, value: int | float | bool) -> HostTensor:
+    try:
+        return HostTensor.from_scalar(value)
+    except struct.error:
+        raise ConfigError(f"input {number}: {value} does not fit 64 bits", hint="give a smaller number") from None

@@ -10,7 +10,8 @@ from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 
-from cortex_m_hil.checks.lint import LintFinding, lint, lint_inputs, raise_findings
+from cortex_m_hil.checks.inputs import require_fit
+from cortex_m_hil.checks.lint import LintFinding, lint, raise_findings
 from cortex_m_hil.errors import (
     BoardWedged,
     HarnessError,
@@ -63,7 +64,8 @@ def run(
 ) -> RunResult:
     """One program, once (twice where an output looks unwritten, or under a guard).
 
-    `inputs` default to the program's own. `linted=False` skips the rules of fit, never those of the inputs.
+    `inputs` default to the program's own. `linted=False` skips the rules of fit. Inputs that do not fit
+    the program are a ConfigError all the same.
     `excluded` are patterns of operators that lint takes for absent, though the runner has them.
     `guards` makes the program's guard, for instance `diagnose.redzones.RedZones`.
     `complete`: an output with an element that nobody wrote is a Mismatch; without, `RunResult.unwritten` tells.
@@ -71,13 +73,13 @@ def run(
     passes its self-test afterwards.
     """
     given = program.inputs if inputs is None else inputs
+    require_fit(program, given, dut.target.name)
     if dut.keep is not None:
         _keep(program, given, dut.keep, dut.what)
     session = dut.session()
     if linted:
         offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), excluded))]
         raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
-    raise_findings(lint_inputs(program, given), dut.target.name)
     try:
         result = execute(dut, session, program, given, guards(program) if guards else None)
     except ResponseTimeout as stuck:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil import flow
-from cortex_m_hil.checks.lint import lint_inputs
+from cortex_m_hil.checks.inputs import misfits
 from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
@@ -163,10 +163,10 @@ class Fuzzer:
             if program is None:
                 return self._blindly(session, loaded)
             self._agree(session, loaded, program)
-            misfit = lint_inputs(program, self.inputs)
+            misfit = next(misfits(program, self.inputs), None)
             if misfit:
                 self._run(session, example_inputs(program), len(program.file.outputs), POISON)
-                return Outcome.UNFIT, misfit[0].message
+                return Outcome.UNFIT, misfit[0]
             return self._compare(session, len(program.file.outputs))
         except ResponseTimeout as stuck:
             if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):

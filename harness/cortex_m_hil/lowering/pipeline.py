@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cortex_m_hil.errors import ConfigError, ToolchainError
+from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
@@ -29,6 +29,7 @@ from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.text import shown
 
 if TYPE_CHECKING:
     from cortex_m_hil.lowering.reference import HostModels
@@ -130,7 +131,28 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eag
 
 
 def _lowered(source: _Source, isa: Isa) -> _Lowered:
-    """The lowering itself, of which the last few are remembered in memory, graphs and all."""
+    """The lowering itself. Where it fails on a float of another dtype than float32, the headline says so."""
+    try:
+        return _remembered(source, isa)
+    except LoweringError as error:
+        foreign = dict(_foreign(source)) if source.options.quantize else {}
+        if not foreign:
+            raise
+        dtypes = " and ".join(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in foreign.values()))
+        raise LoweringError(
+            f"{source.title}: {dtypes} is not supported ({_few(list(foreign))}): only float32 is quantised",
+            hint="module.float(), and x.float() for each input",
+            details=[("stage", error.message)],
+            log=error.log,
+        ) from error.__cause__
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
+
+
+def _remembered(source: _Source, isa: Isa) -> _Lowered:
+    """The last few are remembered in memory, graphs and all."""
     torch = load_torch()
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
@@ -154,7 +176,7 @@ def _arranged(inputs: Inputs, options: LoweringOptions) -> Inputs:
     from cortex_m_hil.lowering.reference import to_host
 
     if not isinstance(inputs, tuple):
-        raise ConfigError(f"inputs is a tuple of tensors, not a {type(inputs).__name__}", hint="for one input: (x,)")
+        raise ConfigError(f"inputs is a tuple of tensors, not {shown(inputs)}", hint="a tuple: (x,) for one input x")
     if options.layout == "explicit" and not executorch_api().explicit_layout:
         raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
     given = arrange(inputs, options.layout)
@@ -170,24 +192,20 @@ def _choices(options: LoweringOptions) -> Iterator[tuple[str, object]]:
             yield one.name, getattr(options, one.name)
 
 
-def _hint(options: LoweringOptions, exported: Any, inputs: Inputs) -> str:
+def _hint(options: LoweringOptions) -> str:
     """What to do about a failure after the export."""
     if not options.quantize:
         return "the module runs and exports: ExecuTorch's traceback says more"
-    foreign = [f"{name} is {str(dtype).removeprefix('torch.')}" for name, dtype in _foreign(exported, inputs)]
-    if foreign:
-        fix = "module.float() and x.to(torch.float32), or quantize=False"
-        return f"the Cortex-M quantiser takes float32, and {foreign[0]}: {fix}"
     return (
         "the module runs and exports: ExecuTorch's traceback says more, quantize=False whether quantising is to blame"
     )
 
 
-def _foreign(exported: Any, inputs: Inputs) -> Iterator[tuple[str, Any]]:
+def _foreign(source: _Source) -> Iterator[tuple[str, Any]]:
     """Floating tensors of another dtype than float32, among inputs and parameters."""
     torch = load_torch()
-    named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs))}
-    for name, value in {**named, **exported.state_dict}.items():
+    named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(source.inputs))}
+    for name, value in {**named, **source.exported.state_dict}.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float32:
             yield name, value.dtype
 
@@ -195,7 +213,7 @@ def _foreign(exported: Any, inputs: Inputs) -> Iterator[tuple[str, Any]]:
 def _prepare(source: _Source) -> _Shared:
     """Everything up to the edge program."""
     api, exported, inputs = executorch_api(), source.exported, source.inputs
-    hint = _hint(source.options, exported, inputs)
+    hint = _hint(source.options)
     quantized = None
     if source.options.quantize:
         quantized = _quantize(source, hint)
@@ -213,27 +231,34 @@ def _quantize(source: _Source, hint: str) -> Any:
     graph = source.exported.module(check_guards=False)
     prepared = stage(title, "quantise", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
     for number, sample in enumerate(source.samples):
-        unfit = _unfit(sample, source.inputs)
-        stage(title, f"calibration with sample {number}", unfit or hint, partial(prepared, *sample))
+        try:
+            stage(title, f"calibration with sample {number}", hint, partial(prepared, *sample))
+        except LoweringError as error:
+            raise (_mistake(source, number, error) or error) from error.__cause__
     return stage(title, "quantise", hint, lambda: api.convert_pt2e(prepared))
 
 
-def _unfit(sample: Inputs, inputs: Inputs) -> str:
-    """What about a calibration sample may explain that the module fails on it; "" if it is like the inputs."""
+def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
+    """What about a calibration sample explains that the module fails on it: a mistake of the call, if there is one."""
     torch = load_torch()
-    (leaves, structure), (wanted, whole) = map(torch.utils._pytree.tree_flatten, (sample, inputs))
-    like = structure == whole and all(
-        type(one) is type(other)
-        and getattr(one, "dtype", None) == getattr(other, "dtype", None)
-        and getattr(one, "shape", None) == getattr(other, "shape", None)
-        for one, other in zip(leaves, wanted, strict=True)
-    )
-    if not like:
-        return "a calibration sample is a tuple like the inputs: as many tensors, of the same shapes and dtypes"
-    finite = all(bool(leaf.isfinite().all()) for leaf in leaves if isinstance(leaf, torch.Tensor))
-    return (
-        "" if finite else "the sample has values that are not finite, and so no range (without calibration: the inputs)"
-    )
+    sample = source.samples[number]
+    name = "the inputs have" if source.options.calibration is None else f"calibration sample {number} has"
+    (leaves, structure), (wanted, whole) = map(torch.utils._pytree.tree_flatten, (sample, source.inputs))
+    if structure != whole or any(shown(one) != shown(other) for one, other in zip(leaves, wanted, strict=True)):
+        return ConfigError(
+            f"{source.title}: calibration sample {number} is {shown(sample)}, the inputs are {shown(source.inputs)}",
+            hint="a tuple like the inputs: as many tensors, of the same shapes and dtypes",
+            details=[("stage", error.message)],
+            log=error.log,
+        )
+    if any(isinstance(leaf, torch.Tensor) and not leaf.isfinite().all() for leaf in leaves):
+        return ConfigError(
+            f"{source.title}: {name} values that are not finite, and so no range to quantise by",
+            hint="calibration=[(x,), …] with finite values",
+            details=[("stage", error.message)],
+            log=error.log,
+        )
+    return None
 
 
 def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:

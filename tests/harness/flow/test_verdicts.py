@@ -17,7 +17,7 @@ from executorch.exir.backend.test.backend_with_compiler_demo import BackendWithC
 
 from cortex_m_hil import flow
 from cortex_m_hil.errors import (
-    LintError,
+    ConfigError,
     OutOfTargetMemory,
     ProgramRejected,
     TargetFault,
@@ -318,5 +318,5 @@ def test_inputs_that_do_not_fit_are_refused_before_the_run_even_unlinted(dut: Du
     known = known_answer(dut.target.isa)
     wrong = HostTensor.from_array(np.ones((1, 15), np.float32))
     for inputs in ((), (wrong,), (*known.inputs, wrong)):
-        with pytest.raises(LintError, match="input"):
+        with pytest.raises(ConfigError, match="input"):
             flow.run(dut, Program.from_bytes(known.program), inputs, linted=False)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.lint import lint_inputs
+from cortex_m_hil.checks.inputs import misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.generators import seed
@@ -95,7 +95,7 @@ def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
     assert has_sums == {isa is Isa.MVE}
     assert program.nodes[-2] == "cortex_m_quantized_linear_default_9 (output_layer)"
     assert len(program.nodes) == len(program.file.instructions) and all(program.nodes)
-    assert lint_inputs(program, program.inputs) == ()
+    assert not list(misfits(program, program.inputs))
     found = references(program)
     comparison = compare(program.file, dialect_outputs(program), found, Tolerance())
     assert comparison.ok and comparison.outputs[0].max_quanta == 0
@@ -400,8 +400,21 @@ def hint_of(module: Any, x: Any, error: type[HarnessError], **options: Any) -> s
 
 def test_another_float_than_float32_is_named() -> None:
     x = torch.randn(1, 4)
-    assert "input 0 is float64: module.float() and x.to(torch.float32)" in hint_of(nn.ReLU(), x.double(), LoweringError)
-    assert "input 0 is float16: " in hint_of(nn.Linear(4, 3).half(), x.half(), LoweringError)
+    for module, value, said in (
+        (nn.ReLU(), x.double(), "ReLU: float64 is not supported (input 0): only float32 is quantised"),
+        (
+            nn.Linear(4, 3).double(),
+            x.double(),
+            "Linear: float64 is not supported (input 0, weight, bias): only float32",
+        ),
+        (nn.Linear(4, 3).half(), x.half(), "Linear: float16 is not supported (input 0, weight, bias): only float32"),
+    ):
+        with pytest.raises(LoweringError) as caught:
+            lower(module, (value,), isa=Isa.DSP)
+        assert str(caught.value).startswith(said) and "x.float()" in caught.value.hint
+        assert [label for label, _ in caught.value.details] == ["stage"]
+    mixed = hint_of(nn.Linear(4, 3), x.double(), ConfigError)
+    assert mixed == "input 0 is float64, the module's parameters float32: x.to(torch.float32)"
     assert "to(torch.float32)" in hint_of(nn.ReLU(), x.bfloat16(), ConfigError)
 
 
@@ -423,12 +436,20 @@ def test_a_module_without_tensors_as_outputs(result: object, named: str) -> None
     assert caught.value.hint.startswith("return a tensor")
 
 
-def test_calibration_that_fails_says_why() -> None:
+def test_calibration_that_fails_is_a_mistake_of_the_call_and_says_why() -> None:
     x = torch.randn(1, 4)
     linear = nn.Linear(4, 3)
-    assert "values that are not finite" in hint_of(linear, x * float("nan"), LoweringError)
-    for sample in (x[:, :3], x.double()):
-        assert "like the inputs" in hint_of(linear, x, LoweringError, calibration=[(sample,)])
+    assert "finite values" in hint_of(linear, x * float("nan"), ConfigError)
+    assert "finite values" in hint_of(linear, x, ConfigError, calibration=[(x,), (x * float("nan"),)])
+    for sample in ((x[:, :3],), (x.double(),), (x, x), ("text",)):
+        assert "like the inputs" in hint_of(linear, x, ConfigError, calibration=[sample])
+    with pytest.raises(ConfigError, match=r"sample 0 is \(Tensor float32\[1, 3\],\), the inputs are \(Tensor float32"):
+        lower(linear, (x,), isa=Isa.DSP, options=LoweringOptions(calibration=[(x[:, :3],)]))
+
+
+def test_a_module_that_cannot_be_calibrated_is_no_mistake_of_the_call() -> None:
+    """Its own values are not finite; the inputs are."""
+    assert "quantising" in hint_of(Gives(lambda x: torch.log(x - 5)), torch.ones(1, 4), LoweringError)
 
 
 def test_inputs_that_cannot_be() -> None:

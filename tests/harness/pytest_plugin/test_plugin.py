@@ -140,6 +140,13 @@ CALLS = {
     "hil.check(module, inputs, qtoll=1)": "hil.check: got an unexpected keyword argument 'qtoll'",
     "hil.check(module)": "hil.check: missing a required *argument: 'inputs'",
     "hil.check(module, inputs, isa='dsp')": "hil.check: isa takes Isa, not 'dsp'",
+    "hil.check(module, *inputs)": "hil.check: inputs takes tuple, not Tensor float32[[]1, 8[]]",
+    "hil.check(module, inputs, qtol=inputs[0])": "qtol=Tensor float32[[]1, 8[]]: it takes a whole number of quanta, 0*",
+    "hil.check(module, inputs, calibration=[(torch.rand(1, 9),)])": "Linear: calibration sample 0 is (Tensor float32*",
+    "hil.check(module, (inputs[0] / 0 * 0,))": "Linear: the inputs have values that are not finite*",
+    "hil.run(hil.lower(module, inputs), [*inputs, *inputs])": "the program has 1 input, 2 given*",
+    "hil.run(hil.lower(module, inputs), (torch.rand(2, 8),))": "input 0: the program takes float32[[]1, 8[]], not *",
+    "hil.lint(module)": "hil.lint: program takes Program, not Linear",
     "hil.check(module, [1.0])": "hil.check: inputs takes tuple, not [[]1.0[]]",
     "hil.lower(module, inputs, calibration=3)": "hil.lower: calibration takes Iterable, not 3",
     "hil.run(3)": "hil.run: program takes Program, not 3",
@@ -163,7 +170,7 @@ def test_a_mistake_in_a_call_is_an_error_at_its_line_and_nothing_else(pytester: 
     result.assert_outcomes(errors=len(CALLS))
     name = "test_a_mistake_in_a_call_is_an_error_at_its_line_and_nothing_else.py"
     for n, (call, said) in enumerate(CALLS.items()):
-        pattern = call.replace("[", "[[]").replace("[[]1.0]", "[[]1.0[]]")
+        pattern = re.sub(r"[][*]", r"[\g<0>]", call)
         result.stdout.fnmatch_lines([f">   *{pattern}", f"E *ConfigError: {said}", f"{name}:{6 + 3 * n}: ConfigError"])
         result.stdout.fnmatch_lines([f"{name}::test_{n} *ERROR ConfigError"])
     assert "INFRA" not in result.stdout.str() and "calls.py" not in result.stdout.str()
@@ -375,6 +382,31 @@ def test_late(request):
     )
     result.stdout.fnmatch_lines(["E *ConfigError: a target is a parameter*"])
     assert "no target given" not in result.stdout.str()
+
+
+def test_what_torch_says_of_a_failed_export_is_there_once(pytester: pytest.Pytester) -> None:
+    """Below our own headline."""
+    pytester.makepyfile(
+        """
+        import torch
+
+        class Branches(torch.nn.Module):
+            def forward(self, x):
+                if x.sum() > 0:
+                    return x
+                return -x
+
+        def test_branches(hil):
+            hil.check(Branches(), (torch.rand(1, 8),))
+        """
+    )
+    result = run(pytester, "--target=native")
+    result.assert_outcomes(failed=1)
+    said = result.stdout.str() + result.stderr.str()
+    assert said.count("Explanation: Detected data-dependent branching") == 1 and "class GraphModule" not in said
+    headline = said.index("E       cortex_m_hil.errors.LoweringError: Branches: export failed at ")
+    assert headline < said.index("Explanation: ") < said.index("Traceback (most recent call last)")
+    result.stdout.fnmatch_lines(["Unsupported: see details"])
 
 
 LOWERED = """
