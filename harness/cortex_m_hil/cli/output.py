@@ -17,6 +17,7 @@ from cortex_m_hil.results import STATISTICS, Identity, Ran, RunResult, Statistic
 from cortex_m_hil.targets.resolve import Resolved, executes
 
 _Step = TypeVar("_Step")
+_Result = TypeVar("_Result")
 SHOWN_VALUES = 8
 
 
@@ -36,12 +37,15 @@ def tell_log(log: str, verbose: bool) -> None:
         print(log.rstrip(), file=sys.stderr)
 
 
-def with_status(steps: Sequence[_Step], name: Callable[[_Step], str]) -> Iterator[_Step]:
-    """Each of them, while a terminal shows which."""
-    with Console(stderr=True, markup=False).status("") as status:
-        for number, step in enumerate(steps, 1):
-            status.update(f"{number} of {len(steps)}: {name(step)}")
-            yield step
+def with_status(
+    steps: Sequence[_Step], name: Callable[[_Step], str], work: Callable[[_Step], _Result]
+) -> Iterator[_Result]:
+    """What `work` gives for each of them. While it is at work, and only then, a terminal shows at which."""
+    console = Console(stderr=True, markup=False)
+    for number, step in enumerate(steps, 1):
+        with console.status(f"{number} of {len(steps)}: {name(step)}"):
+            result = work(step)
+        yield result
 
 
 def counted(number: int, what: str) -> str:
@@ -122,6 +126,15 @@ def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
     with console.capture() as drawn:
         console.print(drawing)
     return "\n".join(line.rstrip() for line in drawn.get().splitlines())
+
+
+def row_of(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line of a table of which not all rows are known yet; the last cells have no width."""
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] + list(cells[len(widths) :])
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    with console.capture() as drawn:
+        console.print(*(Text(cell, style=_STYLES.get(cell.strip(), "")) for cell in padded), sep="  ")
+    return drawn.get().rstrip()
 
 
 _STYLES = {"ok": "green", "absent": "yellow", "FAIL": "bold red"}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from cortex_m_hil import flow
@@ -51,11 +52,19 @@ class Check:
 
 @dataclass(frozen=True)
 class Probe:
-    """`look` says what it found, or raises. `necessary`: the default targets do not work without it."""
+    """`look` says what it found, or raises. `necessary`: the default targets do not work without it.
+
+    `slow` says what takes long, while it does.
+    """
 
     name: str
     look: Callable[[], str]
     necessary: bool = True
+    slow: str = ""
+
+    @property
+    def status(self) -> str:
+        return f"{self.name} ({self.slow})" if self.slow else self.name
 
     def examine(self) -> Check:
         try:
@@ -81,11 +90,12 @@ def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
     yield Probe("executorch", _executorch)
     yield Probe("tosa_serializer", lambda: _importable("tosa_serializer"))
     yield Probe("cmsis_nn", _cmsis_nn)
-    yield Probe("lowering", _lowering)
+    yield Probe("lowering", _lowering, slow="importing torch and ExecuTorch …")
     yield from _simulators(targets)
     for name in (*ROUND_TRIPS, *_on_present_simulators(targets)):
         if name in targets:
-            yield Probe(f"round trip {name}", lambda name=name: _round_trip(name, targets))  # type: ignore[misc]
+            look = partial(_round_trip, name, targets)
+            yield Probe(f"round trip {name}", look, slow="building runner, unless it is in the cache …")
 
 
 def _tool(name: str) -> str:

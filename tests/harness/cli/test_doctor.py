@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from command_line import answer
-from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.output import row_of, table
 from cortex_m_hil.cli.probes import MVE_SOURCE, Check, Probe, State, probes
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import sandbox, supervisor
@@ -76,10 +78,30 @@ def test_an_empty_machine_is_told_what_to_install(tmp_path: Path) -> None:
     tools = [name for name in PACKAGES if name not in ("flatc", "arm-none-eabi-addr2line", "arm-none-eabi-objdump")]
     for name in tools:
         row = next(row for row in rows if row.split()[1] == name)
-        assert f" {name} is not on PATH " in row and row.endswith(f" apt-get install {PACKAGES[name]}")
+        assert f" {name} is not on PATH " in row and row.endswith(f"  → apt-get install {PACKAGES[name]}")
     for name in ("MVE compile", "flatc and headers", "round trip m4-qemu", "round trip native"):
-        assert next(row for row in rows if name in row).split("  ")[-1].strip().startswith("apt-get install ")
-    assert "\x1b" not in done.stdout
+        assert next(row for row in rows if name in row).split("  → ")[-1].startswith("apt-get install ")
+    assert "\x1b" not in done.stdout and done.stderr == ""
+
+
+def test_a_row_is_there_when_its_probe_ends_and_a_terminal_shows_what_takes_long(tmp_path: Path) -> None:
+    """Half a minute without a word looks like a hang."""
+    terminal, other_end = pty.openpty()
+    command = [sys.executable, "-m", "cortex_m_hil.cli", "doctor"]
+    env = {**os.environ, "PYTHONPATH": str(IMPORT_ROOT), "PATH": str(tmp_path), "TERM": "xterm"}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=other_end, text=True) as done:
+        os.close(other_end)
+        assert done.stdout is not None
+        first = done.stdout.readline()
+        assert done.poll() is None and first.split()[0] == "FAIL"
+        shown = b""
+        with contextlib.suppress(OSError):  # a terminal's end
+            while read := os.read(terminal, 65536):
+                shown += read
+        rest = done.stdout.read()
+    os.close(terminal)
+    assert b"round trip m4-qemu (building runner, unless it is in the cache" in shown
+    assert rest.rstrip().endswith("The default targets do not all work: see FAIL.") and "\x1b" not in rest
 
 
 @pytest.mark.parametrize("name", ["arm-none-eabi-addr2line", "arm-none-eabi-objdump"])
@@ -189,3 +211,6 @@ def test_every_failing_row_says_what_to_do() -> None:
 def test_brackets_in_messages_are_shown() -> None:
     shown = table(("", "what"), [("FAIL", "error: [bold]operand[/bold] :warning:")])
     assert "error: [bold]operand[/bold] :warning:" in shown
+    assert (
+        row_of(("FAIL", "it", "[bold]it[/bold]", "→ :warning:"), (6, 3)) == "FAIL    it   [bold]it[/bold]  → :warning:"
+    )

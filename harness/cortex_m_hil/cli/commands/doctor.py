@@ -8,10 +8,10 @@ import typer
 
 from cortex_m_hil.api import load_targets
 from cortex_m_hil.cli import probes as doctor_probes
-from cortex_m_hil.cli.answers import NO, OK, Answer, end
+from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json, Targets
-from cortex_m_hil.cli.output import table, with_status
+from cortex_m_hil.cli.output import row_of, with_status
 from cortex_m_hil.fvp import verify as verify_fvp
 from cortex_m_hil.targets.model import Target
 
@@ -31,21 +31,25 @@ def doctor(
 
 
 def _examine(targets: dict[str, Target]) -> Answer:
+    """A row is said as soon as its probe ends: the first round trips build their runners."""
     probes = list(doctor_probes.probes(targets))
-    checks = [probe.examine() for probe in with_status(probes, lambda probe: probe.name)]
+    widths = max(len(state.value) for state in doctor_probes.State), max(len(probe.name) for probe in probes)
+    checks = []
+    for check in with_status(probes, lambda probe: probe.status, doctor_probes.Probe.examine):
+        action = [f"→ {check.action}"] if check.action else []
+        say(row_of((check.state.value, check.name, check.found, *action), widths))
+        checks.append(check)
     fine = all(check.state is not doctor_probes.State.FAILED for check in checks)
-    rows = [(check.state.value, check.name, check.found, check.action) for check in checks]
     verdict = "The default targets work." if fine else "The default targets do not all work: see FAIL."
-    text = f"{table(('', 'what', 'found', 'what to do'), rows)}\n\n{verdict}"
-    return Answer(text, {"checks": checks}, OK if fine else NO)
+    return Answer(f"\n{verdict}", {"checks": checks}, OK if fine else NO)
 
 
 def _verify_fvp(target: Target) -> Answer:
     fvp_session = verify_fvp.FvpSession(target)
     assumptions = list(verify_fvp.assumptions(fvp_session))
-    findings = []
-    for assumption in with_status(assumptions, lambda assumption: assumption.text):
-        findings.append(assumption.examine())
+    findings = list(
+        with_status(assumptions, lambda assumption: assumption.text, lambda assumption: assumption.examine())
+    )
     fine = all(finding.state is not verify_fvp.State.FAILS for finding in findings)
     fields = {"target": target.name, "findings": findings}
     return Answer(verify_fvp.markdown(fvp_session, findings), fields, OK if fine else NO)
