@@ -60,11 +60,14 @@ class _Ending:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """pytest's own end leaves all summaries out where the exit status is none of its own."""
-        terminal = session.config.pluginmanager.getplugin("terminalreporter")
-        summary = session.config.pluginmanager.getplugin("hil-summary")
-        if self._taken is not None and terminal is not None and summary is not None:
-            summary.pytest_terminal_summary(terminal)
+        """Summaries as after Ctrl-C: pytest leaves them out where the exit status is none of its own."""
+        config = session.config
+        terminal = config.pluginmanager.getplugin("terminalreporter")
+        if self._taken is not None and terminal is not None:
+            terminal.write_line("")
+            config.hook.pytest_terminal_summary(
+                terminalreporter=terminal, exitstatus=pytest.ExitCode.INTERRUPTED, config=config
+            )
 
     def take(self, number: int, frame: object) -> None:
         """A second signal ends the process at once."""

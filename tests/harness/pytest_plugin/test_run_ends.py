@@ -82,6 +82,33 @@ def test_a_run_that_is_told_to_end_puts_everything_away(looping: Looping, tempor
     assert list(temporary.glob("hil-*")) == []
 
 
+def test_a_run_that_is_told_to_end_says_what_one_that_is_interrupted_says(tmp_path: Path) -> None:
+    """The failures, the table and pytest's names of failed tests; but for what ended it."""
+    (tmp_path / "test_it.py").write_text(
+        "import os, signal, time\n\n"
+        "def test_wrong(target_spec):\n    assert target_spec is None\n\n"
+        "def test_plain():\n    assert False\n\n"
+        "def test_ends(target_spec):\n    os.kill(os.getpid(), int(os.environ['SIGNAL']))\n    time.sleep(60)\n"
+    )
+    said = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        plain = [sys.executable, "-m", "pytest", "--target=native", "-p", "no:cacheprovider"]
+        env = {**os.environ, "SIGNAL": str(int(number))}
+        done = subprocess.run(
+            plain, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False, env=env
+        )
+        assert "test_it.py" in done.stdout
+        lines = [re.sub(r"[\d.]+ ?s\b", "… s", line) for line in done.stdout.splitlines() if line and line[0] != "!"]
+        said[number] = [
+            line for line in lines if "to show a full traceback" not in line and "KeyboardInterrupt" not in line
+        ]
+    assert said[signal.SIGTERM] == said[signal.SIGHUP] == said[signal.SIGINT]
+    assert [line.split()[1] for line in said[signal.SIGTERM] if line.startswith("FAILED")] == [
+        "test_it.py::test_wrong[native]",
+        "test_it.py::test_plain",
+    ]
+
+
 def test_a_signal_whose_exception_is_lost_ends_the_run_before_the_next_test(tmp_path: Path) -> None:
     """Python drops what a signal handler raises while a destructor runs."""
     (tmp_path / "test_it.py").write_text(
