@@ -46,6 +46,11 @@ def not_parametrized() -> str:
     )
 
 
+def lacks_target(error: BaseException | None) -> bool:
+    """Whether it says that a test has no target, though it uses one."""
+    return isinstance(error, ConfigError) and error.message in (no_target(), not_parametrized())
+
+
 def resolved_of(item: pytest.Item) -> Resolved | None:
     """The target that this run of a test is for; None if it needs none, or none was given."""
     callspec = getattr(item, "callspec", None)

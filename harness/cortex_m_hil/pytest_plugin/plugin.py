@@ -27,6 +27,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     hil,
     hil_dut,
     hil_lower,
+    lacks_target,
     no_target,
     not_parametrized,
     resolved_of,
@@ -42,6 +43,7 @@ from cortex_m_hil.text import printable, printable_lines
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
 BAD_TEST: pytest.StashKey[ConfigError] = pytest.StashKey()  # why a test cannot be run as it is written
+_NO_ERROR: Final = ConfigError("")
 _WIDE: Final = ("session", "package", "module", "class")
 
 
@@ -196,6 +198,8 @@ def pytest_runtest_makereport(
         file, line, name = item.location
         report.longrepr = f"{file}:{(line or 0) + 1}: {name}: {error.describe()}"
     if resolved_of(item) is None:
+        if report.failed and (lacks_target(error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
+            records.without_target(report)
         return report
     if isinstance(error, InfraError) and hasattr(report, "wasxfail"):
         # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.

@@ -43,6 +43,11 @@ def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: s
     _record(item, found)
 
 
+def without_target(report: pytest.TestReport) -> None:
+    """An error of a test that no target could be given."""
+    report.user_properties.append((VERDICT, Verdict.ERROR.name))
+
+
 def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> None:
     seconds = program.lowering_seconds
     figures = {

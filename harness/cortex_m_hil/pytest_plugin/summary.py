@@ -31,6 +31,7 @@ class Summary:
         self._outcomes: dict[str, Outcome] = {}
         self._seconds: dict[str, float] = {}
         self._lowered: dict[str, list[str]] = {}  # where each test's programs came from
+        self._without_target: dict[str, str] = {}  # headlines of tests that could not be given a target
         self._earlier: dict[str, tuple[str, ...]] = {}  # what attempts ended with that pytest-rerunfailures repeats
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -39,6 +40,8 @@ class Summary:
         if records.LOWERING in found:
             properties = report.user_properties
             self._lowered[report.nodeid] = [str(what) for name, what in properties if name == records.LOWERING]
+        if report.failed and records.VERDICT in found and records.REQUESTED not in found:
+            self._without_target[report.nodeid] = _headline(report)
         if not all(name in found for name in _NEEDED):
             return
         outcome = Outcome(
@@ -59,7 +62,7 @@ class Summary:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         outcomes = self._sorted()
-        if outcomes:
+        if outcomes or (self._without_target and self._config.stash[RESOLVED]):
             terminalreporter.ensure_newline()
             terminalreporter.section("test × target")
             for line in self._lines(outcomes, self._config.get_verbosity() > 0):
@@ -84,11 +87,13 @@ class Summary:
             yield ""
         if verbose:
             yield from _lowered(self._lowered)
-        for outcome in bad[:SHOWN]:
-            yield f"{outcome.node_id}: {outcome.headline}"
-        yield from [f"and {len(bad) - SHOWN} more, said above"] if len(bad) > SHOWN else []
+        headlines = {**{outcome.node_id: outcome.headline for outcome in bad}, **self._without_target}
+        yield from [f"{node_id}: {headline}" for node_id, headline in headlines.items()][:SHOWN]
+        yield from [f"and {len(headlines) - SHOWN} more, said above"] if len(headlines) > SHOWN else []
         yield from _uninformative(outcomes, verbose)
         yield from totals(outcomes, {one.name: one.label for one in self._config.stash[RESOLVED]})
+        if self._without_target:
+            yield f"without a target  {len(self._without_target)} error"
         if bad:
             yield ""
             yield f"rerun: {_rerun(self._config, bad)}"
