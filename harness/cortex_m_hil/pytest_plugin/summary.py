@@ -64,8 +64,10 @@ class Summary:
         outcomes = self._sorted()
         if outcomes or (self._without_target and self._config.stash[RESOLVED]):
             terminalreporter.ensure_newline()
-            terminalreporter.section("test × target")
-            for line in self._lines(outcomes, self._config.get_verbosity() > 0):
+            verbose = self._config.get_verbosity() > 0
+            shown = outcomes if verbose else noteworthy(outcomes)
+            terminalreporter.section("test × target" if shown else "targets")
+            for line in self._lines(outcomes, shown, verbose):
                 terminalreporter.write_line(line)
 
     def _sorted(self) -> list[Outcome]:
@@ -77,9 +79,10 @@ class Summary:
         ]
         return sorted(complete, key=lambda one: (order.index(one.requested), one.test))
 
-    def _lines(self, outcomes: list[Outcome], verbose: bool) -> Iterator[str]:
+    def _lines(self, outcomes: list[Outcome], shown: list[Outcome], verbose: bool) -> Iterator[str]:
+        """`shown` are the rows of the table."""
         bad = [outcome for outcome in outcomes if outcome.verdict in BAD]
-        if shown := outcomes if verbose else noteworthy(outcomes):
+        if shown:
             yield from table(shown)
             yield ""
         if verbose and (peaks := largest(outcomes)):

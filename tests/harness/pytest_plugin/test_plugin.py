@@ -53,7 +53,7 @@ def test_each_target_once_and_what_ran_is_named(pytester: pytest.Pytester) -> No
         [
             "hil: m4-fvp → m4-qemu · builtin (no ExecuTorch *); FVP_MPS2_Cortex-M4 is not on PATH",
             "hil: m0-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)",
-            "*test × target*",
+            "*= targets =*",
             "m4-fvp → m4-qemu · builtin (no *)  1 passed  in *.? s",
             "m0-qemu · builtin (no *) * 1 passed  in *.? s",
             "m4-qemu · builtin (no *) * 1 passed  in *.? s",

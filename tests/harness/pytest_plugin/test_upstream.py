@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -41,7 +42,7 @@ def test_a_sample_gives_what_upstream_expects_with_and_without_workers(tmp_path:
     xfails = [cell for cells in alone.cells.values() for cell in cells.values() if cell.verdict == "XFAIL"]
     assert {cell.error for cell in xfails} == {"UnsupportedOperator"}
     assert all(len({cell.outputs for cell in cells.values()}) == 1 for cells in alone.cells.values())
-    assert " passed" in alone.text and "test × target" in alone.text
+    assert " passed" in alone.text and re.search("= (targets|test × target) =", alone.text)
     shared = upstream(tmp_path, "m4-qemu,m0-qemu,m55-qemu", "-n2", "-k", "not int16", *files(*SAMPLE))
     assert shared.status == 0, shared.text
     assert shared.cells == {name: cells for name, cells in alone.cells.items() if "int16" not in name}
