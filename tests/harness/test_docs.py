@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.host.toolchain import PACKAGES
 from paths import REPOSITORY
 
 if sys.version_info >= (3, 11):
@@ -76,3 +77,12 @@ def test_every_room_is_tracked() -> None:
         ["git", "check-ignore", *files], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert ignored.stdout == ""
+
+
+def test_the_readme_names_the_packages_that_hil_doctor_names() -> None:
+    """Those that a wheel's user installs; binutils-arm-none-eabi comes with the compiler."""
+    text = (REPOSITORY / "README.md").read_text()
+    command = re.search(r"sudo apt-get install ((?:.*\\\n)*.*)", text)
+    assert command is not None
+    wanted = {name for names in PACKAGES.values() for name in names.split()} - {"binutils-arm-none-eabi"}
+    assert set(command[1].replace("\\\n", " ").split()) == wanted
