@@ -183,8 +183,9 @@ class Reader:
         return value
 
     def text(self, field: str) -> str:
-        """For a person: any bytes, made printable."""
-        return printable(self.take(self.number(f"{field}'s length", "H"), field).decode(errors="replace"))
+        """For a person: any bytes, made printable. Several lines become one."""
+        said = self.take(self.number(f"{field}'s length", "H"), field).decode(errors="replace")
+        return printable(", ".join(filter(None, said.split("\n"))))
 
     def name(self, field: str, known: Collection[str] = ()) -> str:
         """A word that means something to the host: short, UTF-8, printable, and one of `known` if there are any."""

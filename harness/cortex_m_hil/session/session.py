@@ -304,7 +304,7 @@ class Session:
         if status == Status.OUT_OF_MEMORY:
             return self._too_large(failure.message, failure.requested, failure.available)
         where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
-        message = ", ".join(failure.message.splitlines())
+        message = failure.message
         if status == Status.UNSUPPORTED_DELEGATE:
             message = f"delegate {failure.operator!r}: {message}"
         return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)

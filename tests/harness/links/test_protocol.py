@@ -336,6 +336,8 @@ def test_a_refusal_is_checked_as_an_answer_is(request_: Request, payload: bytes,
 def test_a_refusal_of_a_program_is_a_verdict_on_it() -> None:
     with pytest.raises(ProgramRejected, match="why"):
         ask(Request.LOAD, failure(Status.PROGRAM_REJECTED))
+    with pytest.raises(UnsupportedOperator, match="a::b, c::d \\["):  # ExecuTorch's runner names one a line
+        ask(Request.LOAD, failure(Status.UNSUPPORTED_OPERATOR, message=b"a::b\nc::d\n"))
     with pytest.raises(ProgramRejected, match=r"why \(instruction 0\)"):
         ask(Request.EXECUTE, failure(Status.KERNEL_FAILED, instruction=0))
 
