@@ -50,7 +50,9 @@ def check_without_target(item: pytest.Item) -> None:
         for marker in item.iter_markers(name):
             _understand(marker, meaning)
         if any(marker.name == name for marker in item.own_markers):
-            raise ConfigError(f"{name} has no effect on a test that uses no target", hint="name hil or hil_dut")
+            raise ConfigError(
+                f"{name} has no effect on a test that uses no target", hint="give the test an argument hil"
+            )
 
 
 def seconds(item: pytest.Item) -> float:
@@ -64,7 +66,9 @@ def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:
         return meaning(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:
         given = [*map(shown, marker.args), *(f"{name}={shown(value)}" for name, value in marker.kwargs.items())]
-        raise ConfigError(f"{marker.name}({', '.join(given)}): {error}", hint="pytest --markers") from error
+        raise ConfigError(
+            f"{marker.name}({', '.join(given)}): {error}", hint=f"such as @pytest.mark.{_EXAMPLES[marker.name]}"
+        ) from error
 
 
 def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> Callable[[Resolved], str]:
@@ -140,6 +144,11 @@ def target_timeout(seconds: float) -> float:
     return in_range(seconds, SHORTEST, flow.LONGEST_EXECUTION)
 
 
+_EXAMPLES: Final[Mapping[str, str]] = {
+    "requires": 'requires("mve", ram="256K")',
+    "xfail_on": 'xfail_on("m4*", reason="no convolution yet")',
+    "target_timeout": "target_timeout(120)",
+}
 _MEANINGS: Final[Mapping[str, Callable[..., object]]] = {
     "requires": requires,
     "xfail_on": xfail_on,

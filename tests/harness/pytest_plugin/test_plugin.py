@@ -354,6 +354,7 @@ def test_a_marker_that_makes_no_sense_costs_its_test_alone(pytester: pytest.Pyte
     result.stdout.fnmatch_lines(
         [f"{name}:{3 + 2 * n}: test_{n}[[]native[]]: ConfigError: {said}" for n, said in enumerate(wrong.values())]
     )
+    result.stdout.fnmatch_lines(["  → such as @pytest.mark.target_timeout(120)"])
     result.stdout.fnmatch_lines(["*::test_9 *ERROR ConfigError*"])
     assert "markers.py" not in result.stdout.str()
 
