@@ -20,7 +20,7 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, ScalarEvent
 
-from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.errors import ConfigError, did_you_mean, is_pytests_own
 from cortex_m_hil.host import files
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets import launcher as launchers
@@ -182,15 +182,29 @@ def _parse_yaml(path: Path) -> CommentedMap:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark else ""
-        problem = str(error.problem).strip().splitlines()[0]
-        raise ConfigError(f"{path}{line}: {problem}", hint="correct the YAML") from error
+        problem, hint = _of_yaml(str(error.problem).strip().splitlines()[0])
+        raise ConfigError(f"{path}{line}: {problem}", hint=hint) from error
     except YAMLError as error:
         raise ConfigError(f"{path}: {error}", hint="correct the YAML") from error
     except Exception as error:  # ruamel.yaml lets ValueError, RecursionError and others of its constructors out
+        if is_pytests_own(error):
+            raise
         raise ConfigError(f"{path}: {error or type(error).__name__}", hint="correct the YAML") from error
     if not isinstance(tree, CommentedMap):
-        raise ConfigError(f"{path}:1: expected a mapping at the top", hint="delete the file if it is to say nothing")
+        hint = "a targets.yaml begins with targets:, a board.yaml with pools:; delete a file that is to say nothing"
+        raise ConfigError(f"{path}:1: expected a mapping at the top", hint=hint)
     return tree
+
+
+def _of_yaml(problem: str) -> tuple[str, str]:
+    """What ruamel.yaml says of a file that is no YAML, in words of YAML's users, and what to do."""
+    if "'\\t'" in problem:
+        return "a tab in the indentation", "indent with spaces"
+    if problem.startswith("expected <block end>"):
+        return "this line is indented unlike its neighbours", "indent keys of one mapping alike"
+    if duplicate := re.match(r'found duplicate key "([^"]*)"', problem):
+        return f"duplicate key {duplicate[1]!r}", "rename or delete one of the two"
+    return problem, "correct the YAML"
 
 
 class _Bounded(Composer):
@@ -266,14 +280,29 @@ def _validate_at(place: tuple[str, ...], model: type[Any], value: Any, tree: Com
         if worst["type"] == "extra_forbidden":
             known = _fields_at(model, location[len(place) : -1])
             message = f"unknown key {location[-1]!r}"
-            raise ConfigError(f"{path}:{line}: {message}", hint=did_you_mean(location[-1], known)) from None
+            hint = did_you_mean(location[-1], known)
+            if len(location) == 1 and isinstance(worst["input"], dict) and "cpu" in worst["input"]:
+                hint = "targets stand below a line targets:, and are indented"
+            raise ConfigError(f"{path}:{line}: {message}", hint=hint) from None
+        examples = "docs/boards.md and docs/architecture.md have examples"
         if worst["type"] == "missing":
-            location.append(str(worst["loc"][-1]))
-        problem = "Input should be a mapping" if worst["type"] == "model_type" else worst["msg"]
-        raise ConfigError(
-            f"{path}:{line}: {'.'.join(location)}: {problem}",
-            hint="correct this value; docs/boards.md and docs/architecture.md have examples",
-        ) from None
+            key = str(worst["loc"][-1])
+            problem, hint = f"{'.'.join([*location, key])}: missing", f"add {key}: …; {examples}"
+        else:
+            problem, hint = f"{'.'.join(location)}: {_of_value(worst)}", f"correct this value; {examples}"
+        raise ConfigError(f"{path}:{line}: {problem}", hint=hint) from None
+
+
+_WANTED = {"dict_type": "a mapping", "model_type": "a mapping", "string_type": "text", "list_type": "a list"}
+
+
+def _of_value(error: Any) -> str:
+    """What pydantic says of a value, in words of YAML's users."""
+    wanted = _WANTED.get(error["type"])
+    if wanted is None and not error["msg"].startswith("Input should be "):
+        return str(error["msg"])
+    given = "nothing" if error["input"] is None else shown(error["input"])
+    return f"has to be {wanted or error['msg'].removeprefix('Input should be ')}, not {given}"
 
 
 def _plain(node: Any) -> Any:

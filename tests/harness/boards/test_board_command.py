@@ -56,6 +56,9 @@ def test_a_wedged_board_is_cleared(tmp_path: Path) -> None:
         (["release", "one"], "a:1 is not held"),
         (["hold", "two"], "two has several boards\n  → name one of them: a:1, b:1"),
         (["hold", "m4-qemu"], "m4-qemu is no board"),
+        (["hold", "oen"], "unknown board 'oen'\n  → did you mean 'one'"),
+        (["clear", "oen"], "unknown board 'oen'"),
+        (["release", "oen"], "unknown board 'oen'"),
     ],
 )
 def test_what_cannot_be_done_says_why(tmp_path: Path, arguments: list[str], message: str) -> None:

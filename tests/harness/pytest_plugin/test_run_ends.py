@@ -76,7 +76,7 @@ def test_a_run_that_is_told_to_end_puts_everything_away(looping: Looping, tempor
     process, started = looping
     process.terminate()
     output, _ = process.communicate(timeout=SECONDS)
-    assert re.search(br" targets =+\nm4-qemu .* 1 passed  in ", output), output
+    assert re.search(rb" targets =+\nm4-qemu .* 1 passed  in ", output), output
     assert b"ended by SIGTERM" in output and process.returncode == 128 + signal.SIGTERM
     assert psutil.wait_procs(started, timeout=SECONDS)[1] == []
     assert list(temporary.glob("hil-*")) == []

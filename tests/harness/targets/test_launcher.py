@@ -82,10 +82,10 @@ def test_one_of_another_package_is_read_as_strictly(site: Path, tmp_path: Path) 
     assert launcher.describe() == "mine at 7"
     for text, message, hint in (
         ("mine: {sped: 7}", "targets.yaml:6: unknown key 'sped'", "'speed'"),
-        ("mine: {speed: fast}", "targets.yaml:6: targets.one.launcher.mine.speed: Input should be a valid integer", ""),
-        ("mine: {}", "targets.yaml:6: targets.one.launcher.mine.speed: Field required", ""),
+        ("mine: {speed: fast}", "targets.yaml:6: targets.one.launcher.mine.speed: has to be a valid integer", ""),
+        ("mine: {}", "targets.yaml:6: targets.one.launcher.mine.speed: missing", ""),
         ("mien: {speed: 7}", "targets.yaml:6: launcher: unknown key 'mien'", "'mine'"),
-        ("mine", "targets.yaml:5: targets.one.launcher.speed: Field required", ""),
+        ("mine", "targets.yaml:5: targets.one.launcher.speed: missing", ""),
     ):
         with pytest.raises(ConfigError) as caught:
             load_targets(write(tmp_path, text))

@@ -13,7 +13,7 @@ from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import DAY, Json, Targets, within
 from cortex_m_hil.cli.output import table
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.targets.launcher import HardwareLauncher
 
 # --- boards --------------------------------------------------------------------------------------------------
@@ -72,9 +72,13 @@ def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = F
 
 
 def _port(name: str, targets_file: Path | None) -> str:
-    """A target's port, or the port as it is."""
-    target = load_targets(targets_file).get(name)
+    """A target's port, or the port as it is. ConfigError for what is neither."""
+    targets = load_targets(targets_file)
+    target = targets.get(name)
     if target is None:
+        if set(name).isdisjoint("/:") and name not in leases.known_boards():
+            boards = [one.name for one in targets.values() if isinstance(one.launcher, HardwareLauncher)]
+            raise ConfigError(f"unknown board {name!r}", hint=f"{did_you_mean(name, boards)}; or a port: /dev/ttyACM0")
         return name
     if not isinstance(target.launcher, HardwareLauncher):
         raise ConfigError(f"{name} is no board", hint="hil targets; hil board status")
