@@ -6,7 +6,7 @@
 #include "runtime/builtin/kernels/convolution.h"
 
 #include "runtime/builtin/kernel.h"
-#include "runtime/builtin/kernels/dot.h"
+#include "runtime/builtin/kernels/block.h"
 
 namespace hil::builtin {
 namespace {
@@ -52,62 +52,162 @@ bool check_channels(KernelContext& ctx, const Convolution& conv) {
                      " output channels do not split into ", groups, " groups");
 }
 
-// The part of a window that lies inside the input, for one output pixel.
-struct Place {
-  int32_t batch;
-  int32_t top;
-  int32_t left;
-  Steps rows;
-  Steps columns;
+// Output pixels `begin` to `end` - 1 along one axis, whose windows have the same part of the kernel
+// inside the image.
+struct Run {
+  int32_t begin;
+  int32_t end;
+  Steps inside;
 };
 
-Place place_of(const Convolution& conv, int32_t batch, int32_t top, int32_t left) {
+Run run_from(int32_t begin, int32_t out, int32_t input, int32_t kernel, int32_t stride,
+             int32_t padding, int32_t dilation) {
+  const auto inside_of = [&](int32_t at) {
+    const Steps inside = steps_inside(at * stride - padding, kernel, dilation, input);
+    return inside.begin < inside.end ? inside : Steps{0, 0};
+  };
+  Run run = {begin, begin + 1, inside_of(begin)};
+  while (run.end < out && inside_of(run.end) == run.inside) ++run.end;
+  return run;
+}
+
+// A rectangle of output pixels. What all its windows have in common is worked out but once.
+struct Region {
+  int32_t batch;
+  Run rows;
+  Run columns;
+};
+
+template <typename Visit>
+void for_each_region(const Convolution& conv, const Visit& visit) {
   const Window& window = conv.window;
-  return {batch, top, left,
-          steps_inside(top, window.kernel.y, window.dilation.y, conv.input.height),
-          steps_inside(left, window.kernel.x, window.dilation.x, conv.input.width)};
-}
-
-const int8_t* input_at(const Convolution& conv, const Place& place, int32_t row, int32_t column) {
-  return conv.input.pixel(place.batch, place.top + row * conv.window.dilation.y,
-                          place.left + column * conv.window.dilation.x);
-}
-
-// `filter` is that of one output channel, `first` the first input channel of its group.
-int32_t accumulate(const Convolution& conv, const Place& place, const int8_t* filter, int32_t first,
-                   int32_t sum) {
-  const int32_t depth = conv.weight.sizes[3];
-  const int32_t width = conv.window.kernel.x;
-  // Where the pixels of a row follow one another in both, they are one long vector.
-  const bool dense = depth == conv.input.channels && conv.window.dilation.x == 1;
-  const int32_t stride = dense ? place.columns.end - place.columns.begin : 1;
-  if (stride == 0) return sum;
-  for (int32_t row = place.rows.begin; row < place.rows.end; ++row) {
-    for (int32_t column = place.columns.begin; column < place.columns.end; column += stride) {
-      sum = dot_with_offsets(input_at(conv, place, row, column) + first, conv.input_offset,
-                             filter + (row * width + column) * depth, 0,
-                             static_cast<uint32_t>(stride * depth), sum);
+  for (int32_t batch = 0; batch < conv.out.batches; ++batch) {
+    for (int32_t y = 0; y < conv.out.height;) {
+      const Run rows = run_from(y, conv.out.height, conv.input.height, window.kernel.y,
+                                window.stride.y, window.padding.y, window.dilation.y);
+      for (int32_t x = 0; x < conv.out.width;) {
+        const Run columns = run_from(x, conv.out.width, conv.input.width, window.kernel.x,
+                                     window.stride.x, window.padding.x, window.dilation.x);
+        visit(Region{batch, rows, columns});
+        x = columns.end;
+      }
+      y = rows.end;
     }
   }
-  return sum;
+}
+
+// visit(strip) with all of the region's pixels, as many as fit at a time: from input channel
+// `first` to output channel `channel`.
+template <typename Visit>
+void for_each_strip(const Convolution& conv, const Region& region, int32_t first, int32_t channel,
+                    const Visit& visit) {
+  const Window& window = conv.window;
+  // From pixels inside the image to others of it: what wraps is not used.
+  const int32_t step = wrapping_multiply(window.stride.x, conv.input.channels);
+  const int32_t row_step =
+      wrapping_multiply(window.stride.y, conv.input.width * conv.input.channels);
+  const int32_t out_step = conv.out.channels;
+  const int32_t top = region.rows.begin * window.stride.y - window.padding.y +
+                      region.rows.inside.begin * window.dilation.y;
+  const int32_t left = region.columns.begin * window.stride.x - window.padding.x +
+                       region.columns.inside.begin * window.dilation.x;
+  // Only windows that see nothing of the image begin outside.
+  const int8_t* from_row = conv.input.pixel(region.batch, clamp(top, 0, conv.input.height - 1),
+                                            clamp(left, 0, conv.input.width - 1)) +
+                           first;
+  int8_t* to_row = conv.out.pixel(region.batch, region.rows.begin, region.columns.begin) + channel;
+  const int32_t columns = region.columns.end - region.columns.begin;
+  Strip strip;
+  for (int32_t rows = region.rows.end - region.rows.begin; rows > 0; --rows) {
+    const int8_t* from = from_row;
+    int8_t* to = to_row;
+    for (int32_t x = 0; x < columns; ++x, from += step, to += out_step) {
+      strip.from[strip.pixels] = from;
+      strip.to[strip.pixels] = to;
+      if (++strip.pixels < kStrip) continue;
+      visit(strip);
+      strip.pixels = 0;
+    }
+    from_row += row_step;
+    to_row += conv.out.width * out_step;
+  }
+  if (strip.pixels > 0) visit(strip);
+}
+
+Block block_of(const Convolution& conv, int32_t channel, int32_t channels, const int8_t* weights) {
+  Block block = {channels,
+                 weights,
+                 {},
+                 conv.multipliers.as<int32_t>() + channel,
+                 conv.shifts.as<int32_t>() + channel};
+  for (int32_t i = 0; i < channels; ++i) block.starts[i] = conv.bias_of(channel + i);
+  return block;
+}
+
+// The pixels of input and weight that meet in a window; `item` is the size of a weight's pixel.
+Grid grid_of(const Convolution& conv, const Region& region, int32_t item) {
+  const Pair dilation = conv.window.dilation;
+  const int32_t channels = conv.input.channels;
+  return {region.rows.inside.end - region.rows.inside.begin,
+          region.columns.inside.end - region.columns.inside.begin,
+          {wrapping_multiply(dilation.y, conv.input.width * channels),
+           wrapping_multiply(dilation.x, channels)},
+          {conv.window.kernel.x * item, item}};
+}
+
+// Of the weight's first pixel inside the window.
+int32_t weight_at(const Convolution& conv, const Region& region, int32_t item) {
+  return (region.rows.inside.begin * conv.window.kernel.x + region.columns.inside.begin) * item;
+}
+
+// Σ (x + offset)·w = Σ x·w + offset·Σ w: the second term is the same for all windows of a region.
+void add_offset_share(const Convolution& conv, int32_t sum_of_weights, int32_t& start) {
+  start = wrapping_add(start, wrapping_multiply(conv.input_offset, sum_of_weights));
+}
+
+int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+
+// `channel` to `channel` + `count` - 1 are of the group whose first input channel is `first`.
+void convolve_block(const Convolution& conv, const Region& region, int32_t first, int32_t channel,
+                    int32_t count) {
+  const int32_t depth = conv.weight.sizes[3];
+  const int32_t filter_size = conv.window.kernel.y * conv.window.kernel.x * depth;
+  const int8_t* filter =
+      conv.weight.as<int8_t>() + channel * filter_size + weight_at(conv, region, depth);
+  Grid grid = grid_of(conv, region, depth);
+  int32_t length = depth;
+  // Where the pixels of a row follow one another in both, they are one long vector.
+  if (depth == conv.input.channels && conv.window.dilation.x == 1 && grid.columns > 0) {
+    length *= grid.columns;
+    grid.columns = 1;
+  }
+  Block block = block_of(conv, channel, count, filter);
+  if (kOffsetApart) {
+    for (int32_t i = 0; i < count; ++i) {
+      grid.for_each(filter + i * filter_size, [&](int32_t, const int8_t* weights) {
+        add_offset_share(conv, sum_of(weights, static_cast<uint32_t>(length)), block.starts[i]);
+      });
+    }
+  }
+  for_each_strip(conv, region, first, channel, [&](Strip& strip) {
+    sum_dots(grid, block, conv.input_offset, static_cast<uint32_t>(filter_size),
+             static_cast<uint32_t>(length), strip);
+    finish(block, conv.range(), strip);
+  });
 }
 
 void convolve(const Convolution& conv) {
   const int32_t depth = conv.weight.sizes[3];
-  const int32_t filter_size = conv.window.kernel.y * conv.window.kernel.x * depth;
   const int32_t outs_per_group = conv.out.channels / (conv.input.channels / depth);
-  for_each_pixel(
-      conv.out, conv.window, [&](int32_t batch, int32_t top, int32_t left, int8_t* pixel) {
-        const Place place = place_of(conv, batch, top, left);
-        const int8_t* filter = conv.weight.as<int8_t>();
-        int32_t channel = 0;
-        for (int32_t first = 0; first < conv.input.channels; first += depth) {
-          for (int32_t i = 0; i < outs_per_group; ++i, ++channel, filter += filter_size) {
-            pixel[channel] =
-                conv.finish(accumulate(conv, place, filter, first, conv.bias_of(channel)), channel);
-          }
-        }
-      });
+  for_each_region(conv, [&](const Region& region) {
+    for (int32_t first = 0, end = 0; first < conv.input.channels; first += depth) {
+      int32_t channel = end;
+      end += outs_per_group;
+      for (; channel < end; channel += kBlock) {
+        convolve_block(conv, region, first, channel, smaller(end - channel, kBlock));
+      }
+    }
+  });
 }
 
 void quantized_conv2d_in(KernelContext& ctx, Layout layout) {
@@ -128,73 +228,41 @@ bool check_depthwise(KernelContext& ctx, const Convolution& conv) {
                      ": the output channels are not ", conv.depth_multiplier, " times the input's");
 }
 
-// Channels are summed this many at a time, in registers or on the stack.
-constexpr int32_t kBlock = 16;
-
-void sum_block(const Convolution& conv, const Place& place, int32_t first, int32_t count,
-               int32_t (&sums)[kBlock]) {
-  const int8_t* weights = conv.weight.as<int8_t>() + first;
-  for (int32_t i = 0; i < count; ++i) sums[i] = conv.bias_of(first + i);
-  for (int32_t row = place.rows.begin; row < place.rows.end; ++row) {
-    for (int32_t column = place.columns.begin; column < place.columns.end; ++column) {
-      const int8_t* input = input_at(conv, place, row, column) + first;
-      const int8_t* weight = weights + (row * conv.window.kernel.x + column) * conv.out.channels;
-      for (int32_t i = 0; i < count; ++i) {
-        sums[i] = wrapping_add(sums[i], (input[i] + conv.input_offset) * weight[i]);
-      }
-    }
-  }
+// Each output channel has an input channel of its own (`each`), or all of them have `first`.
+void convolve_depthwise_block(const Convolution& conv, const Region& region, int32_t first,
+                              bool each, int32_t channel, int32_t count) {
+  const int32_t channels = conv.out.channels;
+  const Grid grid = grid_of(conv, region, channels);
+  const int8_t* weights = conv.weight.as<int8_t>() + weight_at(conv, region, channels) + channel;
+  Block block = block_of(conv, channel, count, weights);
+  const int8_t one = 1;
+  int32_t sums_of_weights[kBlock] = {};
+  add_products({grid.rows, grid.columns, {}, grid.b}, &one, false, weights, count, sums_of_weights);
+  for (int32_t i = 0; i < count; ++i) add_offset_share(conv, sums_of_weights[i], block.starts[i]);
+  for_each_strip(conv, region, first, channel, [&](Strip& strip) {
+    sum_products(grid, block, each, strip);
+    finish(block, conv.range(), strip);
+  });
 }
 
 void convolve_depthwise(const Convolution& conv) {
-  for_each_pixel(conv.out, conv.window,
-                 [&](int32_t batch, int32_t top, int32_t left, int8_t* pixel) {
-                   const Place place = place_of(conv, batch, top, left);
-                   for (int32_t first = 0; first < conv.out.channels; first += kBlock) {
-                     const int32_t left_over = conv.out.channels - first;
-                     const int32_t count = left_over < kBlock ? left_over : kBlock;
-                     int32_t sums[kBlock];
-                     sum_block(conv, place, first, count, sums);
-                     for (int32_t i = 0; i < count; ++i) {
-                       pixel[first + i] = conv.finish(sums[i], first + i);
-                     }
-                   }
-                 });
-}
-
-int32_t sum_channel(const Convolution& conv, const Place& place, int32_t in, int32_t out) {
-  int32_t sum = conv.bias_of(out);
-  for (int32_t row = place.rows.begin; row < place.rows.end; ++row) {
-    for (int32_t column = place.columns.begin; column < place.columns.end; ++column) {
-      const int32_t input = input_at(conv, place, row, column)[in] + conv.input_offset;
-      const int32_t at = (row * conv.window.kernel.x + column) * conv.out.channels + out;
-      sum = wrapping_add(sum, input * conv.weight.as<int8_t>()[at]);
+  const bool each = conv.depth_multiplier == 1;
+  const int32_t outs_per_group = each ? conv.out.channels : conv.depth_multiplier;
+  for_each_region(conv, [&](const Region& region) {
+    for (int32_t group = 0, end = 0; end < conv.out.channels; ++group) {
+      int32_t channel = end;
+      end += outs_per_group;
+      for (; channel < end; channel += kBlock) {
+        convolve_depthwise_block(conv, region, each ? channel : group, each, channel,
+                                 smaller(end - channel, kBlock));
+      }
     }
-  }
-  return sum;
-}
-
-void convolve_depthwise_many(const Convolution& conv) {
-  for_each_pixel(conv.out, conv.window,
-                 [&](int32_t batch, int32_t top, int32_t left, int8_t* pixel) {
-                   const Place place = place_of(conv, batch, top, left);
-                   int32_t out = 0;
-                   for (int32_t in = 0; in < conv.input.channels; ++in) {
-                     for (int32_t i = 0; i < conv.depth_multiplier; ++i, ++out) {
-                       pixel[out] = conv.finish(sum_channel(conv, place, in, out), out);
-                     }
-                   }
-                 });
+  });
 }
 
 void quantized_depthwise_conv2d_in(KernelContext& ctx, Layout layout) {
   const Convolution conv = read_convolution(ctx, layout, ConvolutionKind::kDepthwise);
-  if (!ctx.ok() || !check_place(ctx, conv) || !check_depthwise(ctx, conv)) return;
-  if (conv.depth_multiplier == 1) {
-    convolve_depthwise(conv);
-  } else {
-    convolve_depthwise_many(conv);
-  }
+  if (ctx.ok() && check_place(ctx, conv) && check_depthwise(ctx, conv)) convolve_depthwise(conv);
 }
 
 }  // namespace

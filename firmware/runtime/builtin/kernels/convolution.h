@@ -26,11 +26,12 @@ struct Convolution {
     return bias == nullptr ? 0 : bias->as<int32_t>()[channel];
   }
 
+  OutputRange range() const { return {output_offset, activation_min, activation_max}; }
+
   int8_t finish(int32_t sum, int32_t channel) const {
-    const int32_t scaled =
-        requantize(sum, multipliers.as<int32_t>()[channel], shifts.as<int32_t>()[channel]);
-    return static_cast<int8_t>(
-        clamp(wrapping_add(scaled, output_offset), activation_min, activation_max));
+    return to_output(
+        requantize(sum, multipliers.as<int32_t>()[channel], shifts.as<int32_t>()[channel]),
+        range());
   }
 };
 

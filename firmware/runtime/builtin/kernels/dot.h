@@ -1,24 +1,47 @@
-// Dot products of int8 vectors with 32-bit wrapping accumulators: the vector form of each ISA class
+// Products of int8, summed in 32-bit wrapping accumulators: the vector form of each ISA class
 // beside the scalar one. All forms give the same bits, since addition modulo 2^32 knows no order.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#include "platform/isa.h"
 #include "runtime/builtin/kernels/requantize.h"
-
-// The class says what the build stands for, the feature macro what the compiler can emit: a host
-// build of any class takes the scalar form.
-#if defined(HIL_ISA_MVE) && defined(__ARM_FEATURE_MVE)
-#define HIL_DOT_MVE 1
-#include <arm_mve.h>
-#elif defined(HIL_ISA_DSP) && defined(__ARM_FEATURE_DSP)
-#define HIL_DOT_DSP 1
-#include <arm_acle.h>
-#endif
+#include "runtime/builtin/kernels/vector.h"
 
 namespace hil::builtin {
+
+constexpr int32_t kLanes = 4;  // sums that are made at once
+
+// Places in two arrays that belong together, in rows and columns, from the first one on.
+struct Grid {
+  struct Steps {  // in bytes
+    int32_t row;
+    int32_t column;
+  };
+  int32_t rows;
+  int32_t columns;
+  Steps a;
+  Steps b;
+
+  static Grid one() { return {1, 1, {}, {}}; }
+
+  // visit(how far the place is from the first one of a, the place in b)
+  template <typename Visit>
+  void for_each(const int8_t* first_b, const Visit& visit) const {
+    int32_t first_a = 0;
+    for (int32_t row = 0; row < rows; ++row) {
+      int32_t at_a = first_a;
+      const int8_t* at_b = first_b;
+      for (int32_t column = 0; column < columns; ++column) {
+        visit(at_a, at_b);
+        at_a = wrapping_add(at_a, a.column);
+        at_b += b.column;
+      }
+      first_a = wrapping_add(first_a, a.row);
+      first_b += b.row;
+    }
+  }
+};
 
 namespace scalar {
 
@@ -46,7 +69,7 @@ inline int32_t dot_with_offsets(const int8_t* a, int32_t a_offset, const int8_t*
 
 }  // namespace scalar
 
-#if defined(HIL_DOT_MVE)
+#if defined(HIL_VECTOR_MVE)
 
 inline int32_t dot(const int8_t* a, const int8_t* b, uint32_t count, int32_t sum) {
   for (; count > 0; count -= count < 16 ? count : 16, a += 16, b += 16) {
@@ -75,7 +98,7 @@ inline int32_t dot_with_offsets(const int8_t* a, int32_t a_offset, const int8_t*
   return wrapping_add(sum, wrapping_multiply(sum_of(a, count), b_offset));
 }
 
-#elif defined(HIL_DOT_DSP)
+#elif defined(HIL_VECTOR_DSP)
 
 using scalar::dot;
 using scalar::sum_of;
@@ -115,4 +138,29 @@ using scalar::sum_of;
 
 #endif
 
+// Σ (a + a_offset)·b = Σ a·b + a_offset·Σ b: MVE multiplies int8 alone, so add_dots() leaves the
+// second term, which does not depend on a, to its caller.
+#if defined(HIL_VECTOR_MVE)
+constexpr bool kOffsetApart = true;
+#else
+constexpr bool kOffsetApart = false;
+#endif
+
+// sums[i] += Σ (a + a_offset)·b, for i < kLanes, where the vectors b lie `stride` bytes apart. The
+// term in brackets must fit in 16 bits.
+void add_dots(const int8_t* a, int32_t a_offset, const int8_t* b, uint32_t stride, uint32_t count,
+              int32_t* sums);
+
+// sums[i] += Σ a[i]·b[i] over the grid's places, for i < `count`; all take a[0] unless `each`.
+void add_products(const Grid& grid, const int8_t* a, bool each, const int8_t* b, int32_t count,
+                  int32_t* sums);
+
+namespace scalar {
+
+void add_dots(const int8_t* a, int32_t a_offset, const int8_t* b, uint32_t stride, uint32_t count,
+              int32_t* sums);
+void add_products(const Grid& grid, const int8_t* a, bool each, const int8_t* b, int32_t count,
+                  int32_t* sums);
+
+}  // namespace scalar
 }  // namespace hil::builtin

@@ -53,6 +53,8 @@ bool check_window(KernelContext& ctx, const Window& window, const Image& input, 
 struct Steps {
   int32_t begin;
   int32_t end;
+
+  bool operator==(const Steps& other) const { return begin == other.begin && end == other.end; }
 };
 
 inline int32_t divide_up(int32_t dividend, int32_t divisor) {

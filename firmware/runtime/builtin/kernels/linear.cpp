@@ -1,7 +1,7 @@
 // Fully connected layers and products of matrices: the arithmetic of CMSIS-NN's
 // arm_fully_connected_s8 and arm_batch_matmul_s8.
 #include "runtime/builtin/kernel.h"
-#include "runtime/builtin/kernels/dot.h"
+#include "runtime/builtin/kernels/block.h"
 
 namespace hil::builtin {
 namespace {
@@ -47,12 +47,17 @@ bool check_layout(KernelContext& ctx, const Linear& linear) {
   return check_per_feature(ctx, linear, *linear.kernel_sum, "kernel_sum");
 }
 
-int32_t accumulate(const Linear& linear, const int8_t* input, const int8_t* weights,
-                   uint32_t feature) {
-  const uint32_t count = linear.in_features();
-  const int32_t sum = dot(input, weights, count, linear.kernel_sum->as<int32_t>()[feature]);
-  if (linear.filter_offset == 0) return sum;
-  return wrapping_add(sum, wrapping_multiply(sum_of(input, count), linear.filter_offset));
+// What the sum of a feature begins with, whatever the input.
+int32_t start_of(const Linear& linear, uint32_t feature) {
+  return linear.kernel_sum->as<int32_t>()[feature];
+}
+
+// What is added to the input: nothing that is not in kernel_sum.
+int32_t offset_of(const Linear&) { return 0; }
+
+// What the filter's offset adds to all sums of an input.
+int32_t share_of_filter_offset(const Linear& linear, const int8_t* input) {
+  return wrapping_multiply(sum_of(input, linear.in_features()), linear.filter_offset);
 }
 
 #else
@@ -61,11 +66,17 @@ bool check_layout(KernelContext& ctx, const Linear& linear) {
   return linear.bias == nullptr || check_per_feature(ctx, linear, *linear.bias, "bias");
 }
 
-int32_t accumulate(const Linear& linear, const int8_t* input, const int8_t* weights,
-                   uint32_t feature) {
-  const int32_t bias = linear.bias == nullptr ? 0 : linear.bias->as<int32_t>()[feature];
-  return dot_with_offsets(input, linear.input_offset, weights, linear.filter_offset,
-                          linear.in_features(), bias);
+int32_t start_of(const Linear& linear, uint32_t feature) {
+  return linear.bias == nullptr ? 0 : linear.bias->as<int32_t>()[feature];
+}
+
+int32_t offset_of(const Linear& linear) { return linear.input_offset; }
+
+int32_t share_of_filter_offset(const Linear& linear, const int8_t* input) {
+  const uint32_t count = linear.in_features();
+  const int32_t sum = wrapping_add(
+      sum_of(input, count), wrapping_multiply(static_cast<int32_t>(count), linear.input_offset));
+  return wrapping_multiply(sum, linear.filter_offset);
 }
 
 #endif
@@ -103,22 +114,41 @@ bool check(KernelContext& ctx, const Linear& linear) {
          ctx.require_disjoint(linear.out, linear.input, "input");
 }
 
-int8_t finish(const Linear& linear, int32_t sum) {
-  const int32_t scaled = requantize(sum, linear.multiplier, linear.shift);
-  const int32_t shifted = wrapping_add(scaled, linear.output_offset);
-  return static_cast<int8_t>(clamp(shifted, linear.activation_min, linear.activation_max));
+void compute_block(const Linear& linear, uint32_t feature, int32_t count) {
+  const uint32_t in_features = linear.in_features();
+  int32_t multipliers[kBlock];
+  int32_t shifts[kBlock];
+  Block block = {
+      count, linear.weights.as<int8_t>() + feature * in_features, {}, multipliers, shifts};
+  for (int32_t i = 0; i < count; ++i) {
+    block.starts[i] = start_of(linear, feature + static_cast<uint32_t>(i));
+    multipliers[i] = linear.multiplier;
+    shifts[i] = linear.shift;
+  }
+  Strip strip;
+  strip.pixels = 1;
+  strip.from[0] = linear.input.as<int8_t>();
+  strip.to[0] = linear.out.as<int8_t>() + feature;
+  const uint32_t batches = linear.out.numel / linear.out_features();
+  for (uint32_t batch = 0; batch < batches; ++batch) {
+    sum_dots(Grid::one(), block, offset_of(linear), in_features, in_features, strip);
+    if (linear.filter_offset != 0) {
+      const int32_t share = share_of_filter_offset(linear, strip.from[0]);
+      for (int32_t i = 0; i < count; ++i) {
+        strip.sums[0][i] = wrapping_add(strip.sums[0][i], share);
+      }
+    }
+    finish(block, {linear.output_offset, linear.activation_min, linear.activation_max}, strip);
+    strip.from[0] += in_features;
+    strip.to[0] += linear.out_features();
+  }
 }
 
 void compute(const Linear& linear) {
-  const int8_t* input = linear.input.as<int8_t>();
-  int8_t* out = linear.out.as<int8_t>();
-  int8_t* const end = out + linear.out.numel;
-  for (; out != end; input += linear.in_features()) {
-    const int8_t* weights = linear.weights.as<int8_t>();
-    for (uint32_t feature = 0; feature < linear.out_features(); ++feature) {
-      *out++ = finish(linear, accumulate(linear, input, weights, feature));
-      weights += linear.in_features();
-    }
+  const uint32_t features = linear.out_features();
+  for (uint32_t feature = 0; feature < features; feature += kBlock) {
+    const uint32_t left = features - feature;
+    compute_block(linear, feature, left < kBlock ? static_cast<int32_t>(left) : kBlock);
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "runtime/builtin/kernels/vector.h"
+
 namespace hil::builtin {
 
 constexpr int32_t kMaxRightShift = 31;
@@ -33,6 +35,20 @@ inline int32_t requantize(int32_t value, int32_t multiplier, int32_t shift) {
   return divide_by_power_of_two(doubling_high_multiply(shifted, multiplier), right);
 }
 
+#if defined(HIL_VECTOR_MVE)
+
+// As the scalar one, but INT32_MIN * INT32_MIN saturates, as in CMSIS-NN's MVE code.
+inline int32x4_t requantize(int32x4_t value, int32x4_t multiplier, int32x4_t shift) {
+  const int32x4_t zero = vdupq_n_s32(0);
+  const int32x4_t right = vminq_s32(shift, zero);
+  const int32x4_t product = vqrdmulhq_s32(vshlq_s32(value, vmaxq_s32(shift, zero)), multiplier);
+  // VRSHL rounds ties upwards: of a negative dividend less one, that is away from zero.
+  const int32x4_t less = vmaxq_s32(vshrq_n_s32(product, 31), right);
+  return vrshlq_s32(vqaddq_s32(product, less), right);
+}
+
+#endif
+
 inline int32_t wrapping_add(int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
@@ -44,5 +60,25 @@ inline int32_t wrapping_multiply(int32_t a, int32_t b) {
 inline int32_t clamp(int32_t value, int32_t low, int32_t high) {
   return value < low ? low : value > high ? high : value;
 }
+
+// What scaled sums get added, and their limits.
+struct OutputRange {
+  int32_t offset;
+  int32_t low;
+  int32_t high;
+};
+
+inline int8_t to_output(int32_t scaled, const OutputRange& range) {
+  return static_cast<int8_t>(clamp(wrapping_add(scaled, range.offset), range.low, range.high));
+}
+
+#if defined(HIL_VECTOR_MVE)
+
+inline int32x4_t to_output(int32x4_t scaled, const OutputRange& range) {
+  const int32x4_t shifted = vaddq_n_s32(scaled, range.offset);
+  return vminq_s32(vmaxq_s32(shifted, vdupq_n_s32(range.low)), vdupq_n_s32(range.high));
+}
+
+#endif
 
 }  // namespace hil::builtin
