@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runtime/builtin/kernel.h"
+#include "runtime/builtin/kernels/add.h"
 #include "runtime/builtin/kernels/broadcast.h"
 #include "runtime/builtin/kernels/image.h"
 #include "runtime/builtin/kernels/requantize.h"
@@ -55,13 +56,6 @@ void compute_all(const Operands& operands, const Compute& compute) {
     if (++j == operands.other.numel) j = 0;
   }
 }
-
-struct Scaling {
-  int32_t multiplier;
-  int32_t shift;
-
-  int32_t apply(int32_t value) const { return requantize(value, multiplier, shift); }
-};
 
 Scaling scaling_of(KernelContext& ctx, const char* multiplier, const char* shift) {
   return {ctx.integer(multiplier, INT32_MIN, INT32_MAX),
@@ -153,8 +147,6 @@ void choose(KernelContext& ctx, const Compute& compute) {
 //     int output_zero_point, int output_multiplier, int output_shift, int activation_min,
 //     int activation_max, *, Tensor(a!) out)
 void quantized_add(KernelContext& ctx) {
-  // Room for the fraction: 9 bits of an int8 less its zero point, 20 of these.
-  constexpr int32_t kScaleUp = 1 << 20;
   const Tensor& self_in = ctx.tensor("self", DType::kInt8);
   const int32_t self_zero_point = zero_point_of(ctx, "self_zero_point");
   const Scaling self_scaling = scaling_of(ctx, "self_multiplier", "self_shift");
@@ -168,12 +160,16 @@ void quantized_add(KernelContext& ctx) {
   const Operands operands = {self_in, other_in, ctx.out(DType::kInt8)};
   if (!ctx.done() || !check(ctx, operands)) return;
   if (!ctx.require(low <= high, "activation_min ", low, " is above activation_max ", high)) return;
-  compute_all(operands, [&](int32_t self, int32_t other) {
-    const int32_t sum = wrapping_add(self_scaling.apply((self - self_zero_point) * kScaleUp),
-                                     other_scaling.apply((other - other_zero_point) * kScaleUp));
-    const int32_t scaled = wrapping_add(output_scaling.apply(sum), output_zero_point);
-    return static_cast<int8_t>(clamp(scaled, low, high));
-  });
+  const Addition addition = {{self_zero_point, self_scaling},
+                             {other_zero_point, other_scaling},
+                             output_scaling,
+                             {output_zero_point, low, high}};
+  if (self_in.numel == other_in.numel) {
+    add_all(addition, self_in.as<int8_t>(), other_in.as<int8_t>(), operands.out.numel,
+            operands.out.as<int8_t>());
+  } else {
+    compute_all(operands, [&](int32_t self, int32_t other) { return addition.of(self, other); });
+  }
 }
 
 // cortex_m::quantized_mul.out(Tensor self, int self_zero_point, Tensor other,
