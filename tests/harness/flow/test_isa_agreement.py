@@ -94,6 +94,21 @@ DOTS.impl("dots", lambda a, b, p, q: a.new_zeros(7, dtype=torch.int32), "Composi
 DOTS.impl("dots.out", lambda a, b, p, q, *, out: out.zero_(), "CompositeExplicitAutograd")
 
 
+DOTS.define("blocks(Tensor a, Tensor b, Tensor words, int offset) -> Tensor")
+DOTS.define("blocks.out(Tensor a, Tensor b, Tensor words, int offset, *, Tensor(a!) out) -> Tensor(a!)")
+DOTS.impl("blocks", lambda a, b, w, p: a.new_zeros(8, dtype=torch.int32), "CompositeExplicitAutograd")
+DOTS.impl("blocks.out", lambda a, b, w, p, *, out: out.zero_(), "CompositeExplicitAutograd")
+
+
+class Blocks(nn.Module):
+    def __init__(self, offset: int) -> None:
+        super().__init__()
+        self.offset = offset
+
+    def forward(self, a: Any, b: Any, words: Any) -> Any:
+        return torch.ops.hil_test.blocks(a, b, words, self.offset)
+
+
 class Dots(nn.Module):
     def __init__(self, offsets: tuple[int, int]) -> None:
         super().__init__()
@@ -137,3 +152,19 @@ def test_inner_loops_equal_their_scalar_form(test_duts: list[Dut], length: int, 
     for dut in test_duts:
         result = flow.run(dut, lowered, tuple(HostTensor.from_array(vector) for vector in (a, b)))
         assert result.outputs[0].array().tolist() == dots_by_host(a, b, offsets), dut.target.name
+
+
+@pytest.mark.parametrize("offset", [0, 128, -127])
+def test_blocks_equal_their_scalar_form(test_duts: list[Dut], offset: int) -> None:
+    """Sums of blocks of channels, their outputs, and sums of quantised items: see kernels/testing_blocks.cpp."""
+    random = np.random.default_rng(abs(offset))
+    a, b = (random.integers(-128, 128, 64, np.int8) for _ in range(2))
+    words = random.integers(-(2**31), 2**31, 80, np.int32)
+    a[:20] = b[:20] = -128  # the largest product
+    vectors = a, b, words
+    lowered = program(Blocks(offset), tuple(torch.from_numpy(vector) for vector in vectors))
+    for dut in test_duts:
+        result = flow.run(dut, lowered, tuple(HostTensor.from_array(vector) for vector in vectors))
+        compared, different = result.outputs[0].array().reshape(4, 2).T.tolist()
+        assert different == [0, 0, 0, 0], dut.target.name
+        assert compared == [5319, 1322, 64, 65], dut.target.name
