@@ -13,6 +13,16 @@ namespace {
 using Items = std::vector<int8_t>;
 using Words = std::vector<int32_t>;
 
+// The item at a place that is counted in int32, as the kernels count.
+template <typename Item>
+Item& at(std::vector<Item>& items, int32_t place) {
+  return items[static_cast<size_t>(place)];
+}
+template <typename Item>
+const Item& at(const std::vector<Item>& items, int32_t place) {
+  return items[static_cast<size_t>(place)];
+}
+
 class Random {
  public:
   explicit Random(uint32_t seed) : engine_(seed) {}
@@ -154,9 +164,8 @@ TEST_CASE("convolutions of random shapes, in groups and whole") {
         const int32_t first = (from * groups + channel / outs) * depth;
         const int32_t filter = (channel * y.kernel * x.kernel + kernel) * depth;
         for (int32_t i = 0; i < depth; ++i) {
-          sums[static_cast<size_t>(to * channels + channel)] +=
-              (items[static_cast<size_t>(first + i)] + input_offset) *
-              weights[static_cast<size_t>(filter + i)];
+          at(sums, to * channels + channel) +=
+              (at(items, first + i) + input_offset) * at(weights, filter + i);
         }
       }
     });
@@ -185,9 +194,9 @@ TEST_CASE("depthwise convolutions of random shapes") {
     Words sums(static_cast<size_t>(y.out * x.out * channels));
     for_each_meeting(1, y, x, [&](int32_t to, int32_t from, int32_t kernel) {
       for (int32_t channel = 0; channel < channels; ++channel) {
-        sums[static_cast<size_t>(to * channels + channel)] +=
-            (items[static_cast<size_t>(from * inputs + channel / multiplier)] + input_offset) *
-            weights[static_cast<size_t>(kernel * channels + channel)];
+        at(sums, to * channels + channel) +=
+            (at(items, from * inputs + channel / multiplier) + input_offset) *
+            at(weights, kernel * channels + channel);
       }
     });
     Call call =
@@ -214,12 +223,11 @@ TEST_CASE("fully connected layers of random shapes") {
     for (int32_t& multiplier : outputs.multipliers) multiplier = outputs.multipliers[0];
     for (int32_t& shift : outputs.shifts) shift = outputs.shifts[0];
     Words sums(static_cast<size_t>(batches * features));
-    for (int32_t at = 0; at < batches * features * inputs; ++at) {
-      const int32_t to = at / inputs;
-      const int32_t from = to / features * inputs + at % inputs;
-      const int32_t weight = to % features * inputs + at % inputs;
-      sums[static_cast<size_t>(to)] += (items[static_cast<size_t>(from)] + input_offset) *
-                                       (weights[static_cast<size_t>(weight)] + filter_offset);
+    for (int32_t i = 0; i < batches * features * inputs; ++i) {
+      const int32_t to = i / inputs;
+      const int32_t from = to / features * inputs + i % inputs;
+      const int32_t weight = to % features * inputs + i % inputs;
+      at(sums, to) += (at(items, from) + input_offset) * (at(weights, weight) + filter_offset);
     }
     Call call("cortex_m::quantized_linear.out");
     call.int8({batches, inputs}, items)

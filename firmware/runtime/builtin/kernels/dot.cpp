@@ -40,7 +40,7 @@ void add_products(const Grid& grid, const int8_t* a, bool each, const int8_t* b,
       a += kLanes;
     } else {
       grid.for_each(b, [&](int32_t at, const int8_t* at_b) {
-        const int32_t item = a[at];
+        const int8_t item = a[at];
         sum0 = wrapping_add(sum0, item * at_b[0]);
         sum1 = wrapping_add(sum1, item * at_b[1]);
         sum2 = wrapping_add(sum2, item * at_b[2]);
@@ -119,7 +119,7 @@ void add_products(const Grid& grid, const int8_t* a, bool each, const int8_t* b,
       a += 16;
     } else {
       grid.for_each(b, [&](int32_t at, const int8_t* at_b) {
-        const int32_t item = a[at];
+        const int8_t item = a[at];
         sums0 = vmlaq_n_s32(sums0, vldrbq_s32(at_b), item);
         sums1 = vmlaq_n_s32(sums1, vldrbq_s32(at_b + 4), item);
         sums2 = vmlaq_n_s32(sums2, vldrbq_s32(at_b + 8), item);
