@@ -11,4 +11,10 @@ void board_init();
 // Of the processor clock, which SysTick counts. Called after board_init().
 uint32_t board_clock_hz();
 
+// A timer that counts up and interrupts nobody; board_init() starts it. By it the runner counts
+// instructions, where they all take the same time. Optional: board_timer_hz() is 0 without one.
+uint32_t board_timer_hz();
+uint32_t board_timer();       // 32 bits; takes the same instructions each time
+uint32_t board_timer_slow();  // every 256th of its ticks, so that it wraps 256 times later
+
 }  // namespace hil

@@ -1,5 +1,8 @@
-// The processor's clock: counted by the DWT where there is one and it counts (ARMv6-M has none,
-// QEMU's stands still), else by SysTick.
+// Instructions, where the board has a timer and each takes the same time by it, as in QEMU with
+// -icount. Else the processor's clock: counted by the DWT where there is one and it counts (ARMv6-M
+// has none, QEMU's stands still), else by SysTick.
+#include <numeric>
+
 #include "platform/arch.h"
 #include "platform/board.h"
 #include "platform/ticks.h"
@@ -8,9 +11,21 @@ namespace {
 
 using namespace hil::arch;
 
-constexpr uint32_t kReload = 0xFFFFFF;  // SysTick counts 24 bits, downwards
+enum class Source { kInstructions, kDwt, kSysTick };
+
+Source source = Source::kSysTick;
+
+// --- SysTick -------------------------------------------------------------------------------------
+
+constexpr uint32_t kReload = 0xFFFFFF;  // 24 bits, downwards
 
 volatile uint32_t overflows = 0;
+
+void start_systick() {
+  reg(kSysTickLoad) = kReload;
+  reg(kSysTickVal) = 0;
+  reg(kSysTickCtrl) = kSysTickEnable;
+}
 
 uint64_t systick_now() {
   uint32_t high;
@@ -26,18 +41,19 @@ uint64_t systick_now() {
   return (static_cast<uint64_t>(high) << 24) + (kReload - value);
 }
 
+// --- DWT -----------------------------------------------------------------------------------------
+
 #if HIL_MAINLINE
 
-bool counts = false;
 uint32_t last = 0;
 uint32_t wraps = 0;
 
-void start_dwt() {
+bool start_dwt() {
   reg(kDemcr) = reg(kDemcr) | kDemcrTrcEna;
   reg(kDwtCtrl) = reg(kDwtCtrl) | kDwtCtrlCycCntEna;
   const uint32_t first = reg(kDwtCycCnt);
   asm volatile("nop\nnop\nnop\nnop");
-  counts = reg(kDwtCycCnt) != first;
+  return reg(kDwtCycCnt) != first;
 }
 
 // 32 bits wrap after seconds; SysTick's interrupt looks often enough to see each.
@@ -53,33 +69,143 @@ uint64_t dwt_now() {
 
 #else
 
-constexpr bool counts = false;
-
-void start_dwt() {}
+bool start_dwt() { return false; }
 uint64_t dwt_now() { return 0; }
 
 #endif
+
+// --- instructions --------------------------------------------------------------------------------
+
+constexpr uint32_t kNsPerSecond = 1000000000;
+constexpr uint32_t kLargestShift = 9;  // instructions take 2^shift ns; 10^9 is no multiple of 2^10
+constexpr uint64_t kTimerMask = (uint64_t{1} << 40) - 1;
+constexpr uint32_t kLargestReduced = 1u << 20;  // times a 40-bit count it still fits 64 bits
+
+// An instruction takes `ticks / instructions` ticks of the board's timer, in lowest terms. A span
+// of n instructions then differs from n times that by less than one tick, whenever it begins; so n
+// is what is nearest, as long as an instruction takes two ticks or more.
+struct InstructionTime {
+  uint32_t ticks;
+  uint32_t instructions;
+  uint32_t hz;  // instructions a second
+
+  uint64_t count(uint64_t timer) const { return (timer * instructions + ticks / 2) / ticks; }
+};
+
+InstructionTime instruction_time{1, 1, 0};
+uint64_t cost_of_measuring = 0;
+
+// 40 bits: the slow count's, corrected to the fast one's, which was read right before or after.
+uint64_t timer_ticks(uint32_t slow, uint32_t fast) {
+  const uint64_t nearly = static_cast<uint64_t>(slow) << 8;
+  return nearly + static_cast<uint64_t>(static_cast<int32_t>(fast - static_cast<uint32_t>(nearly)));
+}
+
+constexpr uint32_t kRounds[] = {128, 1009, 10007};
+
+// Out of line, so that only the rounds differ.
+[[gnu::noinline]] uint32_t ticks_of_loop(uint32_t rounds) {
+  const uint32_t begin = hil::board_timer();
+  asm volatile(
+      ".syntax unified\n"
+      "1: subs %0, %0, #1\n"
+      "bne 1b\n"
+      : "+l"(rounds)::"cc");
+  return hil::board_timer() - begin;
+}
+
+// Whether loops of several lengths take what they do if each instruction takes that long.
+bool agrees(const InstructionTime& time) {
+  const uint32_t empty = ticks_of_loop(1);
+  for (const uint32_t rounds : kRounds) {
+    const int64_t measured = ticks_of_loop(rounds + 1) - empty;
+    const int64_t off = measured * time.instructions - int64_t{2} * rounds * time.ticks;
+    if (off <= -2 * int64_t{time.instructions} || off >= 2 * int64_t{time.instructions})
+      return false;
+  }
+  return true;
+}
+
+bool time_instructions() {
+  const uint32_t hz = hil::board_timer_hz();
+  for (uint32_t shift = 0; hz != 0 && shift <= kLargestShift; ++shift) {
+    const uint64_t ticks = static_cast<uint64_t>(hz) << shift;  // of 10^9 instructions
+    const uint64_t divisor = std::gcd(ticks, uint64_t{kNsPerSecond});
+    if (ticks / divisor >= kLargestReduced || kNsPerSecond / divisor >= kLargestReduced) continue;
+    const InstructionTime time{static_cast<uint32_t>(ticks / divisor),
+                               static_cast<uint32_t>(kNsPerSecond / divisor),
+                               kNsPerSecond >> shift};
+    if (time.ticks < 2 * time.instructions || !agrees(time)) continue;
+    instruction_time = time;
+    return true;
+  }
+  return false;
+}
+
+uint64_t clock_now() { return source == Source::kDwt ? dwt_now() : systick_now(); }
 
 }  // namespace
 
 extern "C" void SysTick_Handler() {
   overflows = overflows + 1;
-  if (counts) dwt_now();
+  if (source == Source::kDwt) dwt_now();
 }
 
 namespace hil {
 
+[[gnu::weak]] uint32_t board_timer_hz() { return 0; }
+[[gnu::weak]] uint32_t board_timer() { return 0; }
+[[gnu::weak]] uint32_t board_timer_slow() { return 0; }
+
 void ticks_init() {
-  start_dwt();
-  reg(kSysTickLoad) = kReload;
-  reg(kSysTickVal) = 0;
-  reg(kSysTickCtrl) = kSysTickEnable;
+  if (time_instructions()) {
+    source = Source::kInstructions;
+    cost_of_measuring = TickSpan().ticks();
+    return;  // without SysTick, whose interrupt would be counted
+  }
+  if (start_dwt()) source = Source::kDwt;
+  start_systick();
 }
 
-uint64_t ticks_now() { return counts ? dwt_now() : systick_now(); }
+uint64_t ticks_now() {
+  if (source != Source::kInstructions) return clock_now();
+  const uint32_t slow = board_timer_slow();
+  return instruction_time.count(timer_ticks(slow, board_timer()));
+}
 
-uint32_t ticks_hz() { return board_clock_hz(); }
+// Out of line, so that the measuring costs the same wherever it is. The timer is what is read last
+// here and first in ticks(); between the two nothing depends on what it says.
+[[gnu::noinline]] TickSpan::TickSpan() {
+  if (source == Source::kInstructions) {
+    const uint32_t slow = board_timer_slow();
+    begin_ = timer_ticks(slow, board_timer());
+  } else {
+    begin_ = clock_now();
+  }
+}
 
-const char* ticks_source() { return counts ? "DWT" : "SysTick"; }
+[[gnu::noinline]] uint64_t TickSpan::ticks() const {
+  if (source != Source::kInstructions) return clock_now() - begin_;
+  const uint32_t fast = board_timer();
+  const uint64_t end = timer_ticks(board_timer_slow(), fast);
+  const uint64_t all = instruction_time.count((end - begin_) & kTimerMask);
+  return all > cost_of_measuring ? all - cost_of_measuring : 0;
+}
+
+uint32_t ticks_hz() {
+  return source == Source::kInstructions ? instruction_time.hz : board_clock_hz();
+}
+
+const char* ticks_source() {
+  switch (source) {
+    case Source::kInstructions:
+      return "instructions";
+    case Source::kDwt:
+      return "DWT";
+    case Source::kSysTick:
+      return "SysTick";
+  }
+  return "none";
+}
 
 }  // namespace hil

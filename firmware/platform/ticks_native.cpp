@@ -14,6 +14,10 @@ uint64_t ticks_now() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+TickSpan::TickSpan() : begin_(ticks_now()) {}
+
+uint64_t TickSpan::ticks() const { return ticks_now() - begin_; }
+
 uint32_t ticks_hz() { return board_clock_hz(); }
 
 const char* ticks_source() { return "CLOCK_MONOTONIC"; }

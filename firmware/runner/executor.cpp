@@ -22,9 +22,10 @@ void leave() {
 }
 
 bool step(hil::Execution* execution) {
-  const uint64_t start = hil::ticks_now();
-  const bool good = hil::runtime().step(&execution->done);
-  execution->ticks += hil::ticks_now() - start;
+  hil::Runtime& runtime = hil::runtime();
+  const hil::TickSpan span;
+  const bool good = runtime.step(&execution->done);
+  execution->ticks += span.ticks();
   return good;
 }
 

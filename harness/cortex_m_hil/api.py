@@ -218,8 +218,9 @@ class OpenTarget:
             lint: False runs what does not fit the target.
 
         Returns:
-            `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `ticks` in units of the
-            target's counter; `ran`, what executed the program; `log`.
+            `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `instructions`, exact,
+            or None where they cannot be counted so (QEMU can); `ticks` in units of the target's counter; `ran`, what
+            executed the program; `log`.
 
         Raises:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit the target; nothing was run.

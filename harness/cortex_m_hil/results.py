@@ -13,6 +13,8 @@ import numpy.typing as npt
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.launcher import Clock
 
+INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that found out how long one takes
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -35,6 +37,11 @@ class Identity:
     tick_source: str
     tick_hz: int
     operators: tuple[str, ...] = field(repr=False)
+
+    def clock(self, said: Clock) -> Clock:
+        """What its ticks follow, where a launcher `said` so: instructions only if the runner found them to be."""
+        counts = self.tick_source == INSTRUCTIONS
+        return Clock.MODEL if said is Clock.INSTRUCTIONS and not counts else said
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,7 @@ class RunResult:
         unwritten: a mask for each output, of its logical shape: elements that nobody wrote.
         stats: peaks, by the names of STATISTICS; the units are there.
         ticks: those of `Identity.tick_source` during execution; `ran.clock` says what they mean.
+        instructions: the exact number that was executed; None where only ticks are known.
         ran: what executed the program.
         log: what the target printed, oldest line first.
         seconds: by the host's clock, for loading, executing and reading back.
@@ -116,6 +124,10 @@ class RunResult:
     seconds: float
     ran: Ran
     log: str = field(repr=False)
+
+    @property
+    def instructions(self) -> int | None:
+        return self.ticks if self.ran.clock is Clock.INSTRUCTIONS else None
 
 
 class Verdict(str, Enum):

@@ -59,18 +59,22 @@ def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -
     for number, output in enumerate(result.outputs):
         yield f"output {number}  {output.spec}: {_first_values(output)}"
     yield f"peaks     {', '.join(_peak(row, result.stats[row.name]) for row in STATISTICS)}"
+    if result.instructions is not None:
+        yield f"executed  {result.instructions} instructions"
+        return
     source = f"{identity.tick_source}, {identity.tick_hz} Hz, {result.ran.clock.meaning}"
     yield f"ticks     {f'{result.ticks} of {source}' if identity.tick_hz else 'not counted'}"
 
 
 def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
-    """`ticks` is null where the target does not count any."""
+    """`ticks` is null where the target does not count any, `instructions` where it does not count those."""
     return {
         "outputs": [{"dtype": output.spec.dtype, "shape": output.spec.shape} for output in result.outputs],
         "peaks": {
             row.name: {"used": result.stats[row.name].used, "size": result.stats[row.name].size, "unit": row.unit}
             for row in STATISTICS
         },
+        "instructions": result.instructions,
         "ticks": result.ticks if identity.tick_hz else None,
         "tick_source": identity.tick_source,
         "tick_hz": identity.tick_hz,

@@ -60,8 +60,14 @@ class Dut:
 
     def ran(self) -> Ran:
         identity = self.session().identity
-        engine, clock = launchers.engine(self.target), self.target.launcher.clock
-        return Ran(self.resolved.name, self.target.name, engine, identity.runtime, identity.runtime_version, clock)
+        return Ran(
+            self.resolved.name,
+            self.target.name,
+            launchers.engine(self.target),
+            identity.runtime,
+            identity.runtime_version,
+            identity.clock(self.target.launcher.clock),
+        )
 
     def restart(self) -> None:
         """Ends the simulator, or closes the port. The next use boots anew. A board is still ours."""

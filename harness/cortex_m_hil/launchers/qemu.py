@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around
 from cortex_m_hil.launchers.simulator import Simulator
 from cortex_m_hil.targets.cpu import cpus
-from cortex_m_hil.targets.launcher import Strict
+from cortex_m_hil.targets.launcher import Clock, Strict
 from cortex_m_hil.targets.model import Target
 
 # Its own filter of system calls: SYS_SYSTEM, and whatever else would start a program, ends it with SIGSYS.
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
+# Virtual time is the number of instructions, 128 ns each: two ticks or more of every board's timer, by which the runner
+# counts them (firmware/platform/ticks_cortex_m.cpp). A core asleep waits for the host's clock.
+ICOUNT = ("-icount", "shift=7")
 LIST_TIMEOUT = 20.0  # seconds, for `-machine help`
 
 
@@ -33,7 +37,10 @@ class _Settings(Strict):
 
 @dataclass(frozen=True)
 class QemuLauncher(Simulator):
-    """`core`: what the machine has where that is not the target's CPU, but executes its instructions."""
+    """`core`: what the machine has where that is not the target's CPU, but executes its instructions.
+
+    An `-icount` in `args` stands in the place of ICOUNT.
+    """
 
     settings: ClassVar[type[Strict]] = _Settings
     shorthand: ClassVar[str] = "machine"
@@ -65,15 +72,30 @@ class QemuLauncher(Simulator):
         core = f" ({self.core})" if self.core else ""
         return f"QEMU {toolchain.find(self.program).version}{core}"
 
+    @property
+    def clock(self) -> Clock:
+        """Where QEMU chooses the shift (`shift=auto`), it follows the host's time."""
+        settings = (_icount(self.args) or ICOUNT[1]).split(",")
+        exact = any(re.fullmatch(r"(shift=)?\d+", setting) for setting in settings)
+        return Clock.INSTRUCTIONS if exact else Clock.HOST
+
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
         """No chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2, measured)."""
         semihosting = "enable=on,target=native"
         for argument in arguments:
             semihosting += f",arg={argument.replace(',', ',,')}"
-        machine = ["-M", self.machine, *self.args]
-        quiet = ["-display", "none", "-serial", "none", "-monitor", "none"]
+        counting = () if _icount(self.args) else ICOUNT
+        machine = ["-M", self.machine, *counting, *self.args]
+        quiet = ["-display", "none", "-serial", "none", "-monitor", "none", *self._network()]
         path = str(toolchain.find(self.program).path)
         return [path, *machine, *quiet, *SANDBOX, "-semihosting-config", semihosting, "-kernel", str(elf)]
+
+    def _network(self) -> tuple[str, str]:
+        """None that does anything: IPv6 has a timer, at whose end QEMU opens /etc/resolv.conf, which is refused.
+
+        By a virtual clock that is soon. The machines with a network interface complain if it has no network.
+        """
+        return ("-nic", "user,ipv6=off" if self.machine.startswith("mps") else "none")
 
     def sandbox(self, elf: Path, directory: Path) -> Sandbox:
         """It sees its ELF, and may change its own folder. Its processors have threads of their own."""
@@ -84,6 +106,11 @@ class QemuLauncher(Simulator):
             what = "the firmware made a semihosting call that QEMU does not know"
             return TargetFault(what, target=target.name, log=log)
         return None
+
+
+def _icount(args: Sequence[str]) -> str:
+    """What an `-icount` among the arguments says; "" without one."""
+    return next((value for option, value in itertools.pairwise(args) if option in ("-icount", "--icount")), "")
 
 
 @functools.cache

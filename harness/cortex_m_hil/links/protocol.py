@@ -18,7 +18,7 @@ from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.program.model import MAX_RANK, PteFile, Value
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
-from cortex_m_hil.results import STATISTICS, Identity, Usage
+from cortex_m_hil.results import INSTRUCTIONS, STATISTICS, Identity, Usage
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Pools
 from cortex_m_hil.text import printable
@@ -30,7 +30,7 @@ MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payl
 MAX_NAME = 255  # bytes of a name
 MAX_OPERATORS = 8192
 MAX_TICKS = (1 << 63) - 1
-TICK_SOURCES = ("none", "DWT", "SysTick", "CLOCK_MONOTONIC")
+TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
 _OPERATOR = re.compile(r"[!-~]+::[!-~]+")
 _SHOWN = 80  # characters of a value in a message

@@ -16,6 +16,7 @@ from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.results import STATISTICS, RunResult, Verdict
 from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.launcher import Clock
 from cortex_m_hil.targets.resolve import Resolved
 
 TEST, REQUESTED, RAN, SEED = "hil_test", "hil_requested", "hil_ran", "hil_seed"
@@ -23,6 +24,17 @@ VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
 LOWERING: Final = "hil_lowering"
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
+
+
+def _property_of(clock: Clock) -> str:
+    return f"hil_{clock.value}"
+
+
+LARGEST: Final[Mapping[str, str]] = {
+    **{one.property_name: f"{one.name} {one.unit}" for one in STATISTICS},
+    _property_of(Clock.INSTRUCTIONS): "instructions",
+}
+"""Properties whose largest value on each target is shown, and what they are called there."""
 
 
 def begin(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
@@ -59,7 +71,7 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
         "hil_lower_seconds": None if seconds is None else round(seconds, 3),
         "hil_run_seconds": round(result.seconds, 3),
         "hil_outputs": hashlib.sha256(b"".join(one.data for one in result.outputs)).hexdigest()[:16],
-        f"hil_{result.ran.clock.value}": result.ticks,
+        _property_of(result.ran.clock): result.ticks,
         **{one.property_name: result.stats[one.name].used for one in STATISTICS},
     }
     _record(node, figures)

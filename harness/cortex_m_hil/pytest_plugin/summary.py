@@ -13,7 +13,7 @@ from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.pytest_plugin import options, records
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, embedded
 from cortex_m_hil.report.table import BAD, Outcome, largest, noteworthy, table, totals
-from cortex_m_hil.results import STATISTICS, Verdict
+from cortex_m_hil.results import Verdict
 from cortex_m_hil.text import printable
 
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
@@ -53,7 +53,7 @@ class Summary:
             report.nodeid,
             headline=_headline(report),
             uninformative=bool(found.get(records.UNINFORMATIVE)),
-            peaks={one: found[one.property_name] for one in STATISTICS if one.property_name in found},
+            peaks={name: found[key] for key, name in records.LARGEST.items() if key in found},
         )
         if str(report.outcome) == "rerun":
             self._earlier[report.nodeid] = (*self._earlier.get(report.nodeid, ()), outcome.ending)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cortex_m_hil.results import Statistic, Verdict
+from cortex_m_hil.results import Verdict
 
 COUNTED: Final[Mapping[Verdict, str]] = {
     Verdict.PASS: "passed",
@@ -28,7 +28,8 @@ class Outcome:
 
     `ran` is what really ran: `m4-fvp → m4-qemu`. `error` is the class of the error and `headline` the first line that
     was said of it, both "" where there is none. `seconds` are those of setup, call and teardown. `earlier` has what
-    previous attempts of the same test ended with, where a plugin ran it again.
+    previous attempts of the same test ended with, where a plugin ran it again. `peaks` has the figures whose largest
+    are shown, by name and unit.
     """
 
     test: str
@@ -41,7 +42,7 @@ class Outcome:
     seconds: float = 0.0
     uninformative: bool = False
     earlier: tuple[str, ...] = ()
-    peaks: Mapping[Statistic, int] = field(default_factory=dict)
+    peaks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ending(self) -> str:
@@ -66,18 +67,15 @@ def table(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def largest(outcomes: Iterable[Outcome]) -> list[str]:
-    """Lines: a statistic of the runner a row, its largest value on each target; none where nothing was run."""
-    found: dict[Statistic, dict[str, int]] = {}
+    """Lines: a figure of the runner a row, its largest value on each target; none where nothing was run."""
+    found: dict[str, dict[str, int]] = {}
     targets: dict[str, str] = {}
     for outcome in outcomes:
-        for statistic, value in outcome.peaks.items():
+        for name, value in outcome.peaks.items():
             targets[outcome.requested] = outcome.ran
-            by_target = found.setdefault(statistic, {})
+            by_target = found.setdefault(name, {})
             by_target[outcome.requested] = max(value, by_target.get(outcome.requested, 0))
-    rows = [
-        [f"most {one.name} {one.unit}", *(str(by_target.get(name, "-")) for name in targets)]
-        for one, by_target in found.items()
-    ]
+    rows = [[f"most {one}", *(str(by_target.get(name, "-")) for name in targets)] for one, by_target in found.items()]
     return _align([["", *targets.values()], *rows]) if rows else []
 
 

@@ -46,10 +46,12 @@ class Strict(BaseModel):
 class Clock(str, Enum):
     """What the runner's ticks follow; the value is the word in the names of figures.
 
-    A simulator does not measure what a program costs: QEMU's SysTick and the host's own clock follow the time that the
-    host takes, so the same program gives other numbers each time; the clock of an FVP counts what the model executes.
+    A simulator has no cycles: the host's own clock, and that of a QEMU without -icount, follow the time that the host
+    takes, so the same program gives other numbers each time; the clock of an FVP counts what the model executes.
+    INSTRUCTIONS is exact, where both launcher and runner say so: the same program gives the same number.
     """
 
+    INSTRUCTIONS = "instructions"
     CORE = "cycles"
     MODEL = "model_ticks"
     HOST = "host_ticks"
@@ -57,6 +59,7 @@ class Clock(str, Enum):
     @property
     def meaning(self) -> str:
         return {
+            Clock.INSTRUCTIONS: "exact",
             Clock.CORE: "cycles of the core",
             Clock.MODEL: "of the model's clock: no cycles of a core",
             Clock.HOST: "of the host's time: differ from run to run, no measure of cost",
@@ -107,7 +110,7 @@ class Launcher(ABC):
 
     @property
     def clock(self) -> Clock:
-        """What the runner's ticks follow."""
+        """What the runner's ticks follow. INSTRUCTIONS, if the runner finds them to be, and else MODEL."""
         return Clock.CORE if self.hardware else Clock.HOST
 
     def shim(self) -> str:

@@ -230,7 +230,7 @@ def test_run_writes_the_right_answer(hil: Hil, files: Files, tmp_path: Path) -> 
     assert re.search(
         r"^peaks +program \d+ of 2097152 bytes, planned 80 of 1048576 bytes, method \d+ .* bytes$", done.out, re.M
     )
-    assert re.search(r"^ticks +\d+ of SysTick, 25000000 Hz, of the host's time", done.out, re.MULTILINE)
+    assert re.search(r"^executed +\d+ instructions$", done.out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("change", ["big-endian", "fortran", "version 2"])

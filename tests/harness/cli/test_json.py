@@ -102,7 +102,8 @@ def test_lines_of_lint_and_run(hil: Hil, files: Files, tmp_path: Path) -> None:
     assert (done.status, done.err, first["target"], second["target"]) == (OK, "", "m4-qemu", "native")
     assert [(one["dtype"], one["shape"]) for one in first["outputs"]] == [("float32", [1, 8])]
     assert first["peaks"]["planned"] == {"used": 80, "size": 1 << 20, "unit": "bytes"}
-    assert second["ticks"] > 0  # QEMU's SysTick reads 0 as long as its wrap has not been handled
+    assert first["instructions"] == first["ticks"] > 0 and first["clock"] == first["tick_source"] == "instructions"
+    assert second["instructions"] is None and second["ticks"] > 0 and second["clock"] == "host_ticks"
     assert "zones" in first["redzones"]
     assert answer(hil("lint", files.pte, "-t", "m4-qemu", "--json").out)["fits"] is True
     files.pte.write_bytes(known_answer(Isa.MVE).program)

@@ -447,7 +447,8 @@ def _expect_peaks(report: str, table: str) -> None:
         values = [int(value) for value in re.findall(rf'"{statistic.property_name}" value="(\d+)"', report)]
         shown = re.search(rf"^most {statistic.name} {statistic.unit} +(\d+) +(\d+)$", table, re.MULTILINE)
         assert values and shown and max(values) == max(map(int, shown.groups()))
-    assert '"hil_host_ticks"' in report
+    assert '"hil_host_ticks"' in report and '"hil_instructions"' in report
+    assert re.search(r"^most instructions +- +\d+$", table, re.MULTILINE)
 
 
 def test_a_fixture_of_any_scope_lowers_for_the_target(pytester: pytest.Pytester) -> None:
