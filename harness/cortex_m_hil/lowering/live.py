@@ -21,6 +21,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pyt
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
+from cortex_m_hil.lowering.stages import timed
 
 T = TypeVar("T")
 
@@ -71,7 +72,8 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
             stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
         arranged = Snapshot(module)
         buffers = {name: (buffer, buffer.clone()) for name, buffer in module.named_buffers()}
-        outputs = _run(title, module, inputs)
+        with timed("run"):
+            outputs = _run(title, module, inputs)
         _require_tensors(title, outputs)
         changed = [
             name for name, value in module.named_buffers() if not _is_still(value, *buffers.get(name, (None, None)))
@@ -122,7 +124,8 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
 def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
     """Run one stage; what it raises becomes a LoweringError naming module, stage, graph node and line."""
     try:
-        return work()
+        with timed(name):
+            return work()
     except HarnessError:
         raise
     except Exception as error:

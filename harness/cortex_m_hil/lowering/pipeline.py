@@ -25,6 +25,7 @@ from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.live import Eager, arrange, export, stage, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, LoweringOptions
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
+from cortex_m_hil.lowering.stages import timed
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
@@ -93,7 +94,8 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
     samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]
     with quiet(), load_torch().random.fork_rng(devices=[]):
         outputs, exported = trace(module, given, options.layout)
-        key, no_key = key_or_reason(exported, given, samples, *_choices(options))
+        with timed("key"):
+            key, no_key = key_or_reason(exported, given, samples, *_choices(options))
         source = _Source(type(module).__name__, exported, given, samples, options, key, no_key)
         own_key = None if key is None else digest(key, isa.value, options.redzones)
         made: _Lowered | None = None
@@ -229,13 +231,13 @@ def _quantize(source: _Source, hint: str) -> Any:
     explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
     graph = source.exported.module(check_guards=False)
-    prepared = stage(title, "quantise", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
+    prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
     for number, sample in enumerate(source.samples):
         try:
             stage(title, f"calibration with sample {number}", hint, partial(prepared, *sample))
         except LoweringError as error:
             raise (_mistake(source, number, error) or error) from error.__cause__
-    return stage(title, "quantise", hint, lambda: api.convert_pt2e(prepared))
+    return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared))
 
 
 def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:

@@ -19,6 +19,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.cache import key_of
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
+from cortex_m_hil.lowering.stages import timed
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -105,14 +106,13 @@ class HostModels:
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """References for the inputs. ConfigError if their number is not the module's."""
         leaves = _leaves(inputs, self.structure)
-        with _integers():
+        with timed("reference: dialect"), _integers():
             dialect = _run(self.dialect, leaves, self.structure)
-        return References(
-            dialect=dialect,
-            quantized=_run(self.quantized, leaves, self.structure),
-            eager=_run(self.eager, leaves, self.structure),
-            disturbed=tuple(_run(model, leaves, self.structure) or () for model in disturbed(self.quantized)),
-        )
+        with timed("reference: fake-quant"):
+            quantized = _run(self.quantized, leaves, self.structure)
+        with timed("reference: disturbed runs"):
+            more = tuple(_run(model, leaves, self.structure) or () for model in disturbed(self.quantized))
+        return References(dialect, quantized, _run(self.eager, leaves, self.structure), more)
 
 
 @dataclass(frozen=True, eq=False)

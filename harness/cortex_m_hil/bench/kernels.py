@@ -1,0 +1,82 @@
+"""Instructions of a program on a target: exact numbers, of the whole and of each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cortex_m_hil import flow
+from cortex_m_hil.errors import ConfigError, ProtocolError
+from cortex_m_hil.flow.execution import operator_at
+from cortex_m_hil.fuzz.judge import example_inputs
+from cortex_m_hil.host import files
+from cortex_m_hil.lowering import lower
+from cortex_m_hil.lowering.networks import check_name, load
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.session.session import ResponseTimeout
+from cortex_m_hil.targets.cpu import Isa
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """All calls of one operator; `share` is that of the program's instructions."""
+
+    operator: str
+    calls: int
+    instructions: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Count:
+    """Of one program on one target; `operators` with the most instructions first."""
+
+    instructions: int
+    operators: tuple[OperatorCount, ...]
+
+
+def check_model(model: str) -> None:
+    """ConfigError for what `program_of` does not know. Imports nothing."""
+    if not model.endswith(".pte"):
+        check_name(model)
+
+
+def program_of(model: str, isa: Isa) -> Program:
+    """A `.pte` file, as it is, with example inputs; else a network or `package.module:function`, lowered."""
+    if model.endswith(".pte"):
+        program = Program.from_bytes(files.read(Path(model), files.PROGRAM_LIMIT), model)
+        return replace(program, inputs=example_inputs(program))
+    module, inputs = load(model)
+    return lower(module, inputs, isa=isa, name=model)
+
+
+def count(dut: flow.Dut, program: Program) -> Count:
+    """Runs the program as a whole, then by steps. What it raises is what `flow.run` does.
+
+    ConfigError where the target counts no instructions.
+    """
+    result = flow.run(dut, program)
+    if result.instructions is None:
+        what = f"{dut.target.name} counts no instructions, it has {result.ran.clock.value}"
+        raise ConfigError(what, target=dut.resolved.name, hint="a target of QEMU does: hil targets")
+    found: dict[str, list[int]] = {}
+    for operator, instructions in _steps(dut, program):
+        found.setdefault(operator, []).append(instructions)
+    if sum(map(sum, found.values())) != result.instructions:
+        raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
+    rows = [OperatorCount(name, len(all_), sum(all_), sum(all_) / result.instructions) for name, all_ in found.items()]
+    return Count(result.instructions, tuple(sorted(rows, key=lambda row: -row.instructions)))
+
+
+def _steps(dut: flow.Dut, program: Program) -> Iterator[tuple[str, int]]:
+    """Operator and instructions of each instruction of the program."""
+    session = dut.session()
+    session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
+    flow.prepare(session, program.inputs, flow.POISON)
+    for instruction in program.file.instructions:
+        try:
+            yield instruction.operator or instruction.kind.name.lower(), session.step(1, dut.seconds).ticks
+        except ResponseTimeout as stuck:
+            what = f"no end after {dut.seconds:g} s, and the program ended before"
+            raise ProtocolError(what, target=dut.resolved.name, operator=stuck.operator, log=stuck.log) from None

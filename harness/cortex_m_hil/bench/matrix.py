@@ -1,0 +1,100 @@
+"""Seconds of whole pytest runs, with nothing lowered before and with everything; also against another command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cortex_m_hil.bench.processes import failed
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.lowering.disk_cache import disk
+
+DEADLINE = 4 * 3600.0  # seconds for one run
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of each run, in order; cold and warm ones alternate."""
+
+    command: tuple[str, ...]
+    cold: tuple[float, ...]
+    warm: tuple[float, ...]
+
+    @property
+    def medians(self) -> dict[str, float]:
+        return {"cold_seconds": statistics.median(self.cold), "warm_seconds": statistics.median(self.warm)}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """`cold_ratio`, `warm_ratio`: medians of ours divided by theirs, run for run; None without theirs."""
+
+    ours: Seconds
+    theirs: Seconds | None
+
+    @property
+    def cold_ratio(self) -> float | None:
+        return _ratio(self.ours.cold, self.theirs.cold) if self.theirs else None
+
+    @property
+    def warm_ratio(self) -> float | None:
+        return _ratio(self.ours.warm, self.theirs.warm) if self.theirs else None
+
+
+def pytest_command(targets: Sequence[str], paths: Sequence[Path]) -> tuple[str, ...]:
+    here = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--hil-cache")
+    return (*here, f"--target={','.join(targets)}", *map(str, paths))
+
+
+def measure(ours: Sequence[str], theirs: Sequence[str] | None, repetitions: Iterable[int]) -> Compared:
+    """Each repetition runs both commands cold, then both warm.
+
+    Each has a cache folder of its own (`HIL_CACHE_DIR`), in which a first run that is not timed builds the runners.
+    ToolchainError where a run fails: its seconds would mean nothing.
+    """
+    with TemporaryFolder() as folder:
+        commands = [ours] if theirs is None else [ours, theirs]
+        sides = [_Side(tuple(command), folder / str(number)) for number, command in enumerate(commands)]
+        for side in sides:
+            side.seconds()
+        cold: list[list[float]] = []
+        warm: list[list[float]] = []
+        for _ in repetitions:
+            cold.append([side.seconds(cold=True) for side in sides])
+            warm.append([side.seconds() for side in sides])
+    found = [
+        Seconds(side.command, tuple(row[number] for row in cold), tuple(row[number] for row in warm))
+        for number, side in enumerate(sides)
+    ]
+    return Compared(found[0], found[1] if theirs is not None else None)
+
+
+@dataclass(frozen=True)
+class _Side:
+    command: tuple[str, ...]
+    cache: Path
+
+    def seconds(self, *, cold: bool = False) -> float:
+        if cold:
+            shutil.rmtree(self.cache / disk.folder.relative_to(cache_directory()), ignore_errors=True)
+        self.cache.mkdir(exist_ok=True)
+        log = self.cache.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        began = time.monotonic()
+        status = subprocesses.run(self.command, log, DEADLINE, env={**os.environ, "HIL_CACHE_DIR": str(self.cache)})
+        seconds = time.monotonic() - began
+        if status != 0:
+            raise failed(" ".join(self.command), status, log)
+        return seconds
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))

@@ -1,0 +1,193 @@
+"""hil bench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cortex_m_hil import flow
+from cortex_m_hil.bench import kernels, lowering, matrix
+from cortex_m_hil.cli.answers import Answer, answer_each, end
+from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.options import Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table, with_status
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.lowering.networks import NETWORKS, check_name
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.resolve import Resolved
+
+bench = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(bench, name="bench")
+_NETWORKS = f"one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
+Runs = Annotated[int, typer.Option("--runs", "-n", min=1, help="How often; medians are shown")]
+
+
+@bench.callback()
+def _bench() -> None:
+    """Measure what programs cost on a target, and what the lowering and whole runs cost here."""
+
+
+# --- kernels -------------------------------------------------------------------------------------------------
+
+
+@bench.command("kernels")
+def bench_kernels(
+    target: SeveralTargets,
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL...", help=f"A .pte file; {_NETWORKS} [default: all networks]")
+    ] = None,
+    timeout_multiplier: Multiplier = 1.0,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Count the instructions of programs on each target, of the whole and by operator; QEMU counts exactly.
+
+    The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
+    (docs/runtimes.md).
+    """
+    chosen = models or list(NETWORKS)
+    for model in chosen:
+        kernels.check_model(model)
+    choices = [Choice(target, targets_file, runtime) for runtime in ("builtin", "executorch")]
+
+    def ask(name: str) -> Answer:
+        resolved, reference = (choice.resolve(name) for choice in choices)
+        programs = [kernels.program_of(model, resolved.target.isa) for model in with_status(chosen, str)]
+        with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+            counts = [kernels.count(dut, program) for program in with_status(programs, lambda one: one.name)]
+            ran = dut.ran()
+        references, missing = _references(reference, programs, timeout_multiplier)
+        rows = [_Row(*row) for row in zip(chosen, counts, references, strict=True)]
+        fields = {**fields_of_target(resolved, ran), "isa": resolved.target.isa, "no_reference": missing}
+        lines = [label_of(resolved), _table_of(rows), *([f"no reference: {missing}"] if missing else []), ""]
+        lines += [line for row in rows for line in (row.model, row.operators, "")]
+        return Answer("\n".join(lines).rstrip(), {**fields, "rows": [row.fields(name, fields["isa"]) for row in rows]})
+
+    answer_each(choices[0].names, ask)
+
+
+def _references(resolved: Resolved, programs: Sequence[Program], multiplier: float) -> tuple[list[int | None], str]:
+    """Instructions of each program by ExecuTorch; or None each, and why."""
+    try:
+        dut = flow.open_dut(resolved, multiplier=multiplier)
+    except ConfigError as error:  # nobody named an installed ExecuTorch
+        return [None] * len(programs), "; ".join(part for part in (error.message, error.hint) if part)
+    with dut:
+        return [kernels.count(dut, one).instructions for one in with_status(programs, lambda one: one.name)], ""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One model on one target."""
+
+    model: str
+    count: kernels.Count
+    reference: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.count.instructions / self.reference if self.reference else None
+
+    @property
+    def operators(self) -> str:
+        rows = [
+            (one.operator, f"{one.calls}", f"{one.instructions}", f"{one.share:.1%}") for one in self.count.operators
+        ]
+        return table(("operator", "calls", "instructions", "share"), rows)
+
+    def fields(self, target: str, isa: object) -> dict[str, Any]:
+        counted = {"instructions": self.count.instructions, "reference_instructions": self.reference}
+        return {
+            "model": self.model, "target": target, "isa": isa, **counted, "ratio": self.ratio,
+            "operators": self.count.operators,
+        }  # fmt: skip
+
+
+def _table_of(rows: Sequence[_Row]) -> str:
+    cells = [(row.model, f"{row.count.instructions}", _or_dash(row.reference), _ratio(row.ratio)) for row in rows]
+    return table(("model", "instructions", "reference", "ratio"), cells)
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+# --- lowering ------------------------------------------------------------------------------------------------
+
+
+@bench.command("lowering")
+def bench_lowering(
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL...", help=f"{_NETWORKS} [default: all networks]")
+    ] = None,
+    runs: Runs = 3,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the seconds of each stage of the lowering, for all ISA classes. Each run is a process of its own."""
+    chosen = models or list(NETWORKS)
+    for model in chosen:
+        check_name(model)
+    with log_of_errors(verbose):
+        found = lowering.measure(chosen, _with_progress(runs))
+    blocks = [table(("import", "seconds"), [(name, f"{value:.2f}") for name, value in found.imports.items()])]
+    for one in found.modules:
+        stages = [(row.stage, f"{row.first:.3f}", f"{row.again:.3f}") for row in one.stages]
+        sums = ("all", *(f"{sum(getattr(row, which) for row in one.stages):.3f}" for which in ("first", "again")))
+        blocks.append(table((one.module, "first", "again"), [*stages, sums]))
+    end(Answer("\n\n".join(blocks), {"runs": runs, "imports": found.imports, "modules": found.modules}))
+
+
+def _with_progress(runs: int) -> Iterable[int]:
+    return with_status(range(runs), lambda run: f"run {run + 1}")
+
+
+# --- matrix --------------------------------------------------------------------------------------------------
+
+
+@bench.command("matrix")
+def bench_matrix(
+    target: SeveralTargets,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="What pytest is to run [default: tests/targets]")
+    ] = None,
+    against: Annotated[str, typer.Option(metavar="CMD", help="A command for the shell, to compare with")] = "",
+    runs: Runs = 3,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the seconds of whole pytest runs, cold and warm. Runners are built before; a run that fails is an error.
+
+    Cold: nothing is lowered yet. Each command has a cache folder of its own, named by HIL_CACHE_DIR; the two take
+    turns.
+    """
+    names = Choice(target, targets_file, "builtin").names
+    options = [] if targets_file is None else [f"--targets-file={targets_file}"]
+    ours = (*matrix.pytest_command(names, paths or [Path("tests/targets")]), *options)
+    with log_of_errors(verbose):
+        found = matrix.measure(ours, ("sh", "-c", against) if against else None, _with_progress(runs))
+    rows = [_side("here", found.ours), *([_side("against", found.theirs)] if found.theirs else [])]
+    rows += [("ratio", _ratio(found.cold_ratio), _ratio(found.warm_ratio))] if found.theirs else []
+    ratios = {"cold_ratio": found.cold_ratio, "warm_ratio": found.warm_ratio}
+    sides = {"here": _fields_of(found.ours), "against": _fields_of(found.theirs) if found.theirs else None}
+    fields = {"targets": names, "runs": runs, **sides, **ratios}
+    end(Answer(table(("seconds", "cold", "warm"), rows), fields))
+
+
+def _side(name: str, found: matrix.Seconds) -> tuple[str, str, str]:
+    cold, warm = found.medians.values()
+    return (name, f"{cold:.2f}", f"{warm:.2f}")
+
+
+def _fields_of(found: matrix.Seconds) -> dict[str, Any]:
+    return {"command": found.command, **found.medians, "cold": found.cold, "warm": found.warm}

@@ -1,0 +1,59 @@
+"""Modules by name: MLPerf Tiny's four networks, as the executorch wheel ships them, and a user's own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final
+
+from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.lowering.capability import feature, load_torch, quiet
+from cortex_m_hil.lowering.options import Inputs
+
+_PACKAGE: Final = "executorch.examples.models.mlperf_tiny"
+NETWORKS: Final = {
+    "deep_autoencoder": "DeepAutoEncoderModel",
+    "ds_cnn": "DSCNNKWSModel",
+    "mobilenet_v1_025": "MobileNetV1025Model",
+    "resnet8": "ResNet8Model",
+}
+"""A module of ExecuTorch's examples each, and the class in it."""
+
+
+def network(name: str) -> tuple[Any, Inputs]:
+    """One of NETWORKS with its example inputs. Its weights follow from the state of torch's generator."""
+    model = feature(f"{_PACKAGE}.{name}", NETWORKS[name])()
+    return model.get_eager_model(), model.get_example_inputs()
+
+
+def check_name(name: str) -> None:
+    """ConfigError for what `load` does not know. Imports nothing."""
+    module, _, function = name.partition(":")
+    if name not in NETWORKS and not (module and function):
+        raise ConfigError(f"no network {name!r}", hint=f"{did_you_mean(name, NETWORKS)}; or package.module:function")
+
+
+def load(name: str) -> tuple[Any, Inputs]:
+    """A module and its inputs: one of NETWORKS, or what the function of `package.module:function` returns.
+
+    The same each time: torch's generator starts at 0, and is afterwards what it was.
+    """
+    check_name(name)
+    torch = load_torch()
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return network(name) if name in NETWORKS else _of_user(name)
+
+
+def _of_user(name: str) -> tuple[Any, Inputs]:
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{name}: {error}", hint="package.module:function, from the working folder") from error
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], tuple)):
+        raise ConfigError(f"{name} returns a {type(made).__name__}", hint="return module, (input, …)")
+    return made

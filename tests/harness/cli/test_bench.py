@@ -1,0 +1,96 @@
+"""`hil bench`: what it measures is in docs/performance.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import Files, Hil, answer, answers
+from cortex_m_hil.bench.matrix import Compared, Seconds
+from cortex_m_hil.cli.answers import CANNOT_TELL, OK
+
+MODULE = """
+import torch
+
+def make():
+    return torch.nn.Linear(8, 4), (torch.rand(1, 8),)
+
+def wrong():
+    return torch.nn.Linear(8, 4)
+"""
+# Says in which cache it runs, and whether anything was lowered before; then it pretends to lower.
+TEST = """
+import os
+from pathlib import Path
+
+def test_itself():
+    cache = Path(os.environ["HIL_CACHE_DIR"])
+    with open("seen", "a") as seen:
+        seen.write(f"{cache.name} {'warm' if (cache / 'lowerings').exists() else 'cold'}\\n")
+    (cache / "lowerings").mkdir(exist_ok=True)
+"""
+
+
+def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIL_EXECUTORCH_PREFIX", raising=False)
+    done = hil("bench", "kernels", files.pte, "-t", "m4-qemu,native", "--json")
+    counted, other = answers(done.out)
+    assert (done.status, counted["exit_status"], other["exit_status"]) == (CANNOT_TELL, OK, CANNOT_TELL)
+    assert "counts no instructions" in other["error"]["message"]
+    [row] = counted["rows"]
+    assert (row["model"], row["target"], row["isa"]) == (str(files.pte), "m4-qemu", "DSP")
+    assert sum(one["instructions"] for one in row["operators"]) == row["instructions"] > 0
+    assert sum(one["share"] for one in row["operators"]) == pytest.approx(1)
+    assert (row["reference_instructions"], row["ratio"]) == (None, None)
+    assert "no installed ExecuTorch is named" in counted["no_reference"]
+    shown = hil("bench", "kernels", files.pte, "-t", "m4-qemu").out
+    assert f" {row['instructions']} " in shown and "no reference: no installed" in shown
+
+
+def test_lowering_measures_the_stages_of_the_pipeline(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "of_user.py").write_text(MODULE)
+    found = answer(hil("bench", "lowering", "of_user:make", "--runs", "1", "--json").out)
+    assert found["imports"].keys() == {"torch", "executorch"} and min(found["imports"].values()) > 0
+    [module] = found["modules"]
+    stages = {row["stage"]: row for row in module["stages"]}
+    classes = {
+        f"{stage} for {isa}" for stage in ("Cortex-M passes", "to_executorch") for isa in ("MVE", "DSP", "SCALAR")
+    }
+    assert classes | {"export", "prepare_pt2e", "convert_pt2e", "to_edge", "reference: dialect"} < stages.keys()
+    assert all(row["first"] > 0 and row["again"] > 0 for row in stages.values())
+
+
+def test_matrix_takes_turns_and_each_side_has_its_own_cache(hil: Hil, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TEST)
+    other = "echo against >> seen"
+    found = answer(
+        hil("bench", "matrix", "test_it.py", "-t", "native", "--runs", "2", "--against", other, "--json").out
+    )
+    turns = ["0 cold", "against", "0 warm", "against"]
+    assert (tmp_path / "seen").read_text().splitlines() == ["0 cold", "against", *turns, *turns]
+    assert len(found["here"]["cold"]) == len(found["against"]["warm"]) == 2
+    assert found["cold_ratio"] > 1 and found["against"]["command"] == ["sh", "-c", other]
+
+
+def test_ratios_are_medians_of_pairs() -> None:
+    ours, theirs = Seconds((), (2.0, 9.0, 4.0), (1.0,)), Seconds((), (4.0, 3.0, 4.0), (2.0,))
+    assert (Compared(ours, theirs).cold_ratio, Compared(ours, theirs).warm_ratio) == (1.0, 0.5)
+    assert Compared(ours, None).cold_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["kernels", "resnet", "-t", "m4-qemu"], "ConfigError: no network 'resnet'"),
+        (["kernels", "of_user:wrong", "-t", "m4-qemu"], "ConfigError: of_user:wrong returns a Linear"),
+        (["kernels", "nowhere.pte", "-t", "m4-qemu"], "nowhere.pte"),
+        (["lowering", "a.pte"], "ConfigError: no network 'a.pte'"),
+        (["lowering", "no_such_module:make", "-n", "1"], "ToolchainError: the lowering ended with status 1"),
+        (["matrix", "nowhere.py", "-t", "native"], "ended with status 4"),
+    ],
+)
+def test_what_cannot_be_measured_is_an_error(hil: Hil, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "of_user.py").write_text(MODULE)
+    done = hil("bench", *arguments)
+    assert done.status == CANNOT_TELL and message in done.err
