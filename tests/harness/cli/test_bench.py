@@ -9,6 +9,7 @@ import pytest
 from command_line import Files, Hil, answer, answers
 from cortex_m_hil.bench.matrix import Compared, Seconds
 from cortex_m_hil.cli.answers import CANNOT_TELL, OK
+from cortex_m_hil.targets.cpu import Isa
 
 MODULE = """
 import torch
