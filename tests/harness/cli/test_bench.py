@@ -55,9 +55,7 @@ def test_lowering_measures_the_stages_of_the_pipeline(hil: Hil, tmp_path: Path) 
     assert found["imports"].keys() == {"torch", "executorch"} and min(found["imports"].values()) > 0
     [module] = found["modules"]
     stages = {row["stage"]: row for row in module["stages"]}
-    classes = {
-        f"{stage} for {isa}" for stage in ("Cortex-M passes", "to_executorch") for isa in ("MVE", "DSP", "SCALAR")
-    }
+    classes = {f"{stage} for {isa.value}" for stage in ("Cortex-M passes", "to_executorch") for isa in Isa}
     assert classes | {"export", "prepare_pt2e", "convert_pt2e", "to_edge", "reference: dialect"} < stages.keys()
     assert all(row["first"] > 0 and row["again"] > 0 for row in stages.values())
 
