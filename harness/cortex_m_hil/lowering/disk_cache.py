@@ -60,6 +60,13 @@ class DiskCache:
     def folder(self) -> Path:
         return cache_directory() / "lowerings"
 
+    def get(self, kind: str, key: str) -> Entry | None:
+        """The entry; None where there is none, or no cache."""
+        found = self._read(self.folder / key[:2] / f"{key}.{kind}") if self.enabled else None
+        if found is not None:
+            self.counts[kind, "found"] += 1
+        return found
+
     def get_or_make(self, kind: str, key: str | None, make: Callable[[], Entry]) -> Entry:
         """The entry; if there is none, what `make` gives, in one process at a time. Without a key: no cache."""
         if key is None or not self.enabled:
