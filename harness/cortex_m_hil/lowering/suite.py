@@ -294,7 +294,7 @@ class _Stage:
             self.key = key_of(self.start.content, type(stage), self._settings(), which, self.args, kwargs)
 
     def _settings(self) -> dict[str, Any]:
-        """What of the stage is not as in upstream's own; that a quantiser for instance has sets in an order of their own.
+        """What of the stage differs from upstream's default: of that, some sets have another order in each process.
 
         What is serialised is not given to an FVP, which is what the settings of that stage are about.
         """
@@ -302,7 +302,7 @@ class _Stage:
             return {}
         usual = self.stages.tester._get_default_stage(self.stage_type())
         if type(usual) is not type(self.stage):
-            return vars(self.stage)
+            return dict(vars(self.stage))
         found = vars(self.stage).items()
         return {name: value for name, value in found if not _alike(value, vars(usual).get(name))}
 
