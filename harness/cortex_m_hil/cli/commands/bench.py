@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from cortex_m_hil import flow
 from cortex_m_hil.bench import kernels, lowering, matrix
@@ -57,9 +58,10 @@ def bench_kernels(
 
     def ask(name: str) -> Answer:
         resolved, reference = (choice.resolve(name) for choice in choices)
-        programs = [kernels.program_of(model, resolved.target.isa) for model in with_status(chosen, str)]
+        isa = resolved.target.isa
+        programs = list(with_status(chosen, str, lambda model: kernels.program_of(model, isa)))
         with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
-            counts = [kernels.count(dut, program) for program in with_status(programs, lambda one: one.name)]
+            counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
             ran = dut.ran()
         references, missing = _references(reference, programs, timeout_multiplier)
         rows = [_Row(*row) for row in zip(chosen, counts, references, strict=True)]
@@ -78,7 +80,7 @@ def _references(resolved: Resolved, programs: Sequence[Program], multiplier: flo
     except ConfigError as error:  # nobody named an installed ExecuTorch
         return [None] * len(programs), "; ".join(part for part in (error.message, error.hint) if part)
     with dut:
-        return [kernels.count(dut, one).instructions for one in with_status(programs, lambda one: one.name)], ""
+        return list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one).instructions)), ""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,11 @@ def bench_lowering(
 
 
 def _with_progress(runs: int) -> Iterable[int]:
-    return with_status(range(runs), lambda run: f"run {run + 1}")
+    """Their numbers; a terminal shows which is under way."""
+    with Console(stderr=True, markup=False).status("") as status:
+        for run in range(runs):
+            status.update(f"run {run + 1} of {runs}")
+            yield run
 
 
 # --- matrix --------------------------------------------------------------------------------------------------
