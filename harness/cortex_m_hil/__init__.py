@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cortex_m_hil.compiler_state.state import compiler_state as _compiler_state
+
 if TYPE_CHECKING:
     from cortex_m_hil import errors
     from cortex_m_hil.api import (
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
         lower,
         open,
     )
+
+_compiler_state.install()  # before ExecuTorch is imported
 
 __version__ = "0.2.0.dev0"
 

@@ -1,4 +1,4 @@
-"""The wheel, installed as a user does it; several test modules use it."""
+"""What several test modules use: the wheel, installed as a user does it; a compiler that is trusted."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import site
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.compiler_state.state import compiler_state
 from paths import REPOSITORY
+from trust import trust_again
 
 DEADLINE = 300.0  # seconds
+
+
+@pytest.fixture(autouse=True)
+def trusted_compiler() -> Iterator[None]:
+    """Tests that change the compiler, or torch, take that back; the next ones expect a cache."""
+    yield
+    if compiler_state._problem:
+        trust_again()
 
 
 @pytest.fixture(scope="session")

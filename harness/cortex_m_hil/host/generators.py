@@ -10,8 +10,8 @@ import importlib.abc
 import random
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.random  # of itself numpy imports it when it is first used, which the import hook below would do
+
+from cortex_m_hil.host.imports import Loader, found_behind
 
 _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # where pip and Debian install
 
@@ -126,14 +128,13 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """What the other finders find, with a loader around its own."""
-        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((one for one in found if one is not None), None)
-        if spec is None or not hasattr(spec.loader, "exec_module"):
-            return spec
+        spec = found_behind(self, name, path, target)
+        if spec is None:
+            return None
         if name == "torch":
-            spec.loader = _Loader(spec.loader, _then_seed_torch)
+            spec.loader = Loader(spec.loader, _then_seed_torch)
         elif spec.has_location and self._is_of_suite(spec.origin or ""):
-            spec.loader = _Loader(spec.loader, lambda: seeded(self._number))
+            spec.loader = Loader(spec.loader, lambda: seeded(self._number))
         return spec
 
     def _is_of_suite(self, origin: str) -> bool:
@@ -154,26 +155,3 @@ def _then_seed_torch() -> Iterator[None]:
     yield
     if _Last.number is not None:
         sys.modules["torch"].manual_seed(_Last.number)
-
-
-class _Loader(importlib.abc.Loader):
-    """Executes a module within a context, and is gone afterwards: the module keeps its own loader."""
-
-    def __init__(self, loader: Any, context: Callable[[], AbstractContextManager[None]]) -> None:
-        self._loader = loader
-        self._context = context
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        with self._context():
-            self._loader.exec_module(module)
-
-    def __getattr__(self, name: str) -> Any:
-        """Resources and source text: what else a loader is asked for."""
-        return getattr(self._loader, name)

@@ -4,8 +4,7 @@ A key covers everything the result is computed from: the exported program, const
 options, torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. No key
 looks at the module: what Python code computes is known from its export alone. What has no key is lowered anew.
 
-A compiler of which a function was replaced in memory gives no key. **What a key cannot see:** functions of torch itself
-that are replaced after the export, and kernels of torch's operators that are registered anew.
+A compiler that was changed in memory gives no key (`compiler_state`).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
+from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.compiler_files import contents
 from cortex_m_hil.lowering.content import NoContent, digest
-from cortex_m_hil.lowering.patches import replaced
 
 # Of torch the version is enough; these are what people edit in place, and this package's own lowering.
 _WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering")
@@ -34,6 +33,17 @@ def key_of(*parts: object) -> str | None:
 
 def key_or_reason(*parts: object) -> tuple[str | None, str]:
     """The same, and why there is none."""
+    if problem := compiler_state.problem():
+        return None, problem
+    return _key_or_reason(*parts)
+
+
+def passing_key(*parts: object) -> str | None:
+    """A key that is good for as long as the caller knows the compiler in memory to be the same, changed or not."""
+    return _key_or_reason(*parts)[0]
+
+
+def _key_or_reason(*parts: object) -> tuple[str | None, str]:
     try:
         return digest(parts, _ambient(), installed()), ""
     except NoContent as error:
@@ -42,10 +52,8 @@ def key_or_reason(*parts: object) -> tuple[str | None, str]:
 
 
 def _ambient() -> tuple[object, ...]:
-    """State of torch that quantising and lowering a graph depend on. NoContent under hooks, modes and patches."""
+    """State of torch that quantising and lowering a graph depend on. NoContent under hooks and modes."""
     torch = load_torch()
-    if patched := replaced(_WATCHED):
-        raise NoContent(f"{patched} was replaced in memory")
     if torch.nn.modules.module._has_any_global_hook():
         raise NoContent("hooks on all modules")
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():

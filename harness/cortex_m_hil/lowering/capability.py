@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
+from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ToolchainError
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
@@ -78,7 +79,7 @@ def load_torch() -> Any:
 @functools.cache
 def executorch_api() -> Tools:
     """Import and check everything lowering needs. Raises ToolchainError naming what is missing."""
-    with quiet():
+    with quiet(), compiler_state.own_work():
         torch = load_torch()
         # Upstream's pass manager imports TOSA's serializer even for Cortex-M: the extra is not optional.
         feature("tosa_serializer")

@@ -173,4 +173,4 @@ def _decode(body: bytes) -> Entry:
         return {**json.loads(str(archive["values"])), **arrays}
 
 
-disk: Final = DiskCache(enabled=False)  # of programs: `--hil-cache`
+disk: Final = DiskCache()  # of programs

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
@@ -124,7 +125,9 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eag
         lowered = made or _lowered(source, isa)
         if lowered.pte != pte:
             what = f"{source.title}: lowered again, it gives another program than the one in the cache"
-            raise ToolchainError(what, hint="hil cache clear, and report it: a lowering that is not repeatable")
+            changed = compiler_state.problem()
+            hint = "hil cache clear, and report it: a lowering that is not repeatable"
+            raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else hint)
         return lowered.models
 
     references = RememberedReferences(key, eager, structure, models)
@@ -154,9 +157,13 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _remembered(source: _Source, isa: Isa) -> _Lowered:
-    """The last few are remembered in memory, graphs and all."""
-    torch = load_torch()
-    with quiet(), torch.random.fork_rng(devices=[]):
+    """The last few are remembered in memory, graphs and all.
+
+    What has no key may have code of the user's in it: an operator, for instance, that calibrating runs.
+    """
+    torch = executorch_api().torch
+    work = compiler_state.shared_work(source.no_key) if source.key is None else compiler_state.own_work()
+    with quiet(), work, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
         shared = cache.get(source.key)
         if shared is None:
@@ -179,8 +186,6 @@ def _arranged(inputs: Inputs, options: LoweringOptions) -> Inputs:
 
     if not isinstance(inputs, tuple):
         raise ConfigError(f"inputs is a tuple of tensors, not {shown(inputs)}", hint="a tuple: (x,) for one input x")
-    if options.layout == "explicit" and not executorch_api().explicit_layout:
-        raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
     given = arrange(inputs, options.layout)
     for leaf in load_torch().utils._pytree.tree_leaves(given):
         to_host(leaf)
@@ -215,6 +220,8 @@ def _foreign(source: _Source) -> Iterator[tuple[str, Any]]:
 def _prepare(source: _Source) -> _Shared:
     """Everything up to the edge program."""
     api, exported, inputs = executorch_api(), source.exported, source.inputs
+    if source.options.layout == "explicit" and not api.explicit_layout:
+        raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
     hint = _hint(source.options)
     quantized = None
     if source.options.quantize:

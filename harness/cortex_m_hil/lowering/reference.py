@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.cache import key_of
 from cortex_m_hil.lowering.disk_cache import Entry, disk
@@ -119,23 +120,32 @@ class HostModels:
 class RememberedReferences:
     """The references of a program; those of its dialect and of fake-quant are remembered on disk.
 
-    The float module's are always computed. ``models`` lowers the program once more where that is needed.
+    The float module's are always computed. ``models`` lowers the program once more where that is needed;
+    ``key_of`` makes keys.
     """
 
     key: str | None
     eager: Any
     structure: Any
     models: Callable[[], HostModels]
+    key_of: Callable[..., str | None] = key_of
 
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """References for the inputs. ConfigError if their number is not the module's."""
         leaves = _leaves(inputs, self.structure)
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
-        key = None if self.key is None else key_of(self.key, [str(value.spec.dtype) for value in inputs], values)
-        entry = disk.get_or_make("references", key, lambda: _entry(self.models()(inputs)))
+        key = None if self.key is None else self.key_of(self.key, [str(value.spec.dtype) for value in inputs], values)
+        entry = disk.get_or_make("references", key, lambda: self._made(inputs))
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
         more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
         return References(**found, disturbed=more, eager=_run(self.eager, leaves, self.structure))
+
+    def _made(self, inputs: tuple[HostTensor, ...]) -> Entry:
+        models = self.models()
+        if self.key is None:
+            return _entry(models(inputs))
+        with compiler_state.own_work():
+            return _entry(models(inputs))
 
 
 def _entry(found: References) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
+from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.compiler_files import contents
@@ -145,8 +146,9 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
 
 def scratch_of(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     """`required_scratch` of a program, remembered on disk. The same errors."""
-    files = contents("executorch")
-    key = hashlib.sha256(f"{files} {isa.value}\0".encode() + program.pte).hexdigest()
+    key = None
+    if not compiler_state.problem():
+        key = hashlib.sha256(f"{contents('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
     entry = disk.get_or_make(
         "scratch", key, lambda: {"needs": [astuple(need) for need in required_scratch(program.file, isa)]}
     )

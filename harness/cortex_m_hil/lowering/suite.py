@@ -23,10 +23,10 @@ from unittest import mock
 import numpy as np
 
 from cortex_m_hil.errors import ToolchainError
-from cortex_m_hil.lowering.cache import Lru, key_of
+from cortex_m_hil.lowering.cache import Lru, passing_key
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content import NoContent, digest
-from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.disk_cache import DiskCache, disk
 from cortex_m_hil.lowering.live import export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
 from cortex_m_hil.program.program import Program
@@ -92,10 +92,15 @@ Execute = Callable[[Program], Sequence[HostTensor]]
 
 
 @contextmanager
-def taken_over(target: Target, execute: Execute) -> Iterator[None]:
-    """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `execute`."""
+def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool = False) -> Iterator[None]:
+    """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `execute`.
+
+    `test` is a name without the target: what the same test did for another target is not done again, since a test that
+    changes the compiler does it for all alike. `remembered`: nor what it did in an earlier process. That is for tests of
+    the suite, whose files are the compiler's.
+    """
     with ExitStack() as stack:
-        for owner, name, replacement in _Takeover(target, execute).replacements():
+        for owner, name, replacement in _Takeover(test, target, execute, remembered).replacements():
             stack.enter_context(mock.patch.object(owner, name, replacement))
         yield
 
@@ -103,8 +108,10 @@ def taken_over(target: Target, execute: Execute) -> Iterator[None]:
 class _Takeover:
     """What upstream's methods are replaced by, for one target."""
 
-    def __init__(self, target: Target, execute: Execute) -> None:
+    def __init__(self, test: str, target: Target, execute: Execute, remembered: bool) -> None:
+        self.test = test
         self.target = target
+        self.disk = disk if remembered else DiskCache(enabled=False)
         self.config = configuration(target)
         self._execute = execute
         self._dialects: dict[int, tuple[Any, Any]] = {}  # by identity of the result, which is kept alive
@@ -166,7 +173,8 @@ class _Takeover:
         from cortex_m_hil.lowering.reference import HostModels, RememberedReferences, conform, to_host
 
         leaves, structure = executorch_api().torch.utils._pytree.tree_flatten(inputs)
-        entry = disk.get_or_make("program", key, lambda: _entry(made()))
+        key = key if self.disk.enabled else None
+        entry = self.disk.get_or_make("program", key, lambda: _entry(made()))
         pte = entry["pte"].tobytes()
         file = parse_pte(pte, "program")
 
@@ -178,7 +186,7 @@ class _Takeover:
             return HostModels(None, None, self._dialects[id(again)][1].module(check_guards=False), structure)
 
         given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
-        references = RememberedReferences(key, None, structure, models)
+        references = RememberedReferences(key, None, structure, models, passing_key)
         return Program(pte, file, self.target.isa, tuple(entry["nodes"]), "program", given, references)
 
 
@@ -208,13 +216,13 @@ class _Stages:
         """As `Tester._run_stage` does."""
         with self._inside():
             one = _Stage(self, stage, inputs, args, kwargs)
-            if one.key is not None and disk.get("stage", one.key) is not None:
+            if one.key is not None and self.takeover.disk.get("stage", one.key) is not None:
                 self.tester._pre(stage)
                 self._late.append(one)
             else:
                 self.catch_up()
                 if self._run(one) and one.key is not None:
-                    disk.get_or_make("stage", one.key, dict)
+                    self.takeover.disk.get_or_make("stage", one.key, dict)
             self.tester._post(one)
             self.key = one.key
 
@@ -291,7 +299,8 @@ class _Stage:
         if self.start.content is not None:
             config = stages.takeover.config
             which = None if self.is_shared else (config.cpu.name, config.backend.name)
-            self.key = key_of(self.start.content, type(stage), self._settings(), which, self.args, kwargs)
+            what = (self.start.content, type(stage), self._settings(), which, self.args, kwargs)
+            self.key = passing_key(stages.takeover.test, *what)
 
     def _settings(self) -> dict[str, Any]:
         """What of the stage differs from upstream's default: of that, some sets have another order in each process.
@@ -355,8 +364,9 @@ class _Reference:
     def outputs(self, inputs: Any, calculate: Callable[[Any, Any], Any]) -> Any:
         """The outputs, and the scale of their quantisation."""
         torch = executorch_api().torch
-        key = key_of(self._stage.key, inputs)
-        found = None if key is None else disk.get("reference", key)
+        known = self._stage.stages.takeover.disk
+        key = passing_key(self._stage.key, inputs)
+        found = None if key is None else known.get("reference", key)
         if found is not None:
             leaves = [torch.from_numpy(found[str(number)]) for number in range(found["count"])]
             structure = torch.utils._pytree.treespec_loads(found["structure"])
@@ -367,7 +377,7 @@ class _Reference:
             with suppress(TypeError):  # a dtype that NumPy does not have
                 entry = {str(number): leaf.detach().numpy() for number, leaf in enumerate(leaves)}
                 told = torch.utils._pytree.treespec_dumps(structure)
-                disk.get_or_make(
+                known.get_or_make(
                     "reference", key, lambda: {**entry, "count": len(leaves), "structure": told, "scale": scale}
                 )
         return outputs, scale

@@ -25,7 +25,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "--timeout-multiplier": 1.0,
     "--hil-seed": 0,
     "--redzones": False,
-    "--hil-cache": False,
+    "--hil-no-cache": False,
 }
 _SHOWING: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
@@ -54,7 +54,7 @@ def add(parser: pytest.Parser) -> None:
     decisive("--timeout-multiplier", type=multiplier, metavar="X", help="stretches every program's time limit")
     decisive("--hil-seed", type=seed, metavar="N", help="what all random numbers of tests on a target follow from")
     decisive("--redzones", **flag, help="plan memory that no tensor owns around every tensor, and watch it")
-    decisive("--hil-cache", **flag, help="take what was lowered before from the disk, and keep it there")
+    decisive("--hil-no-cache", **flag, help="lower everything anew, and keep nothing on the disk")
     group.addoption(
         "--keep-programs", type=Path, metavar="DIR", help="write every program that is run into DIR, with its inputs"
     )

@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.DESCRIPTIONS:
         config.addinivalue_line("markers", line)
     config.stash[DUTS] = DutCache()
-    disk.enabled = config.getoption("hil_cache")
+    disk.enabled = not config.getoption("hil_no_cache")
     ending.prepare(config)
     try:
         config.stash[RESOLVED] = options.targets(config)

@@ -175,7 +175,8 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
     """Makes every test of the run one on a target."""
     executor = request.node.stash[EXECUTOR] = _Executor(Hil(hil_dut, request.node, redzones=False))
-    with suite.taken_over(hil_dut.target, executor):
+    remembered = request.path.resolve().is_relative_to(suite.find())
+    with suite.taken_over(request.node.stash[TEST_ID], hil_dut.target, executor, remembered=remembered):
         yield
 
 

@@ -35,7 +35,6 @@ DEADLINE = 300.0
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(disk, "enabled", True)
     return tmp_path / "lowerings"
 
 
@@ -192,13 +191,13 @@ def test_killed_writers_leave_no_wrong_entry(tmp_path: Path) -> None:
 
 PROCESS = """
 import json, sys, hashlib
+BEGIN
 import torch
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.lowering.scratch import scratch_of
 from cortex_m_hil.targets.cpu import Isa
 torch.manual_seed(0)
-disk.enabled = True
 module = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.ReLU())
 program = lower(module, (torch.rand(1, 2, 5, 5),), isa=Isa.MVE)
 found = program.reference(program.inputs)
@@ -208,18 +207,19 @@ compiler = sorted({name.partition(".")[0] for name in sys.modules} & {"executorc
 print(json.dumps({
     "remembered": program.remembered, "compiler": compiler, "made": [k for (k, how) in disk.counts if how == "made"],
     "digest": hashlib.sha256(program.pte + b"".join(one.tobytes() for one in arrays)).hexdigest(),
-    "nodes": program.nodes,
+    "nodes": program.nodes, "no_key": program.no_key,
 }))
 """
 
 
-def in_process(folder: Path, hash_seed: int) -> dict[str, Any]:
+def in_process(folder: Path, hash_seed: int = 0, *, begin: str = "") -> dict[str, Any]:
+    """What a process made and found, which does `begin` first."""
     folder.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(IMPORT_ROOT), "PYTHONHASHSEED": str(hash_seed)}
+    command = [sys.executable, "-c", PROCESS.replace("BEGIN", begin)]
     done = subprocess.run(
-        [sys.executable, "-c", PROCESS], cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE,
-        check=True,
-    )  # fmt: skip
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=True
+    )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
@@ -229,6 +229,23 @@ def test_another_process_elsewhere_finds_it_and_imports_no_compiler(tmp_path: Pa
     assert (first["remembered"], first["compiler"]) == (False, ["executorch", "torchao"])
     assert (second["remembered"], second["compiler"], second["made"]) == (True, [], [])
     assert (first["digest"], first["nodes"]) == (second["digest"], second["nodes"])
+
+
+IMPORTED = "import executorch.exir, executorch.backends.cortex_m.passes.cortex_m_pass_manager"
+
+
+def test_who_imports_the_compiler_finds_it_too_if_it_was_seen_and_is_unchanged(folder: Path, tmp_path: Path) -> None:
+    first = in_process(tmp_path / "one")
+    entries = {path: path.read_bytes() for path in entry_files(folder)}
+    seen = in_process(tmp_path / "two", begin=f"import cortex_m_hil\n{IMPORTED}")
+    assert (seen["remembered"], seen["no_key"], seen["made"]) == (True, "", [])
+    unseen = in_process(tmp_path / "three", begin=f"{IMPORTED}\nimport cortex_m_hil")
+    assert not unseen["remembered"] and "ExecuTorch was imported before cortex_m_hil" in unseen["no_key"]
+    other = "exact = math.frexp\nmath.frexp = lambda value: (0.75 * exact(value)[0], exact(value)[1])"
+    changed = in_process(tmp_path / "four", begin=f"import cortex_m_hil, math\n{other}")
+    assert not changed["remembered"] and changed["no_key"] == "math.frexp was changed in memory"
+    assert first["digest"] == seen["digest"] == unseen["digest"] != changed["digest"]
+    assert {path: path.read_bytes() for path in entry_files(folder)} == entries
 
 
 def linear(seed: int = 0, **changed: Any) -> Callable[[], Program]:
@@ -274,45 +291,7 @@ def test_what_is_around_is_in_the_key(name: str, monkeypatch: pytest.MonkeyPatch
     program = linear()()
     assert not program.remembered
     if name == "the compiler's files":  # which is a function of the lowering, replaced
-        assert program.no_key == "cortex_m_hil.lowering.cache.contents was replaced in memory"
-
-
-def patched_pass_manager(patch: pytest.MonkeyPatch) -> str:
-    manager: Any = executorch_api().pass_manager
-    patch.setattr(manager, "transform", lambda self: self.exported_program)
-    return f"{manager.__module__}.{manager.__qualname__}.transform"
-
-
-def patched_function(patch: pytest.MonkeyPatch) -> str:
-    from executorch.backends.cortex_m.passes import passes_utils
-
-    before: Any = passes_utils.quantize_multiplier_aot
-
-    def another(scale: Any) -> Any:
-        return before(scale)
-
-    patch.setattr(passes_utils, "quantize_multiplier_aot", another)
-    return f"{passes_utils.__name__}.quantize_multiplier_aot"
-
-
-@pytest.mark.parametrize("patched", [patched_pass_manager, patched_function])
-def test_a_compiler_that_was_replaced_in_memory_has_no_key(
-    patched: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = linear()()
-    clear_cache()
-    name = patched(monkeypatch)
-    try:
-        changed = linear()()
-        assert changed.no_key == f"{name} was replaced in memory" and not changed.remembered
-    except Exception as error:  # without its passes a program may not come to be at all
-        assert patched is patched_pass_manager, error
-    where = disk.folder.parent
-    monkeypatch.undo()
-    monkeypatch.setenv("HIL_CACHE_DIR", str(where))
-    monkeypatch.setattr(disk, "enabled", True)
-    again = linear()()
-    assert not again.no_key and again.pte == before.pte
+        assert program.no_key == "cortex_m_hil.lowering.cache.contents was changed in memory"
 
 
 def test_references_are_remembered_for_each_inputs_and_the_float_module_runs_each_time() -> None:

@@ -680,7 +680,7 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
 
 
 def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) -> None:
-    """Of every program that ran, and why one of them is in no cache. It is used where it is asked for."""
+    """Of every program that ran, and why one of them is in no cache. It is not used where that is asked for."""
     pytester.makepyfile(
         f"""
         import torch
@@ -695,7 +695,7 @@ def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) 
                 hil.check(Scale(), (torch.rand(1, 4),))
         """
     )
-    for arguments, found in ((["--hil-cache"], 0), (["--hil-cache"], 1), ([], 0)):
+    for arguments, found in (([], 0), ([], 1), (["--hil-no-cache"], 0)):
         result = run(pytester, "--target=native", "-v", *arguments)
         result.assert_outcomes(passed=1)
         result.stdout.fnmatch_lines(

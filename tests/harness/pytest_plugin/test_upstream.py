@@ -247,7 +247,7 @@ def test_sharing_the_front_of_the_lowering_changes_no_byte() -> None:
     suite.clear_cache()
     programs = {}
     for name in ("m55-qemu", "m4-qemu", "m0-qemu"):
-        with suite.taken_over(TARGETS[name], lambda _: ()):
+        with suite.taken_over("test", TARGETS[name], lambda _: ()):
             # The argument is what upstream's own model tests pass; the target's configuration counts.
             programs[name] = lowered("cortex-m55")
     # Quantised, exported and brought to edge once for all three.

@@ -1,0 +1,108 @@
+"""The functions and classes of modules that the compiler computes with: is each still the one it was?"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from operator import is_, itemgetter
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+_MEMBERS: Final = (staticmethod, classmethod, property, float)  # of the latter: math.pi
+_INNER: Final = ("__func__", "fget", "func", "__wrapped__")  # of wrappers, in this order
+
+
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """A module or class: some of its names, and what they stood for."""
+
+    name: str
+    names: Mapping[str, Any]
+    known: dict[str, object]
+
+    def changed(self) -> Iterator[str]:
+        return (key for key, value in self.known.items() if self.names.get(key) is not value)
+
+
+class Callables:
+    """Of modules and of the classes in them, as they were when they were taken. What is new does not count."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._prefixes = tuple(f"{package}." for package in packages)
+        self._spaces: dict[int, _Space] = {}  # by identity of module and class
+        self._alive: list[object] = []
+        self._readers: list[tuple[Any, Mapping[str, Any]]] = []
+        self._known: list[object] = []
+
+    def take(self, names: Iterable[str]) -> None:
+        """Notes modules that were not noted before."""
+        for name in names:
+            module = sys.modules.get(name)
+            if self._is_of(name) and isinstance(module, ModuleType):
+                self._add(name, module)
+                for value in list(vars(module).values()):
+                    if issubclass(type(value), type) and self._is_of(getattr(value, "__module__", None)):
+                        self._add(f"{value.__module__}.{value.__qualname__}", value)
+
+    def is_current(self) -> bool:
+        try:
+            now = chain.from_iterable(read(names) for read, names in self._readers)
+            return all(map(is_, now, self._known))
+        except KeyError:
+            return False
+
+    def changed(self) -> str:
+        """The full name of one that is another by now, or "". What torch made of its own is as it should be.
+
+        torch.compile, for one, puts wrappers of its own around functions of torch.
+        """
+        known = set(map(id, self._known))
+        for space in self._spaces.values():
+            for key in list(space.changed()):
+                value = space.names.get(key)
+                if id(value) in known or not _is_in(value, _folders()):
+                    return f"{space.name}.{key}"
+                space.known[key] = value
+        spaces, self._readers, self._known = self._spaces.values(), [], []
+        for space in spaces:
+            self._read(space)
+        return ""
+
+    def _is_of(self, module: object) -> bool:
+        return isinstance(module, str) and f"{module}.".startswith(self._prefixes)
+
+    def _add(self, name: str, value: object) -> None:
+        names = vars(value)
+        known = {key: one for key, one in list(names.items()) if callable(one) or issubclass(type(one), _MEMBERS)}
+        if known and id(value) not in self._spaces:
+            self._alive.append(value)
+            self._spaces[id(value)] = _Space(name, names, known)
+            self._read(self._spaces[id(value)])
+
+    def _read(self, space: _Space) -> None:
+        first = next(iter(space.known))
+        self._readers.append((itemgetter(*space.known, first), space.names))  # one more: a tuple is wanted
+        self._known += [*space.known.values(), space.known[first]]
+
+
+def _folders() -> tuple[str, ...]:
+    """Where torch is."""
+    return (f"{Path(sys.modules['torch'].__file__ or '').parent}/",) if "torch" in sys.modules else ()
+
+
+def _is_in(value: Any, folders: tuple[str, ...]) -> bool:
+    """Whether a function, and all that it wraps, is code in one of the folders."""
+    inner = next((getattr(value, name) for name in _INNER if name in _attributes(value)), None)
+    if inner is not None and not _is_in(inner, folders):
+        return False
+    if isinstance(value, FunctionType):
+        return value.__code__.co_filename.startswith(folders)
+    return isinstance(value, (staticmethod, classmethod, property, functools.partial)) and inner is not None
+
+
+def _attributes(value: Any) -> Iterable[str]:
+    return (*getattr(value, "__dict__", ()), *(name for name in _INNER if hasattr(type(value), name)))

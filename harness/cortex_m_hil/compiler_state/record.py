@@ -1,0 +1,258 @@
+"""What loaded packages consist of: their modules, classes, functions and data, noted to be compared later.
+
+Everything is compared by identity, in loops of the interpreter's own, so that a hundred thousand values take some ten
+milliseconds. If no container, function or object that was noted has changed, nothing else can be reached from the
+modules than before: nothing is walked again.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
+from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, Final
+
+_ATOMS: Final = (int, float, complex, str, bytes, bool, type(None))
+_GROWTH: Final = 1.1  # how much may be noted that is gone by now, before all is noted anew
+_SKIPPED: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
+# What Python itself adds to modules and classes: warnings that were given, and what copying and inspecting remember.
+_NOTES: Final = frozenset({"__annotations__", "__slotnames__", "__warningregistry__"})
+
+
+class Group:
+    """Values of one kind, and the parts that each consists of: `read` gives them, or a value is the sequence itself."""
+
+    def __init__(self, read: Callable[[Any], tuple[object, ...]] | None = None) -> None:
+        self.values: list[Any] = []
+        self.names: list[str] = []
+        self._read = read
+        self._sizes: list[int] = []
+        self._parts: list[object] = []
+
+    def add(self, name: str, value: object) -> None:
+        self.names.append(name)
+        self.values.append(value)
+
+    def record(self) -> None:
+        self._sizes = list(map(len, self._now()))
+        self._parts = list(chain.from_iterable(self._now()))
+
+    def is_same(self) -> bool:
+        try:
+            same_sizes = self._read is not None or list(map(len, self.values)) == self._sizes
+            return same_sizes and all(map(operator.is_, chain.from_iterable(self._now()), self._parts))
+        except (AttributeError, ValueError):  # a cell that was emptied
+            return False
+
+    def changed(self) -> Iterator[tuple[int, list[object], list[object]]]:
+        """The number of each value that has other parts, and its parts before and now."""
+        begin = 0
+        for number, size in enumerate(self._sizes):
+            before, begin = self._parts[begin : begin + size], begin + size
+            now = self.parts_of(number)
+            if len(now) != size or not all(map(operator.is_, before, now)):
+                yield number, before, now
+
+    def recorded(self, number: int) -> list[object]:
+        begin = sum(self._sizes[:number])
+        return self._parts[begin : begin + self._sizes[number]]
+
+    def parts_of(self, number: int) -> list[object]:
+        """As they are now."""
+        value = self.values[number]
+        try:
+            return list(value if self._read is None else self._read(value))
+        except (AttributeError, ValueError):
+            return []
+
+    def _now(self) -> Iterable[Collection[object]]:
+        return self.values if self._read is None else map(self._read, self.values)
+
+
+class Record:
+    """The modules of some packages as they were when `update` was called last."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._prefixes = tuple(f"{package}." for package in packages)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.modules: dict[str, ModuleType] = {}
+        self._keys, self._values, self._items = Group(), Group(), Group()  # of mappings; of lists and sets
+        self._functions = Group(operator.attrgetter("__code__", "__defaults__", "__kwdefaults__"))
+        self._cells = Group(operator.attrgetter("cell_contents", "cell_contents"))  # two: a tuple is wanted
+        self._objects = Group(operator.attrgetter("__class__", "__dict__"))
+        self._groups = (self._keys, self._values, self._items, self._functions, self._cells, self._objects)
+        self._alive: dict[int, object] = {}  # what was met, by its identity
+        self._alive_at_first = 0
+        self._waiting: deque[tuple[str, Any]] = deque()
+
+    def update(self) -> None:
+        """Takes everything as it is now."""
+        if len(self._alive) > _GROWTH * self._alive_at_first:
+            self._begin()
+        for number in self._changed_mappings():
+            self._follow_members(number)
+        for group in (self._items, self._functions, self._cells, self._objects):
+            for number, _, now in group.changed():
+                for value in now:
+                    self._follow(group.names[number], value)
+        for name, module in self._loaded().items():
+            if self.modules.get(name) is not module:
+                self.modules[name] = module
+                self._mapping(name, vars(module))
+        while self._waiting:
+            self._take(*self._waiting.popleft())
+        for group in self._groups:
+            group.record()
+        self._alive_at_first = self._alive_at_first or len(self._alive)
+
+    def is_current(self) -> bool:
+        """Whether nothing has changed. Notes of Python's own count here."""
+        return self._loaded() == self.modules and all(group.is_same() for group in self._groups)
+
+    def changes(self) -> Iterator[str]:
+        """The full names of what has changed. Notes of Python's own do not count."""
+        loaded = self._loaded()
+        yield from (name for name, module in self.modules.items() if loaded.get(name) is not module)
+        yield from (name for name, module in loaded.items() if name not in self.modules and not _is_bare(module))
+        for number in self._changed_mappings():
+            yield from self._changed_members(number)
+        for group in (self._functions, self._cells, self._objects, self._items):
+            yield from (group.names[number] for number, _, _ in group.changed())
+
+    def _loaded(self) -> dict[str, ModuleType]:
+        named = [name for name in list(sys.modules) if f"{name}.".startswith(self._prefixes)]
+        return {name: sys.modules[name] for name in named if sys.modules[name] is not None}
+
+    # --- what belongs to a value ----------------------------------------------------------------------------------
+
+    def _follow(self, name: str, value: Any) -> None:
+        if id(value) not in self._alive and self._is_followed(type(value)):
+            self._alive[id(value)] = value
+            self._waiting.append((name, value))
+
+    def _is_followed(self, kind: type) -> bool:
+        return kind not in _ATOMS and (issubclass(kind, _FOLLOWED) or self._is_own(kind))
+
+    def _take(self, name: str, value: Any) -> None:
+        kind = type(value)
+        if kind is FunctionType:
+            self._function(value)
+        elif issubclass(kind, type):
+            self._class(value)
+        elif issubclass(kind, (dict, MappingProxyType)):
+            self._mapping(name, value)
+        elif issubclass(kind, (list, set, deque)):
+            self._items.add(name, value)
+            self._follow_all(name, value)
+        elif issubclass(kind, (tuple, frozenset)):
+            self._follow_all(name, value)
+        elif kind in _WRAPPERS:
+            self._follow_all(name, [getattr(value, part) for part in _WRAPPERS[kind]])
+        elif self._is_own(kind) and hasattr(value, "__dict__"):
+            self._follow(name, kind)
+            self._objects.add(name, value)
+            self._mapping(name, vars(value))
+
+    def _function(self, function: FunctionType) -> None:
+        name = f"{function.__module__}.{function.__qualname__}"
+        self._functions.add(name, function)
+        self._follow_all(name, (function.__defaults__, function.__kwdefaults__))
+        if function.__dict__:
+            self._mapping(name, function.__dict__)
+        for cell in filter(_is_filled, function.__closure__ or ()):
+            self._cells.add(name, cell)
+            self._follow(name, cell.cell_contents)
+
+    def _class(self, value: Any) -> None:
+        """A class of the packages; those of others are not looked into."""
+        if self._is_own(value):
+            name = f"{value.__module__}.{value.__qualname__}"
+            self._mapping(name, vars(value))
+            self._follow_all(name, value.__bases__)
+
+    def _is_own(self, value: Any) -> bool:
+        module = getattr(value, "__module__", None)
+        return isinstance(module, str) and f"{module}.".startswith(self._prefixes)
+
+    def _mapping(self, name: str, mapping: Any) -> None:
+        self._keys.add(name, mapping.keys())
+        self._values.add(name, mapping.values())
+        self._follow_members(len(self._keys.values) - 1)
+
+    def _follow_members(self, number: int) -> None:
+        name = self._keys.names[number]
+        for key, value in zip(self._keys.parts_of(number), self._values.parts_of(number), strict=True):
+            if isinstance(key, str):
+                if key not in _SKIPPED and key not in _NOTES:
+                    self._follow(f"{name}.{key}", value)
+            else:
+                self._follow(f"a key of {name}", key)
+                self._follow(f"{name}[{type(key).__name__}]", value)
+
+    def _follow_all(self, name: str, values: Iterable[Any]) -> None:
+        for value in list(values):
+            self._follow(name, value)
+
+    # --- what has changed -----------------------------------------------------------------------------------------
+
+    def _changed_mappings(self) -> list[int]:
+        return sorted({number for group in (self._keys, self._values) for number, _, _ in group.changed()})
+
+    def _changed_members(self, number: int) -> Iterator[str]:
+        name = self._keys.names[number]
+        before, now = (
+            {id(key): (key, value) for key, value in zip(keys, values, strict=True)}
+            for keys, values in (
+                (self._keys.recorded(number), self._values.recorded(number)),
+                (self._keys.parts_of(number), self._values.parts_of(number)),
+            )
+        )
+        kept = [key for key in now if key in before]
+        for key, (label, value) in now.items():
+            if before[key][1] is not value if key in before else not _is_note(name, label, value):
+                yield f"{name}.{label}"
+        if kept != list(before):  # one fewer, or another order
+            gone = [str(label) for key, (label, _) in before.items() if key not in now]
+            yield f"{name}.{gone[0]}" if gone else name
+
+
+# What is of these types cannot be changed itself, but what it wraps.
+_WRAPPERS: Final[dict[type, tuple[str, ...]]] = {
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset", "fdel"),
+    MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools.cached_property: ("func",),
+    functools._lru_cache_wrapper: ("__wrapped__",),
+}
+
+
+_FOLLOWED: Final = (
+    *(FunctionType, type, dict, MappingProxyType, list, set, deque, tuple, frozenset),
+    *_WRAPPERS,
+)
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - raises
+    except ValueError:
+        return False
+    return True
+
+
+def _is_note(name: str, key: object, value: object) -> bool:
+    """Whether Python itself adds this: a note, or a submodule to its package, after it was executed."""
+    return key in _NOTES or (isinstance(key, str) and value is not None and sys.modules.get(f"{name}.{key}") is value)
+
+
+def _is_bare(module: ModuleType) -> bool:
+    """A package without a file of its own, in which nothing is but its modules."""
+    return all(name.startswith("__") or isinstance(value, ModuleType) for name, value in vars(module).items())
