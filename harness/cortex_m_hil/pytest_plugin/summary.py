@@ -109,7 +109,13 @@ def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
         return
     found = sum(origin == records.FOUND for _, origin in every)
     yield f"lowering: {found} found in the cache, {len(every) - found} made"
-    yield from (f"  {node_id}: {origin}" for node_id, origin in every if origin.startswith(records.NO_KEY))
+    without: dict[str, list[str]] = {}
+    for node_id, origin in every:
+        if origin.startswith(records.NO_KEY):
+            without.setdefault(origin, []).append(node_id)
+    for origin, node_ids in without.items():
+        more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
+        yield f"  {node_ids[0]}{more}: {origin}"
     yield ""
 
 

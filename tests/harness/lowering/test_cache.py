@@ -552,6 +552,7 @@ def called(module: Any, inputs: tuple[Any, ...]) -> Any:
 
 @pytest.mark.parametrize("name", sorted(WAYS))
 def test_a_changed_module_is_lowered_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "enabled", True)
     made = WAYS[name](monkeypatch, tmp_path)
     before = lowered(made.module, made.inputs)
     np.testing.assert_array_equal(before[2], called(made.module, made.inputs))

@@ -35,6 +35,7 @@ DEADLINE = 300.0
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(disk, "enabled", True)
     return tmp_path / "lowerings"
 
 
@@ -182,7 +183,7 @@ def test_of_processes_that_need_the_same_one_makes_it_and_the_others_wait(tmp_pa
 
 
 def test_killed_writers_leave_no_wrong_entry(tmp_path: Path) -> None:
-    """The nightly kills more."""
+    """tests/nightly kills more."""
     kill_writers(tmp_path, kills=20, workers=4, seed=1)
     assert wrong_entries(tmp_path) == []
 

@@ -706,6 +706,41 @@ def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) 
         )
 
 
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
+def test_a_pass_that_a_test_patches_ends_the_use_of_the_cache_and_is_named(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import torch
+        from executorch.backends.cortex_m.passes import passes_utils
+
+        class Scale(torch.nn.Module):
+            def forward(self, x):
+                return torch.relu(x) * {random.random()!r}
+
+        def test_one(hil):
+            hil.check(Scale(), (torch.rand(1, 4),))
+
+        def test_two(hil, monkeypatch):
+            monkeypatch.setattr(passes_utils, "_NHWC_DIM_ORDER", [0, 2, 3, 1])
+            hil.check(Scale(), (torch.rand(1, 5),))
+
+        def test_three(hil):
+            hil.check(Scale(), (torch.rand(1, 4),))
+        """
+    )
+    for found in (0, 1):
+        result = run(pytester, "--target=native", "-v", *workers)
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(
+            [
+                f"lowering: {found} found in the cache, {3 - found} made",
+                "  *::test_two[[]native] and 1 more: no key: *.passes_utils._NHWC_DIM_ORDER was changed in memory",
+            ]
+        )
+
+
 def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
