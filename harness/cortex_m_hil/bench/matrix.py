@@ -50,7 +50,7 @@ class Compared:
 
 
 def pytest_command(targets: Sequence[str], paths: Sequence[Path]) -> tuple[str, ...]:
-    here = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--hil-cache")
+    here = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     return (*here, f"--target={','.join(targets)}", *map(str, paths))
 
 

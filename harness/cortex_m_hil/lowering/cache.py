@@ -39,7 +39,7 @@ def key_or_reason(*parts: object) -> tuple[str | None, str]:
 
 
 def passing_key(*parts: object) -> str | None:
-    """A key that is good for as long as the caller knows the compiler in memory to be the same, changed or not."""
+    """A key for who knows otherwise that the compiler in memory is the one in the files, or changed alike for all."""
     return _key_or_reason(*parts)[0]
 
 

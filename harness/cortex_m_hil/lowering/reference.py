@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.lowering.cache import key_of
+from cortex_m_hil.lowering.cache import passing_key
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import timed
@@ -120,22 +120,25 @@ class HostModels:
 class RememberedReferences:
     """The references of a program; those of its dialect and of fake-quant are remembered on disk.
 
-    The float module's are always computed. ``models`` lowers the program once more where that is needed;
-    ``key_of`` makes keys.
+    The float module's are always computed. ``models`` lowers the program once more where that is needed. What is
+    remembered is that of the compiler in the files, so it is only kept, and not found, that ``problem`` may prevent.
     """
 
     key: str | None
     eager: Any
     structure: Any
     models: Callable[[], HostModels]
-    key_of: Callable[..., str | None] = key_of
+    problem: Callable[[], str] = compiler_state.problem
 
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """References for the inputs. ConfigError if their number is not the module's."""
         leaves = _leaves(inputs, self.structure)
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
-        key = None if self.key is None else self.key_of(self.key, [str(value.spec.dtype) for value in inputs], values)
-        entry = disk.get_or_make("references", key, lambda: self._made(inputs))
+        dtypes = [str(value.spec.dtype) for value in inputs]
+        key = None if self.key is None else passing_key(self.key, dtypes, values)
+        entry = None if key is None else disk.get("references", key)
+        if entry is None:
+            entry = disk.get_or_make("references", None if self.problem() else key, lambda: self._made(inputs))
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
         more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
         return References(**found, disturbed=more, eager=_run(self.eager, leaves, self.structure))

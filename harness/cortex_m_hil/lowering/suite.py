@@ -95,7 +95,7 @@ Execute = Callable[[Program], Sequence[HostTensor]]
 def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool = False) -> Iterator[None]:
     """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `execute`.
 
-    `test` is a name without the target: what the same test did for another target is not done again, since a test that
+    `test` is a name without the target: what the same test did for another target is not done again: one that
     changes the compiler does it for all alike. `remembered`: nor what it did in an earlier process. That is for tests of
     the suite, whose files are the compiler's.
     """
@@ -186,7 +186,7 @@ class _Takeover:
             return HostModels(None, None, self._dialects[id(again)][1].module(check_guards=False), structure)
 
         given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
-        references = RememberedReferences(key, None, structure, models, passing_key)
+        references = RememberedReferences(key, None, structure, models, lambda: "")
         return Program(pte, file, self.target.isa, tuple(entry["nodes"]), "program", given, references)
 
 

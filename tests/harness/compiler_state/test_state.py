@@ -1,4 +1,4 @@
-"""Ways to change the compiler in memory: each is noticed, and then nothing is found or kept. What is none is none."""
+"""Ways to change the compiler in memory: each is noticed, and then nothing is found or kept."""
 
 from __future__ import annotations
 
