@@ -95,9 +95,9 @@ Execute = Callable[[Program], Sequence[HostTensor]]
 def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool = False) -> Iterator[None]:
     """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `execute`.
 
-    `test` is a name without the target: what the same test did for another target is not done again: one that
-    changes the compiler does it for all alike. `remembered`: nor what it did in an earlier process. That is for tests of
-    the suite, whose files are the compiler's.
+    `test` is a name without the target: what the same test did for another target is not done again, since a test that
+    changes the compiler does it for all alike. With `remembered` neither is what it did in an earlier process: that is
+    for tests of the suite, whose files are among the compiler's.
     """
     with ExitStack() as stack:
         for owner, name, replacement in _Takeover(test, target, execute, remembered).replacements():
