@@ -29,7 +29,7 @@ Runs = Annotated[int, typer.Option("--runs", "-n", min=1, help="How often; media
 
 @bench.callback()
 def _bench() -> None:
-    """Measure what programs cost on a target, and what the lowering and whole runs cost here."""
+    """Measure what programs, the lowering and whole runs cost."""
 
 
 # --- kernels -------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def bench_kernels(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Count the instructions of programs on each target, of the whole and by operator; QEMU counts exactly.
+    """Count the instructions of programs, exactly. By operator too; on targets of QEMU.
 
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
     (docs/runtimes.md).
@@ -135,7 +135,7 @@ def bench_lowering(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the seconds of each stage of the lowering, for all ISA classes. Each run is a process of its own."""
+    """Measure the seconds of each stage of the lowering. Each run is a process of its own."""
     chosen = models or list(NETWORKS)
     for model in chosen:
         check_name(model)
@@ -172,9 +172,9 @@ def bench_matrix(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the seconds of whole pytest runs, cold and warm. Runners are built before; a run that fails is an error.
+    """Measure the seconds of whole pytest runs, cold and warm. A run that fails is an error.
 
-    Cold: nothing is lowered yet. Each command has a cache folder of its own, named by HIL_CACHE_DIR; the two take
+    Cold: the runners are built, and nothing is lowered yet. Each command has a cache folder of its own, named by HIL_CACHE_DIR; the two take
     turns.
     """
     names = Choice(target, targets_file, "builtin").names
