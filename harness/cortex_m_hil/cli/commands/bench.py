@@ -174,8 +174,8 @@ def bench_matrix(
 ) -> None:
     """Measure the seconds of whole pytest runs, cold and warm. A run that fails is an error.
 
-    Cold: the runners are built, and nothing is lowered yet. Each command has a cache folder of its own, named by HIL_CACHE_DIR; the two take
-    turns.
+    Cold: the runners are built, and nothing is lowered yet. Each command has a cache folder of its own, named by
+    HIL_CACHE_DIR; the two take turns.
     """
     names = Choice(target, targets_file, "builtin").names
     options = [] if targets_file is None else [f"--targets-file={targets_file}"]
