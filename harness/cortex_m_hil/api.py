@@ -5,7 +5,6 @@ docs/api.md is its page. No logic of its own: it brings `flow` the right target,
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,18 +31,17 @@ from cortex_m_hil.flow import lower as lower
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Layout as Layout
-from cortex_m_hil.numbers import in_range
+from cortex_m_hil.numbers import MULTIPLIERS, in_range
 from cortex_m_hil.program.program import Program as Program
 from cortex_m_hil.program.program import References as References
 from cortex_m_hil.program.tensor import HostTensor as HostTensor
 from cortex_m_hil.results import RunResult as RunResult
 from cortex_m_hil.targets.cpu import Isa as Isa
-from cortex_m_hil.targets.load import load_targets as load_file
+from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.model import Target as Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
 
 _DEFAULT: Final = Tolerance()
-TARGETS_FILE: Final = "targets.yaml"
 
 
 @checked_call("hil.load_targets")
@@ -56,9 +54,7 @@ def load_targets(file: Path | str | None = None) -> dict[str, Target]:
     Raises:
         ConfigError: the file cannot be read, or has a mistake; with file, line and field.
     """
-    if file is None and os.path.lexists(TARGETS_FILE):
-        file = TARGETS_FILE
-    return load_file(None if file is None else Path(file))
+    return load_user_targets(None if file is None else Path(file))
 
 
 @checked_call("hil.load_program")
@@ -102,7 +98,7 @@ def open(
         BuildError: the runner does not compile.
     """
     try:
-        in_range(timeout_multiplier, *flow.MULTIPLIERS)
+        in_range(timeout_multiplier, *MULTIPLIERS)
     except ValueError as error:
         raise ConfigError(f"timeout_multiplier: {error}", hint="1.0 is a limit as it is, 2.0 twice that") from None
     known = load_targets() if targets is None else targets

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cortex_m_hil.text import shown
 
 Number = TypeVar("Number", int, float)
+MULTIPLIERS: Final = 0.01, 1000.0  # of a program's time limit: 0.3 s, in which no simulator boots, to 8 hours
 
 
 def in_range(value: object, low: float, high: float) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final
 
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.launcher import Clock
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that found out how long one takes
 

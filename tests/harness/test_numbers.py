@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil import flow
-from cortex_m_hil.numbers import argument, in_range
+from cortex_m_hil.numbers import MULTIPLIERS, argument, in_range
 from cortex_m_hil.pytest_plugin import seeding
 
 
@@ -31,7 +30,7 @@ def test_what_is_no_number_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e308", "0", "-1", "abc", "", "1000.1"])
 def test_multipliers(text: str) -> None:
-    parse = argument(float, *flow.MULTIPLIERS)
+    parse = argument(float, *MULTIPLIERS)
     assert parse("0.01") == 0.01 and parse("1e3") == 1000.0
     with pytest.raises(argparse.ArgumentTypeError, match=r"a number from 0\.01 to 1000, not"):
         parse(text)

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cortex_m_hil.boards.tools import Tools
 from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, ToolchainError
+
+if TYPE_CHECKING:
+    from cortex_m_hil.boards.tools import Tools
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cortex_m_hil.cli.output import counted
 from cortex_m_hil.errors import ConfigError, InfraError
-from cortex_m_hil.host import files
+from cortex_m_hil.host import arrays
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -62,7 +62,7 @@ def _read_tensor(path: Path, role: str, spec: TensorSpec) -> HostTensor:
             problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(spec)}"
             raise ConfigError(problem, hint=hint)
 
-    array = files.read_array(path, check)
+    array = arrays.read_array(path, check)
     if spec.kind is not ValueKind.TENSOR:
         return _scalar(path, array.item(), spec)
     return HostTensor.from_array(array.astype(array.dtype.newbyteorder("<")), spec.dim_order)

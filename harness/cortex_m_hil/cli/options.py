@@ -1,18 +1,18 @@
-"""Options that several commands have."""
+"""Options that several commands have. What only some of them need is imported where it is used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cortex_m_hil import flow
-from cortex_m_hil.api import load_targets
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.numbers import in_range
-from cortex_m_hil.targets.resolve import Resolved, check_runtime, resolve, select
+from cortex_m_hil.numbers import MULTIPLIERS, in_range
+
+if TYPE_CHECKING:
+    from cortex_m_hil.targets.resolve import Resolved
 
 Targets = Annotated[
     Path | None,
@@ -45,7 +45,7 @@ def within(low: float, high: float) -> Callable[[float], float]:
 
 DAY, YEAR = 86400.0, 365 * 86400.0  # seconds
 Multiplier = Annotated[
-    float, typer.Option("--timeout-multiplier", callback=within(*flow.MULTIPLIERS), help="For slow programs")
+    float, typer.Option("--timeout-multiplier", callback=within(*MULTIPLIERS), help="For slow programs")
 ]
 
 
@@ -54,17 +54,26 @@ class Choice:
 
     def __init__(self, patterns: Sequence[str], file: Path | None, runtime: str, *, require_fvp: bool = False) -> None:
         """ConfigError if a pattern or the runtime matches nothing there is."""
+        from cortex_m_hil.targets.load import load_user_targets
+        from cortex_m_hil.targets.resolve import check_runtime, select
+
         check_runtime(runtime)
-        self._known, self._runtime, self._require_fvp = load_targets(file), runtime, require_fvp
+        self._known, self._runtime, self._require_fvp = load_user_targets(file), runtime, require_fvp
         self.names = select(patterns, self._known)
         if not self.names:
             raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
 
     def resolve(self, name: str) -> Resolved:
         """ToolchainError where the target cannot run here."""
+        from cortex_m_hil.targets.resolve import resolve
+
         return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp)
 
 
 def resolve_target(name: str, file: Path | None, runtime: str) -> Resolved:
+    """ToolchainError where the target cannot run here, ConfigError where there is none of the name."""
+    from cortex_m_hil.targets.load import load_user_targets
+    from cortex_m_hil.targets.resolve import check_runtime, resolve
+
     check_runtime(runtime)
-    return resolve(name, load_targets(file), runtime=runtime)
+    return resolve(name, load_user_targets(file), runtime=runtime)

@@ -1,20 +1,22 @@
-"""What several commands answer."""
+"""What several commands answer. What only runs need is imported where it is used."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.results import STATISTICS, Identity, Ran, RunResult, Statistic, Usage
-from cortex_m_hil.targets.resolve import Resolved, executes
+
+if TYPE_CHECKING:
+    from cortex_m_hil.program.tensor import HostTensor
+    from cortex_m_hil.results import Identity, Ran, RunResult, Statistic, Usage
+    from cortex_m_hil.targets.resolve import Resolved
 
 _Step = TypeVar("_Step")
 _Result = TypeVar("_Result")
@@ -53,6 +55,8 @@ def counted(number: int, what: str) -> str:
 
 
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
+    from cortex_m_hil.results import STATISTICS
+
     yield f"ran       {ran_by(result, resolved)}" + (
         f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""
     )
@@ -68,6 +72,8 @@ def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -
 
 def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
     """`ticks` is null where the target does not count any, `instructions` where it does not count those."""
+    from cortex_m_hil.results import STATISTICS
+
     return {
         "outputs": [{"dtype": output.spec.dtype, "shape": output.spec.shape} for output in result.outputs],
         "peaks": {
@@ -84,6 +90,8 @@ def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
 
 def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, Any]:
     """What was asked for, what runs in its place and why; of what ran, the engine and the runtime's version."""
+    from cortex_m_hil.targets.resolve import executes
+
     fields = {
         "target": resolved.name,
         "runs_as": resolved.target.name,
@@ -101,6 +109,8 @@ def _peak(statistic: Statistic, usage: Usage) -> str:
 
 
 def ran_by(result: RunResult, resolved: Resolved) -> str:
+    from cortex_m_hil.targets.resolve import executes
+
     return f"{result.ran.label} ({executes(result.ran.runtime, resolved.target)})"
 
 

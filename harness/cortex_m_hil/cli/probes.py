@@ -12,7 +12,6 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, ToolchainError
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
@@ -54,13 +53,14 @@ class Check:
 class Probe:
     """`look` says what it found, or raises. `necessary`: the default targets do not work without it.
 
-    `slow` says what takes long, while it does.
+    `slow` says what takes long, while it does. `thorough`: what imports ExecuTorch or runs a program.
     """
 
     name: str
     look: Callable[[], str]
     necessary: bool = True
     slow: str = ""
+    thorough: bool = False
 
     @property
     def status(self) -> str:
@@ -88,14 +88,14 @@ def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
     yield Probe("MVE compile", _mve)
     yield Probe("cache", _cache)
     yield Probe("executorch", _executorch)
-    yield Probe("tosa_serializer", lambda: _importable("tosa_serializer"))
-    yield Probe("cmsis_nn", _cmsis_nn)
-    yield Probe("lowering", _lowering, slow="importing torch and ExecuTorch …")
+    yield Probe("tosa_serializer", lambda: _importable("tosa_serializer"), thorough=True)
+    yield Probe("cmsis_nn", _cmsis_nn, thorough=True)
+    yield Probe("lowering", _lowering, slow="importing torch and ExecuTorch …", thorough=True)
     yield from _simulators(targets)
     for name in (*ROUND_TRIPS, *_on_present_simulators(targets)):
         if name in targets:
             look = partial(_round_trip, name, targets)
-            yield Probe(f"round trip {name}", look, slow="building runner, unless it is in the cache …")
+            yield Probe(f"round trip {name}", look, slow="building runner, unless it is in the cache …", thorough=True)
 
 
 def _tool(name: str) -> str:
@@ -244,5 +244,7 @@ def _on_present_simulators(targets: Mapping[str, Target]) -> Iterator[str]:
 
 
 def _round_trip(name: str, targets: Mapping[str, Target]) -> str:
+    from cortex_m_hil import flow
+
     with flow.open_dut(resolve(name, targets)) as dut:
         return f"self-test passes: {flow.selftest(dut).ran.label}"

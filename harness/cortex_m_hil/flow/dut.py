@@ -27,7 +27,6 @@ from cortex_m_hil.targets.resolve import Resolved
 EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier
 # A wait in the kernel takes at most 2^31 ms, 24 days, and waits by the wall clock are six times those in CPU time.
 LONGEST_EXECUTION = 86400.0
-MULTIPLIERS = 0.01, 1000.0  # 0.3 s, in which no simulator boots, and 8 hours of EXECUTE
 
 
 class Dut:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import math
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import BinaryIO, Final
 
 from cortex_m_hil.errors import ConfigError
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
-_HEADER_LIMIT: Final = 1 << 16  # bytes of a .npy before its data
-_SHOWN: Final = 200  # characters
 _KINDS: Final = {
     stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }  # fmt: skip
-_HEADERS: Final[dict[tuple[int, int], Callable[..., Any]]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}  # version 3 is for names of structured dtypes, which no tensor has
-
-Check = Callable[["np.dtype[Any]", "tuple[int, ...]"], None]
 
 
 @contextmanager
@@ -68,40 +55,3 @@ def read(path: Path, limit: int) -> bytes:
                 hint="is it the right file?",
             )
         return data
-
-
-def read_array(path: Path, check: Check) -> npt.NDArray[Any]:
-    """The array in a .npy file. `check` is given dtype and shape, and refuses by ConfigError what is not to be read."""
-    with opened(path) as (file, size):
-        head = io.BytesIO(file.read(_HEADER_LIMIT))
-        try:
-            dtype, shape, fortran = _header(head)
-        except Exception as error:  # numpy lets out what its tokenizer, its parser and its dtypes raise
-            raise _no_npy(path, str(error) or type(error).__name__) from error
-        nbytes = math.prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or nbytes > size - head.tell():
-            raise _no_npy(path, f"its header claims {nbytes} bytes of data, {size - head.tell()} are there")
-        check(dtype, shape)
-        file.seek(head.tell())
-        data = file.read(nbytes)
-    if len(data) != nbytes:
-        raise _no_npy(path, "it was cut short while it was read")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _header(head: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    if head.read(2) == b"PK":
-        raise ValueError("it is an archive of arrays")
-    head.seek(0)
-    version = np.lib.format.read_magic(head)  # type: ignore[no-untyped-call]
-    if version not in _HEADERS:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format")
-    shape, fortran, dtype = _HEADERS[version](head)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects")
-    return dtype, shape, fortran
-
-
-def _no_npy(path: Path, why: str) -> ConfigError:
-    first = (why.splitlines() or [""])[0]  # numpy quotes the whole header
-    return ConfigError(f"{path} is not a .npy file: {first[:_SHOWN]}", hint="numpy.save writes one")

@@ -6,15 +6,18 @@ import io
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 
-Array = npt.NDArray[Any]
+# NumPy takes longer to import than a command that has no tensors takes in all, so it is imported where it is used.
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+else:
+    Array = Any
 MAX_TENSOR_BYTES: Final = 1 << 31  # no Cortex-M addresses more
 
 _SCALAR_DTYPES: Final = {ValueKind.INT: "int64", ValueKind.BOOL: "int64", ValueKind.DOUBLE: "float64"}
@@ -62,6 +65,8 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
+        import numpy as np
+
         return self.numel * np.dtype(self.dtype).itemsize
 
     @property
@@ -100,6 +105,8 @@ class HostTensor:
     @classmethod
     def from_array(cls, array: Array, dim_order: tuple[int, ...] | None = None) -> HostTensor:
         """From an array of logical shape, laid out in ``dim_order`` (default: row-major)."""
+        import numpy as np
+
         order = tuple(range(array.ndim)) if dim_order is None else dim_order
         spec = TensorSpec(array.dtype.name, tuple(array.shape), order)
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -116,6 +123,8 @@ class HostTensor:
 
     def array(self) -> Array:
         """A read-only view of logical shape."""
+        import numpy as np
+
         spec = self.spec
         stored = np.frombuffer(self.data, dtype=spec.dtype).reshape([spec.shape[dim] for dim in spec.dim_order])
         return stored.transpose([spec.dim_order.index(dim) for dim in range(len(spec.shape))])
@@ -127,6 +136,8 @@ class HostTensor:
 
     def npy(self) -> bytes:
         """A .npy file of logical shape. Made in memory: where numpy itself writes, why it failed is lost."""
+        import numpy as np
+
         array = self.array() if self.spec.kind is ValueKind.TENSOR else np.asarray(self.item())
         buffer = io.BytesIO()
         np.save(buffer, np.ascontiguousarray(array).reshape(self.spec.shape))

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil import flow
-from cortex_m_hil.numbers import argument
+from cortex_m_hil.numbers import MULTIPLIERS, argument
 from cortex_m_hil.pytest_plugin import seeding
 from cortex_m_hil.pytest_plugin.fixtures import embedded
 from cortex_m_hil.targets.load import load_targets
@@ -50,7 +49,7 @@ def add(parser: pytest.Parser) -> None:
     decisive("--runtime", dest="hil_runtime", help="what executes programs: builtin, executorch")
     decisive("--require-fvp", **flag, help="an FVP that is not installed is an error, no fallback")
     decisive("--dut-scope", choices=("function", "session"), help="how long a simulator lives (default: session)")
-    multiplier, seed = argument(float, *flow.MULTIPLIERS), argument(int, 0, seeding.HIGHEST)
+    multiplier, seed = argument(float, *MULTIPLIERS), argument(int, 0, seeding.HIGHEST)
     decisive("--timeout-multiplier", type=multiplier, metavar="X", help="stretches every program's time limit")
     decisive("--hil-seed", type=seed, metavar="N", help="what all random numbers of tests on a target follow from")
     decisive("--redzones", **flag, help="plan memory that no tensor owns around every tensor, and watch it")

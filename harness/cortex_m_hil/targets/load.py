@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from ruamel.yaml import YAML
@@ -95,6 +95,16 @@ class _RawRuntimesFile(_RawFile):
     """A file that says where a runtime is need not have targets of its own."""
 
     targets: dict[str, _RawTarget] = Field({})
+
+
+USER_FILE: Final = "targets.yaml"
+
+
+def load_user_targets(file: Path | None = None) -> dict[str, Target]:
+    """The default targets, extended by the file; None: by the `targets.yaml` of the current folder, if there is one."""
+    if file is None and os.path.lexists(USER_FILE):
+        file = Path(USER_FILE)
+    return load_targets(file)
 
 
 def load_targets(extra: Path | None = None) -> dict[str, Target]:

@@ -471,16 +471,28 @@ def test_unknown_runtime(hil: Hil) -> None:
     expect(done, CANNOT_TELL, "unknown runtime 'bultin'", "did you mean 'builtin'")
 
 
-def test_help_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+_RUNNING = frozenset({"numpy", "torch", "executorch", "cortex_m_hil.flow", "cortex_m_hil.cli.commands.run"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], _RUNNING | {"pydantic", "serial"}),
+        (["board", "status"], _RUNNING | {"serial", "ruamel", "pexpect", "psutil"}),
+        (["targets"], _RUNNING | {"pexpect"}),
+        (["doctor", "--quick"], _RUNNING | {"pexpect"}),
+    ],
+    ids=" ".join,
+)
+def test_a_command_imports_nothing_that_takes_long(tmp_path: Path, arguments: list[str], heavy: set[str]) -> None:
     """torch takes seconds, numpy a tenth of one: as long as all the rest."""
-    call = "from cortex_m_hil.cli.__main__ import main\nimport sys\ntry: main(['--help'])\n"
+    call = f"from cortex_m_hil.cli.__main__ import main\nimport sys\ntry: main({arguments})\n"
     call += "finally: print('imported', *sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", call], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
     _, _, imported = done.stdout.partition("imported ")
     assert "cortex_m_hil.cli.app" in imported.split()
-    heavy = {"numpy", "torch", "executorch", "pydantic", "serial", "cortex_m_hil.flow", "cortex_m_hil.cli.commands.run"}
     assert heavy.isdisjoint(imported.split())
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host import files
+from cortex_m_hil.host import arrays, files
 from limits import at_once
 
 LIMIT = 1 << 20
@@ -41,7 +41,7 @@ def described(descr: str = "'<f4'", order: str = "False", shape: str = "(1, 2)")
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
 
 
-@pytest.mark.parametrize("read", [lambda path: files.read(path, LIMIT), lambda path: files.read_array(path, anything)])
+@pytest.mark.parametrize("read", [lambda path: files.read(path, LIMIT), lambda path: arrays.read_array(path, anything)])
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -115,7 +115,7 @@ def test_arrays_that_are_none(tmp_path: Path, content: bytes, said: str, large: 
     else:
         path.write_bytes(content)
     with at_once(), pytest.raises(ConfigError, match=f"x.npy is not a .npy file: .*({said})"):
-        files.read_array(path, anything)
+        arrays.read_array(path, anything)
 
 
 def test_an_array_that_is_not_wanted_is_not_read(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_array_that_is_not_wanted_is_not_read(tmp_path: Path) -> None:
         raise ConfigError(f"{dtype.name}{list(shape)}")
 
     with at_once(), pytest.raises(ConfigError, match=r"float32\[1000000000\]"):
-        files.read_array(tmp_path / "x.npy", check)
+        arrays.read_array(tmp_path / "x.npy", check)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -135,7 +135,7 @@ def test_arrays_are_read_as_they_were_written(tmp_path: Path, dtype: str, shape:
     written = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
     np.save(tmp_path / "x.npy", np.asfortranarray(written) if order == "F" and shape else written)
     seen: list[object] = []
-    array = files.read_array(tmp_path / "x.npy", lambda *what: seen.extend(what))
+    array = arrays.read_array(tmp_path / "x.npy", lambda *what: seen.extend(what))
     np.testing.assert_array_equal(array, written)
     assert array.dtype == written.dtype and seen == [written.dtype, shape]
 
@@ -162,7 +162,7 @@ def test_any_bytes_are_an_array_or_a_config_error(data: bytes) -> None:
         path = Path(folder) / "x.npy"
         path.write_bytes(data)
         try:
-            array = files.read_array(path, anything)
+            array = arrays.read_array(path, anything)
         except ConfigError as error:
             assert str(path) in error.message
         else:

@@ -7,14 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.api import load_targets
 from cortex_m_hil.boards import leases
 from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import DAY, Json, Targets, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.targets.launcher import HardwareLauncher
 
 # --- boards --------------------------------------------------------------------------------------------------
 
@@ -73,7 +71,10 @@ def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = F
 
 def _port(name: str, targets_file: Path | None) -> str:
     """A target's port, or the port as it is. ConfigError for what is neither."""
-    targets = load_targets(targets_file)
+    from cortex_m_hil.targets.launcher import HardwareLauncher
+    from cortex_m_hil.targets.load import load_user_targets
+
+    targets = load_user_targets(targets_file)
     target = targets.get(name)
     if target is None:
         if set(name).isdisjoint("/:") and name not in leases.known_boards():

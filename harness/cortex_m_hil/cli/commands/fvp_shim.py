@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.api import load_targets
 from cortex_m_hil.cli.answers import Answer, tell
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import Json, Runtime, Targets, resolve_target
@@ -20,6 +19,7 @@ from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.lowering.suite import find as find_suite
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import cpus
+from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, select
 
 shim = typer.Typer(cls=Commands, no_args_is_help=True)
@@ -48,7 +48,9 @@ def install_shim(
     model on PATH, and for the runner below EXECUTORCH_ROOT. The shim then runs the target's machine, not the
     model's.
     """
-    runners = [resolve_target(name, targets_file, runtime) for name in select(runner or [], load_targets(targets_file))]
+    runners = [
+        resolve_target(name, targets_file, runtime) for name in select(runner or [], load_user_targets(targets_file))
+    ]
     _check_runners(runners)
     paths = fvp_shim.install(folder)
     paths += [_install_runner(folder, resolved) for resolved in runners]

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from cortex_m_hil import launchers
-from cortex_m_hil.api import load_targets
 from cortex_m_hil.cli.answers import CALL, Answer, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json, Targets
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner.build import compiler
+from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
 
@@ -21,7 +21,7 @@ from cortex_m_hil.targets.resolve import resolve
 @app.command("targets")
 def targets(targets_file: Targets = None, as_json: Json = False) -> None:
     """List the targets, and what each of them runs as here."""
-    known = load_targets(targets_file)
+    known = load_user_targets(targets_file)
     rows = [_describe(target, known) for target in known.values()]
     if CALL.get().as_json:
         for row in rows:

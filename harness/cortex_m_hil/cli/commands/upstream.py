@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from cortex_m_hil.api import load_targets
 from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.suite import find as find_suite
+from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import check_runtime, select
 
 
@@ -30,7 +30,7 @@ def upstream(
 ) -> None:
     """Run ExecuTorch's own Cortex-M tests on targets. They are not modified."""
     suite = find_suite()
-    select(target, load_targets(targets_file))  # a wrong name is told here, in one line
+    select(target, load_user_targets(targets_file))  # a wrong name is told here, in one line
     check_runtime(runtime)
     command = [sys.executable, "-m", "pytest", *_pytest_plugins()]
     # A configuration file beside the suite or above it is not about this run, and the suite's folder not to be
