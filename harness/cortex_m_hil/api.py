@@ -20,6 +20,10 @@ from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
 from cortex_m_hil.checks.lint import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
+from cortex_m_hil.diagnose.localize import Departure as Departure
+from cortex_m_hil.diagnose.localize import Localization as Localization
+from cortex_m_hil.diagnose.localize import Row as Row
+from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors import HarnessError as HarnessError
@@ -312,6 +316,26 @@ class OpenTarget:
                 self.dut, program,
                 tolerance=tolerance, excluded=excluded, observe=self._compared, guards=self._guards(),
             )  # fmt: skip
+
+    @checked_call("hil.localize")
+    def localize(self, program: Program, inputs: tuple[Any, ...] | list[Any] | None = None) -> Localization:
+        """Which operator departs first from the references, and which are at fault? The program is stepped here.
+
+        Arguments:
+            program: from `lower`; what came from the cache is lowered once more for its graph.
+            inputs: as `run` takes them. None: the program's example inputs.
+
+        Returns:
+            A row for each value that is written, and conclusions: "this kernel is wrong", "a pass built the wrong
+            graph" or "quantisation is coarse here". `lines()` is both as text.
+
+        Raises:
+            ConfigError: the program has no references, or the inputs are no inputs.
+            And what `run` raises; a fault and a hang have the name of their operator.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            return localize(self.dut, program, None if inputs is None else _host(program, inputs))
 
     def close(self) -> None:
         """Ends the simulator, or gives the board back. The next use boots anew."""

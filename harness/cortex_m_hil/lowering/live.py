@@ -134,7 +134,7 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
         text = str(error).strip() or type(error).__name__
         node = re.search(r"While executing (%\w+)", text)
         where = f" at node {node.group(1)}" if node else ""
-        place = _last_line(text)
+        place = user_line(text)
         where += f" at {place}" if place else ""
         on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
         raise LoweringError(
@@ -219,7 +219,7 @@ def _require_values(title: str, exported: Any) -> None:
     ]
     for node in exported.graph.nodes:
         if any(used.name in lost for used in node.all_input_nodes):
-            place = _last_line(node.meta.get("stack_trace") or "")
+            place = user_line(node.meta.get("stack_trace") or "")
             raise LoweringError(f"{title}: torch.export lost the values of a constant, used at {place}", hint=_NUMPY)
 
 
@@ -241,7 +241,7 @@ def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
             memory[_storage(node)] = targets[node.name]
         for value in _written(node):
             if _storage(value) in memory:
-                place = _last_line(node.meta.get("stack_trace") or "")
+                place = user_line(node.meta.get("stack_trace") or "")
                 where = f" at {place}" if place else ""
                 raise LoweringError(f"{title}: forward changes {memory[_storage(value)]}{where}", hint=_STATE)
     if changed:
@@ -265,7 +265,7 @@ def _written(node: Any) -> list[Any]:
     return [value for value in written if isinstance(value, torch.fx.Node)]
 
 
-def _last_line(text: str) -> str:
+def user_line(text: str) -> str:
     """``file:line``, the innermost of the user's that a stack trace names, or ""."""
     found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if _is_users(place[0])]
     return ":".join(found[-1]) if found else ""

@@ -28,8 +28,9 @@ from cortex_m_hil.lowering.options import DEFAULT, Inputs, LoweringOptions
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import timed
 from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import shown
 
@@ -130,9 +131,14 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eag
             raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else hint)
         return lowered.models
 
-    references = RememberedReferences(key, eager, structure, models)
+    def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
+        from cortex_m_hil.lowering.intermediates import intermediates
+
+        return intermediates(file, nodes, models(), eager.exported, inputs)
+
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
-    return Program(pte, file, isa, nodes, source.title, inputs, references, size, no_key=source.no_key)
+    references = RememberedReferences(key, eager, structure, models)
+    return Program(pte, file, isa, nodes, source.title, inputs, references, at_instructions, size, no_key=source.no_key)
 
 
 def _lowered(source: _Source, isa: Isa) -> _Lowered:

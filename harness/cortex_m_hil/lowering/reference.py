@@ -64,7 +64,7 @@ def conform(values: Sequence[HostTensor], specs: Sequence[TensorSpec]) -> tuple[
 
 
 @contextmanager
-def _integers() -> Iterator[None]:
+def integers() -> Iterator[None]:
     """Within the block torch does to integers what the dialect asks and torch 2.13 refuses.
 
     A dilated convolution of int32: float64 holds the same sums. Max pooling of int8 images of more than 127 pixels,
@@ -107,7 +107,7 @@ class HostModels:
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """References for the inputs. ConfigError if their number is not the module's."""
         leaves = _leaves(inputs, self.structure)
-        with timed("reference: dialect"), _integers():
+        with timed("reference: dialect"), integers():
             dialect = _run(self.dialect, leaves, self.structure)
         with timed("reference: fake-quant"):
             quantized = _run(self.quantized, leaves, self.structure)

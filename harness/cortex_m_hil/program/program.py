@@ -29,6 +29,24 @@ class References:
     expected: tuple[Array, ...] | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Intermediate:
+    """Host values of what one instruction writes; parts that are not known are empty.
+
+    ``dialect`` has each value that it writes. Where there is one value, quantised with ``scale`` and ``zero_point``,
+    ``quantized`` and ``eager`` are fake-quant's and the float module's, in float and of its shape; ``graph_quanta`` is
+    how far the dialect's node is from fake-quant on fake-quant's own inputs. ``source`` is the user's `file:line`.
+    """
+
+    dialect: tuple[HostTensor, ...] = ()
+    quantized: Array | None = None
+    eager: Array | None = None
+    scale: float = 0.0
+    zero_point: int = 0
+    graph_quanta: int | None = None
+    source: str = ""
+
+
 Reference = Callable[[tuple[HostTensor, ...]], References]
 
 
@@ -37,7 +55,8 @@ class Program:
     """A `.pte` and what the host knows of it.
 
     ``nodes`` has a graph node per instruction ("" unknown); ``inputs`` are example inputs, in the layout the
-    program expects; ``isa`` and ``reference`` are None for a file that came from elsewhere.
+    program expects; ``isa``, ``reference`` and ``intermediates`` (an item for each instruction; lowers once more what
+    came from the cache) are None for a file that came from elsewhere.
     ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
     would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
     ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
@@ -50,6 +69,7 @@ class Program:
     name: str
     inputs: tuple[HostTensor, ...] = field(default=(), repr=False)
     reference: Reference | None = field(default=None, repr=False)
+    intermediates: Callable[[tuple[HostTensor, ...]], tuple[Intermediate, ...]] | None = field(default=None, repr=False)
     size_without_redzones: int | None = None
     lowering_seconds: float | None = None
     remembered: bool = False

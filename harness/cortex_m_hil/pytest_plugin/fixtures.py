@@ -15,7 +15,8 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.calls import checked_call
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.pytest_plugin import markers, records
 from cortex_m_hil.results import RunResult
@@ -26,6 +27,7 @@ RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
+LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # where the last program that failed departs
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -90,6 +92,17 @@ class Hil(OpenTarget):
     def _compared(self, checked: Checked) -> None:
         super()._compared(checked)
         records.compared(self._node, checked.comparison)
+        if not checked.comparison.ok and self._node.config.getoption("hil_localize"):
+            self._node.stash[LOCALIZED] = self._localized(checked.program)
+
+    def _localized(self, program: Program) -> str:
+        """As text; what prevents it is no reason to lose the verdict that is about to be told."""
+        try:
+            found = localize(self.dut, program)
+        except HarnessError as error:
+            return f"not localised: {error.describe()}"
+        records.localized(self._node, found)
+        return "\n".join(found.lines())
 
 
 # Parametrised with the scope that the widest fixture below needs which depends on it; "session" is the widest of them.

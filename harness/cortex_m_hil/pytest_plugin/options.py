@@ -55,6 +55,9 @@ def add(parser: pytest.Parser) -> None:
     decisive("--redzones", **flag, help="plan memory that no tensor owns around every tensor, and watch it")
     decisive("--hil-no-cache", **flag, help="lower everything anew, and keep nothing on the disk")
     group.addoption(
+        "--hil-localize", **flag, help="say of outputs that are wrong which operator is the first to depart"
+    )
+    group.addoption(
         "--keep-programs", type=Path, metavar="DIR", help="write every program that is run into DIR, with its inputs"
     )
     parser.addini("hil_targets", "default targets, as in --target", type="args", default=[])

@@ -18,6 +18,7 @@ from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import ending, markers, options, records, seeding
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
+    LOCALIZED,
     LOG,
     LOG_TAIL,
     RESOLVED,
@@ -236,6 +237,8 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
         yield "details", "\n".join(error.log.splitlines()[-LOG_TAIL:])
     if error is not None and error.__cause__ is not None and error is not item.stash.get(BAD_TEST, None):
         yield "cause", _traceback(error.__cause__, error.log)
+    if LOCALIZED in item.stash:
+        yield "localised", item.stash[LOCALIZED]
     if log := item.stash.get(LOG, ""):
         yield "target log", log
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.checks.comparison import Comparison, Kind
+from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.results import STATISTICS, RunResult, Verdict
 from cortex_m_hil.runner.build import Elf
@@ -95,6 +96,11 @@ def compared(node: pytest.Item, comparison: Comparison) -> None:
         UNINFORMATIVE: sum(finding.kind is Kind.UNINFORMATIVE for finding in comparison.warnings) or None,
     }
     _record(node, figures)
+
+
+def localized(node: pytest.Item, found: Localization) -> None:
+    """The operators that are at fault, in the order of the program."""
+    _record(node, {"hil_at_fault": "; ".join(row.place for row in found.at_fault) or None})
 
 
 def _record(node: pytest.Item, properties: Mapping[str, object]) -> None:

@@ -63,7 +63,7 @@ def table(outcomes: Iterable[Outcome]) -> list[str]:
         targets[outcome.requested] = outcome.ran
     rows = [["test", *targets.values()]]
     rows += [[test, *(by_target.get(name, "-") for name in targets)] for test, by_target in cells.items()]
-    return _align(rows)
+    return align(rows)
 
 
 def largest(outcomes: Iterable[Outcome]) -> list[str]:
@@ -76,7 +76,7 @@ def largest(outcomes: Iterable[Outcome]) -> list[str]:
             by_target = found.setdefault(name, {})
             by_target[outcome.requested] = max(value, by_target.get(outcome.requested, 0))
     rows = [[f"most {one}", *(str(by_target.get(name, "-")) for name in targets)] for one, by_target in found.items()]
-    return _align([["", *targets.values()], *rows]) if rows else []
+    return align([["", *targets.values()], *rows]) if rows else []
 
 
 def noteworthy(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -95,7 +95,7 @@ def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
         for name, found in by_target.items()
         if found
     ]
-    return _align(rows) if rows else []
+    return align(rows) if rows else []
 
 
 def _counts(outcomes: Sequence[Outcome]) -> str:
@@ -109,6 +109,7 @@ def _counts(outcomes: Sequence[Outcome]) -> str:
     return ", ".join(parts)
 
 
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, its cells in columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,428 @@
+"""Which operator of a program is the first to depart from the references, and which are wrong on right inputs too.
+
+The unchanged program is stepped on the target. What an instruction wrote is compared by its digest, and fetched only
+where that differs. In a second pass the dialect's values take the place of wrong ones, so that every operator has right
+inputs, and all that are at fault are found.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Tolerance
+from cortex_m_hil.errors import ConfigError, TargetHang
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import POISON, operator_at, prepare
+from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.model import Planned, PteFile
+from cortex_m_hil.program.program import Intermediate, Program
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import Array, HostTensor
+from cortex_m_hil.report.table import align
+from cortex_m_hil.session.session import ResponseTimeout, Session
+
+ROUNDING: Final = 2  # quanta by which a node that is right may be from fake-quant on equal inputs; most are 0 or 1
+COARSE: Final = 6.0  # dB: an operator that loses more than a bit of what its inputs had
+
+_KNOWN: Final[Mapping[str, int]] = {one.operator: one.bound for one in DIALECT_DIFFERENCES}
+
+
+@dataclass(frozen=True)
+class Departure:
+    """How what was written differs from the dialect's: `elements` of `numel`, at most by `distance`.
+
+    In quanta for integers, else in units of the value. `first` is the index of the first of them, in the logical shape.
+    """
+
+    elements: int
+    numel: int
+    distance: float
+    first: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value that an instruction writes, in the order of the program.
+
+    Attributes:
+        instruction: its number; `operator` and `node` (with the module's path) name it, `source` is the user's line.
+        spec: type and shape.
+        known: whether the dialect's value is known; without, nothing is said of it.
+        inputs_right: whether all that it read was as the dialect has it, in the program as it ran.
+        departure: in the program as it ran; None where the bytes are equal.
+        at_fault: the same, where its inputs were made right; None where it is right, or no further off than is
+            known of the operator.
+        damaged: values of others that it changed, by their instructions.
+        graph_quanta: how far the dialect's node is from fake-quant, on fake-quant's inputs.
+        sqnr_db: of the target's values against the float module; `dialect_db` of the dialect's, `inputs_db` of the
+            worst of the dialect's that it reads.
+        distinct: how many values there are in what was written.
+    """
+
+    instruction: int
+    operator: str
+    node: str
+    source: str
+    spec: str
+    known: bool
+    inputs_right: bool = True
+    departure: Departure | None = None
+    at_fault: Departure | None = None
+    damaged: tuple[int, ...] = ()
+    graph_quanta: int | None = None
+    sqnr_db: float | None = None
+    dialect_db: float | None = None
+    inputs_db: float | None = None
+    distinct: int = 0
+
+    @property
+    def module(self) -> str:
+        """The path of the module that the node is of; "" where it is not known."""
+        return self.node.partition(" (")[2].removesuffix(")")
+
+    @property
+    def place(self) -> str:
+        """`cortex_m::quantized_conv2d.out (node, module), instruction 3, model.py:12`."""
+        where = f" ({self.node})" if self.node else ""
+        line = f", {self.source}" if self.source else ""
+        return f"{self.operator}{where}, instruction {self.instruction}{line}"
+
+
+@dataclass(frozen=True)
+class Localization:
+    """What `localize` found: a row for each value that is written, and conclusions, the gravest first.
+
+    `lines()` are both as text, the rows as a table along the graph.
+    """
+
+    rows: tuple[Row, ...]
+    conclusions: tuple[str, ...]
+
+    @property
+    def at_fault(self) -> tuple[Row, ...]:
+        """Operators whose kernel is wrong: other values on right inputs, or writes where the values of others are."""
+        return tuple(row for row in self.rows if row.at_fault is not None or row.damaged)
+
+    @property
+    def first(self) -> Row | None:
+        """The first that departs in the program as it ran."""
+        return next((row for row in self.rows if row.departure is not None), None)
+
+    def lines(self) -> list[str]:
+        cells = [[str(row.instruction), *_cells(row)] for row in self.rows]
+        return [*self.conclusions, "", *align([_COLUMNS, *cells])]
+
+
+_COLUMNS: Final = ("", "operator", "module", "line", "value", "inputs", "from dialect", "graph", "SQNR", "", "values")
+_BAR: Final = 60, 5  # dB against the float module that need no bar, and dB that a block stands for
+
+
+def _cells(row: Row) -> Iterator[str]:
+    """Distances in quanta, or units where floating; a bar for the error against the float module."""
+    yield row.operator.partition("::")[2].removesuffix(".out") or row.operator
+    yield row.module
+    yield "/".join(Path(row.source).parts[-2:])
+    yield row.spec.partition(" dim order")[0]
+    yield "right" if row.inputs_right else "wrong"
+    if not row.known:
+        yield "not known"
+    elif row.departure is None:
+        yield "0"
+    else:
+        one = row.departure
+        fault = ", AT FAULT" if row.at_fault is not None else ""
+        yield f"{one.distance:g} in {one.elements} of {one.numel}{fault}"
+    yield "-" if row.graph_quanta is None else str(row.graph_quanta)
+    yield "-" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB"
+    none, step = _BAR
+    yield "" if row.sqnr_db is None else "█" * max(0, math.ceil((none - max(row.sqnr_db, -none)) / step))
+    yield str(row.distinct) if row.known else "-"
+
+
+def localize(
+    dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None, tolerance: Tolerance | None = None
+) -> Localization:
+    """Steps the program on the target, and says where it departs from the host's references.
+
+    Arguments:
+        dut: the target; it is as usable afterwards as after a run.
+        program: from `lower`, with the graphs that its references come from. One that came from the cache is lowered
+            once more, and must give the same bytes.
+        inputs: None: the program's own.
+        tolerance: `qtol`, `atol` and `rtol` of it.
+
+    Raises:
+        ConfigError: the program has no references.
+        What running it raises: a fault or a hang has the name of its operator.
+    """
+    if program.intermediates is None:
+        raise ConfigError(f"{program.name} has no references to compare with", hint="lower the module: hil.lower(…)")
+    given = program.inputs if inputs is None else tuple(inputs)
+    stepper = _Stepper(dut, program, given, program.intermediates(given), tolerance or Tolerance())
+    as_it_ran = list(stepper.rows(repair=False))
+    rows = [replace(row, at_fault=None) for row in as_it_ran]
+    if any(row.departure for row in as_it_ran):
+        right = stepper.rows(repair=True)
+        rows = [replace(ran, at_fault=one.at_fault, damaged=one.damaged) for ran, one in zip(rows, right, strict=True)]
+    return Localization(tuple(rows), tuple(_conclusions(rows)))
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A value that is read later, as the dialect has it."""
+
+    value: int
+    instruction: int
+    tensor: HostTensor
+    crc: int
+    db: float | None = None
+
+
+class _Stepper:
+    """One program on one target, stepped from its beginning as often as is asked for."""
+
+    def __init__(
+        self,
+        dut: Dut,
+        program: Program,
+        inputs: Sequence[HostTensor],
+        expected: Sequence[Intermediate],
+        tolerance: Tolerance,
+    ) -> None:
+        self._dut = dut
+        self._program = program
+        self._file = program.file
+        self._inputs = inputs
+        self._expected = expected
+        self._tolerance = tolerance
+        self._last_use = _last_uses(program.file)
+
+    def rows(self, repair: bool) -> Iterator[Row]:
+        """With `repair` what is wrong is made right after each instruction."""
+        session = self._dut.session()
+        session.load(self._program.pte, lambda at: operator_at(self._program, at), file=self._file)
+        prepare(session, self._inputs, POISON)
+        live = self._live_inputs()
+        position, done = 0, not self._file.instructions
+        while not done:
+            read = self._known_inputs(position, live)
+            right = all(_digest(session, one) == one.crc for one in read)
+            step = self._step(session)
+            if self._file.instructions[position].kind is InstructionKind.KERNEL:
+                worst = min((one.db for one in read if one.db is not None), default=None)
+                for row in self._look(session, position, live, repair):
+                    yield replace(row, inputs_right=right, inputs_db=worst)
+            position, done = step
+
+    def _step(self, session: Session) -> tuple[int, bool]:
+        try:
+            step = session.step(1, self._dut.seconds)
+        except ResponseTimeout as stuck:
+            what = f"no end after {self._dut.seconds:g} s"
+            raise TargetHang(what, target=self._dut.target.name, operator=stuck.operator, log=stuck.log) from None
+        return step.next, step.done
+
+    def _live_inputs(self) -> dict[object, _Live]:
+        pairs = zip(self._file.inputs, self._inputs, strict=True)
+        return {_memory(self._file, value): _of(value, -1, tensor) for value, tensor in pairs}
+
+    def _known_inputs(self, position: int, live: Mapping[object, _Live]) -> list[_Live]:
+        instruction = self._file.instructions[position]
+        read = [value for value in _read(self._file, position) if value not in written(self._file, instruction)]
+        return [live[_memory(self._file, value)] for value in read if _memory(self._file, value) in live]
+
+    def _look(self, session: Session, position: int, live: dict[object, _Live], repair: bool) -> Iterator[Row]:
+        places = written(self._file, self._file.instructions[position])
+        expected = self._expected[position]
+        for memory in [memory for memory, one in live.items() if self._is_dead(one, position)]:
+            del live[memory]
+        damaged = self._damaged(session, places, live) if repair else ()
+        for number, value in enumerate(places):
+            live.pop(_memory(self._file, value), None)
+            tensor = expected.dialect[number] if expected.dialect else None
+            row, got = self._row(session, position, value, tensor)
+            if tensor is not None:
+                row = self._judged(row, expected, tensor, got)
+                live[_memory(self._file, value)] = _of(value, position, tensor, row.dialect_db)
+                if repair and got is not None:
+                    session.write(MemoryRegion.VALUE, value, tensor.data)
+            yield replace(row, damaged=damaged)
+
+    def _is_dead(self, one: _Live, position: int) -> bool:
+        return self._last_use.get(_memory(self._file, one.value), -1) <= position
+
+    def _damaged(self, session: Session, places: Sequence[int], live: Mapping[object, _Live]) -> tuple[int, ...]:
+        """Values of others that have changed, which are made right again."""
+        own = {_memory(self._file, value) for value in places}
+        wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.crc]
+        for one in wrong:
+            session.write(MemoryRegion.VALUE, one.value, one.tensor.data)
+        return tuple(one.instruction for one in wrong)
+
+    def _row(
+        self, session: Session, position: int, value: int, expected: HostTensor | None
+    ) -> tuple[Row, HostTensor | None]:
+        """The row without its judgement, and what was written where that differs."""
+        spec = self._file.values[value].spec
+        instruction = self._file.instructions[position]
+        row = Row(
+            position,
+            instruction.operator,
+            self._program.nodes[position],
+            self._expected[position].source,
+            str(spec) if spec is not None else "",
+            expected is not None,
+        )
+        if expected is None or session.digest(MemoryRegion.VALUE, value) == zlib.crc32(expected.data):
+            return row, None
+        return row, HostTensor(expected.spec, session.read(MemoryRegion.VALUE, value, expected.spec.nbytes))
+
+    def _judged(self, row: Row, expected: Intermediate, tensor: HostTensor, got: HostTensor | None) -> Row:
+        """`got` is None where the target has the dialect's bytes."""
+        departure = _departure(got, tensor) if got is not None else None
+        wrong = got is not None and departure is not None and self._is_wrong(row, tensor, got, departure)
+        held = tensor if got is None else got
+        return replace(
+            row,
+            departure=departure,
+            at_fault=departure if wrong else None,
+            graph_quanta=expected.graph_quanta,
+            sqnr_db=_sqnr(held, expected),
+            dialect_db=_sqnr(tensor, expected),
+            distinct=len(np.unique(held.array())),
+        )
+
+    def _is_wrong(self, row: Row, expected: HostTensor, got: HostTensor, departure: Departure) -> bool:
+        if _is_integer(expected):
+            return departure.distance > max(self._tolerance.qtol, _KNOWN.get(row.operator, 0))
+        bounds = self._tolerance.rtol, self._tolerance.atol
+        return not np.allclose(got.array(), expected.array(), *bounds, equal_nan=True)
+
+
+def _of(value: int, instruction: int, tensor: HostTensor, db: float | None = None) -> _Live:
+    return _Live(value, instruction, tensor, zlib.crc32(tensor.data), db)
+
+
+def _digest(session: Session, one: _Live) -> int:
+    return session.digest(MemoryRegion.VALUE, one.value)
+
+
+def _memory(file: PteFile, value: int) -> Planned | int:
+    """Where a value lies: values that are views of one memory are one."""
+    planned = file.values[value].planned
+    return value if planned is None else planned
+
+
+def _read(file: PteFile, position: int) -> Iterator[int]:
+    """Tensors that an instruction reads, constants apart."""
+    for argument in file.instructions[position].args:
+        value = file.values[argument]
+        items = [int(item) for item in value.items] if value.kind is ValueKind.TENSOR_LIST else [argument]
+        for item in items:
+            spec = file.values[item].spec if item >= 0 else None
+            if spec is not None and spec.kind is ValueKind.TENSOR and file.values[item].constant is None:
+                yield item
+
+
+def _last_uses(file: PteFile) -> Mapping[object, int]:
+    """The last instruction that reads each memory; outputs are read after all."""
+    found: dict[object, int] = {}
+    for position, instruction in enumerate(file.instructions):
+        for value in _read(file, position):
+            if value not in written(file, instruction):
+                found[_memory(file, value)] = position
+    found |= {_memory(file, value): len(file.instructions) for value in file.outputs}
+    return found
+
+
+def _is_integer(tensor: HostTensor) -> bool:
+    return tensor.spec.dtype.startswith(("int", "uint", "bool"))
+
+
+def _departure(got: HostTensor, expected: HostTensor) -> Departure | None:
+    mine, theirs = got.array(), expected.array()
+    unequal = mine != theirs
+    if not _is_integer(expected):
+        unequal &= ~(np.isnan(mine) & np.isnan(theirs))
+    if not unequal.any():
+        return None
+    with np.errstate(all="ignore"):  # inf - inf
+        distance = np.abs(mine.astype(np.float64) - theirs.astype(np.float64))[unequal]
+    first = tuple(int(place) for place in np.argwhere(unequal)[0])
+    return Departure(int(unequal.sum()), int(unequal.size), float(np.max(distance)), first)
+
+
+def _sqnr(tensor: HostTensor, expected: Intermediate) -> float | None:
+    """dB of signal to noise against the float module; None where it has no such value."""
+    if expected.eager is None or not expected.scale:
+        return None
+    values = (tensor.array().astype(np.float64) - expected.zero_point) * expected.scale
+    return _ratio(values, expected.eager)
+
+
+def _ratio(values: Array, reference: Array) -> float | None:
+    signal = float(np.square(reference.astype(np.float64)).sum())
+    noise = float(np.square(values - reference).sum())
+    if not signal:
+        return None
+    return math.inf if not noise else 10 * math.log10(signal / noise)
+
+
+# --- conclusions -----------------------------------------------------------------------------------------
+
+
+def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
+    """What the rows say of kernels, of the graph, and of the quantisation; the gravest first."""
+    kernels = [row for row in rows if row.at_fault is not None or row.damaged]
+    for row in kernels:
+        yield _of_kernel(row)
+    nodes = [row for row in rows if row.graph_quanta is not None and row.graph_quanta > ROUNDING]
+    for row in nodes:
+        yield (
+            f"a pass built the wrong graph: the dialect's {row.place} is {row.graph_quanta} quanta from the "
+            "fake-quantised module on equal inputs"
+        )
+    if not kernels and not nodes:
+        yield from _of_quantisation(rows)
+    unknown = sum(not row.known for row in rows)
+    if unknown:
+        yield f"{unknown} of {len(rows)} values have no counterpart in the dialect's graph, and were not compared"
+
+
+def _of_kernel(row: Row) -> str:
+    parts = []
+    if row.at_fault is not None:
+        unit = "" if row.spec.startswith("float") else " quanta"
+        many = f"{row.at_fault.elements} of {row.at_fault.numel} elements"
+        parts.append(
+            f"gives other values than the dialect on right inputs: {many}, by up to {row.at_fault.distance:g}{unit}"
+        )
+    if row.damaged:
+        whose = ", ".join("an input" if one < 0 else f"instruction {one}" for one in row.damaged)
+        parts.append(f"writes outside its output: over what {whose} gave")
+    return f"this kernel is wrong: {row.place} {' and '.join(parts)}"
+
+
+def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
+    """Where all kernels and nodes are right: does the quantisation lose much at one place?"""
+    if (first := next((row for row in rows if row.departure is not None), None)) is not None:
+        yield f"no kernel is wrong on right inputs; {first.place} is the first to depart, within what is known of it"
+    coarse = [(row.inputs_db - row.dialect_db, row) for row in rows if row.inputs_db and row.dialect_db is not None]
+    if not coarse:
+        return
+    loss, row = max(coarse, key=lambda one: one[0])
+    if loss > COARSE:
+        yield (
+            f"quantisation is coarse here: {row.place} has {row.dialect_db:.1f} dB against the float module, its "
+            f"inputs {row.inputs_db:.1f} dB; kernels and graph are right"
+        )
+    else:
+        yield "kernels and graph are right, and no operator loses much to quantisation"

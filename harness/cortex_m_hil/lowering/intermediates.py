@@ -1,0 +1,247 @@
+"""What the host's models have at each instruction of a program: to find out where a target, or a pass, departs.
+
+An instruction is the node of its name in the dialect's graph. That node's counterpart in the fake-quantised graph is
+found by the names it had on its way through the passes, and believed where it is quantised alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.fx import Interpreter, Node
+from torch.utils import _pytree as pytree
+
+from cortex_m_hil.lowering.live import user_line
+from cortex_m_hil.lowering.reference import HostModels, integers, to_torch
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.program import Intermediate
+from cortex_m_hil.program.tensor import Array, HostTensor
+
+_FUSED: Final = 4  # nodes from what an operator was made of to the quantise behind it: convolution, batch norm, relu, …
+_TO_NHWC: Final = (0, 2, 3, 1)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """How the integers of a node are quantised."""
+
+    scale: float
+    zero_point: int
+    qmin: int
+    qmax: int
+
+    @classmethod
+    def of(cls, node: Node) -> _Grid | None:
+        """By the passes' own notes; a quantise operator says it in its arguments. None where it is per channel."""
+        if "quantize_per_tensor" in node.name and not node.name.startswith("de") and len(node.args) >= 5:
+            found = node.args[1:5]
+        else:
+            noted = node.meta.get("output_qparams") or {}
+            if set(noted) != {0}:
+                return None
+            found = (noted[0].scale, noted[0].zp, noted[0].qmin, noted[0].qmax)
+        if not isinstance(found[0], float) or not all(isinstance(one, int) for one in found[1:]):
+            return None
+        return cls(*found)  # type: ignore[arg-type]
+
+    def quantize(self, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        whole = torch.round(values / self.scale) + self.zero_point
+        return torch.empty_like(like).copy_(whole.clamp(self.qmin, self.qmax))
+
+
+class _Recorder(Interpreter):
+    """Runs a graph, and keeps what each node gives."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.values: dict[Node, Any] = {}
+
+    def run_node(self, node: Node) -> Any:
+        self.values[node] = super().run_node(node)
+        return self.values[node]
+
+
+def _record(module: Any, inputs: Sequence[HostTensor], structure: Any) -> dict[Node, Any]:
+    recorder = _Recorder(module)
+    leaves = [to_torch(value) for value in inputs]
+    with torch.no_grad():
+        recorder.run(*pytree.tree_unflatten(leaves, structure))
+    return recorder.values
+
+
+def intermediates(
+    file: PteFile, nodes: Sequence[str], models: HostModels, eager: Any, inputs: Sequence[HostTensor]
+) -> tuple[Intermediate, ...]:
+    """For each instruction what the models have there; `eager` is the exported float program.
+
+    Parts are empty where the graphs do not tell them: ``dialect`` where no node of the dialect has the instruction's
+    name and gives what it gives, the others where no node of the fake-quantised graph is its counterpart.
+    """
+    with integers():
+        dialect = _record(models.dialect, inputs, models.structure)
+        floats = _Floats(models, eager, inputs)
+        by_name = {node.name: node for node in dialect}
+        found = []
+        for instruction, name in zip(file.instructions, nodes, strict=True):
+            node = by_name.get(name.partition(" ")[0])
+            found.append(_intermediate(file, instruction, node, dialect, floats))
+    return tuple(found)
+
+
+def _intermediate(
+    file: PteFile, instruction: Instruction, node: Node | None, dialect: Mapping[Node, Any], floats: _Floats
+) -> Intermediate:
+    values = () if node is None else _fitting(file, instruction, dialect[node])
+    if node is None or not values:
+        return Intermediate()
+    origin = floats.origin(node, dialect[node])
+    grid = _Grid.of(node)
+    if origin is None or grid is None:
+        return Intermediate(values, source=floats.source(node))
+    return Intermediate(
+        values,
+        quantized=_array(origin.quantized),
+        eager=_array(origin.eager),
+        scale=grid.scale,
+        zero_point=grid.zero_point,
+        graph_quanta=_graph_quanta(node, dialect, floats, grid, origin.quantized),
+        source=floats.source(node),
+    )
+
+
+def _fitting(file: PteFile, instruction: Instruction, value: Any) -> tuple[HostTensor, ...]:
+    """What a node gives, laid out as the program has it; none where that is something else."""
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    places = written(file, instruction)
+    if len(items) != len(places):
+        return ()
+    found = []
+    for item, place in zip(items, places, strict=True):
+        spec = file.values[place].spec
+        if spec is None or not isinstance(item, torch.Tensor):
+            return ()
+        laid_out = HostTensor.from_array(_array(item), spec.dim_order if len(spec.dim_order) == item.dim() else None)
+        if laid_out.spec != spec:
+            return ()
+        found.append(laid_out)
+    return tuple(found)
+
+
+def _array(value: torch.Tensor) -> Array:
+    return np.asarray(value.detach().cpu().numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class _Origin:
+    """Of one node of the dialect: what fake-quant and the float module have there, in its layout."""
+
+    quantized: torch.Tensor
+    eager: torch.Tensor
+
+
+class _Floats:
+    """The fake-quantised and the float graph, run, and where nodes of the dialect came from."""
+
+    def __init__(self, models: HostModels, eager: Any, inputs: Sequence[HostTensor]) -> None:
+        self._quantized = {} if models.quantized is None else _record(models.quantized, inputs, models.structure)
+        self._nodes = {node.name: node for node in self._quantized}
+        float_module = eager.module(check_guards=False)
+        self._eager = {node.name: value for node, value in _record(float_module, inputs, models.structure).items()}
+        self._lines = {node.name: user_line(node.meta.get("stack_trace") or "") for node in eager.graph.nodes}
+
+    def source(self, node: Node) -> str:
+        """`file:line` of the user's that made the node; "" where it is not known."""
+        names = [name for name in _names(node) if self._lines.get(name)]
+        return self._lines[names[0]] if names else ""
+
+    def origin(self, node: Node, value: Any) -> _Origin | None:
+        grid = _Grid.of(node)
+        if grid is None or not isinstance(value, torch.Tensor) or value.is_floating_point():
+            return None
+        for name in _names(node):
+            found = self._observed(self._nodes[name], grid) if name in self._nodes else None
+            if found is not None and found.name in self._eager:
+                pair = self._quantized[found], self._eager[found.name]
+                laid_out = [_laid_out(one, value) for one in pair]
+                if laid_out[0] is not None and laid_out[1] is not None:
+                    return _Origin(laid_out[0], laid_out[1])
+        return None
+
+    def _observed(self, node: Node, grid: _Grid) -> Node | None:
+        """The node behind `node`, or itself, whose value is quantised on this grid."""
+        if _quantizes(node):
+            source = node.args[0]
+            return source if _Grid.of(node) == grid and isinstance(source, Node) else None
+        waiting = [(node, _FUSED)]
+        while waiting:
+            at, left = waiting.pop(0)
+            for user in at.users:
+                if _quantizes(user):
+                    if _Grid.of(user) == grid:
+                        return at
+                elif left:
+                    waiting.append((user, left - 1))
+        return None
+
+
+def _quantizes(node: Node) -> bool:
+    return node.op == "call_function" and node.name.startswith("quantize_per_tensor")
+
+
+def _names(node: Node) -> Iterator[str]:
+    """The names that a node had in the graphs it came from, the latest first."""
+    waiting = list(node.meta.get("from_node") or ())
+    while waiting:
+        source = waiting.pop(0)
+        yield source.name
+        waiting += source.from_node or ()
+
+
+def _laid_out(value: Any, like: torch.Tensor) -> torch.Tensor | None:
+    """A float value in the shape that the dialect has; None where it is another value."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    if value.shape == like.shape:
+        return value
+    if value.dim() == 4 and value.permute(_TO_NHWC).shape == like.shape:
+        return value.permute(_TO_NHWC)
+    return None
+
+
+def _graph_quanta(
+    node: Node, dialect: Mapping[Node, Any], floats: _Floats, grid: _Grid, expected: torch.Tensor
+) -> int | None:
+    """How far the node is from fake-quant on the inputs that fake-quant has there, in quanta; None: not all are known.
+
+    On equal inputs the two differ by rounding only, where the passes built the right node.
+    """
+    got = _on_right_inputs(node, dialect, floats)
+    if got is None:
+        return None
+    wanted = grid.quantize(expected, got)
+    return int((got.to(torch.int32) - wanted.to(torch.int32)).abs().max()) if got.numel() else 0
+
+
+def _on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _Floats) -> Any:
+    """What the node gives where each tensor it is made from is fake-quant's; None where one of them is not known."""
+    inputs: dict[Node, Any] = {}
+    for used in node.all_input_nodes:
+        inputs[used] = value = dialect[used]
+        if used.op == "call_function" and isinstance(value, torch.Tensor) and "alloc" not in used.name:
+            origin, grid = floats.origin(used, value), _Grid.of(used)
+            if origin is not None and grid is not None:
+                inputs[used] = grid.quantize(origin.quantized, value)
+            else:
+                inputs[used] = _on_right_inputs(used, dialect, floats)
+            if inputs[used] is None:
+                return None
+    if not any(used.op == "call_function" for used in inputs):
+        return None  # the program's own input comes in here
+    arguments, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda used: inputs[used])
+    with torch.no_grad():
+        return node.target(*arguments, **keywords)  # type: ignore[operator]
