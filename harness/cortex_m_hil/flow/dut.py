@@ -168,8 +168,17 @@ class Dut:
             raise
 
 
-def open_dut(resolved: Resolved, *, multiplier: float = 1.0, options: Mapping[str, str] | None = None) -> Dut:
-    """A Dut with its runner built. What its simulator misses is told before the build, which takes longer."""
+def open_dut(
+    resolved: Resolved,
+    *,
+    multiplier: float = 1.0,
+    options: Mapping[str, str] | None = None,
+    firmware: Path | None = None,
+) -> Dut:
+    """A Dut with its runner built, of this package's firmware or a changed copy of it.
+
+    What its simulator misses is told before the build, which takes longer.
+    """
     if not isinstance(resolved.target.launcher, HardwareLauncher):
         launchers.require(resolved.target)
-    return Dut(resolved, build_runner(resolved.target, resolved.runtime, options), multiplier=multiplier)
+    return Dut(resolved, build_runner(resolved.target, resolved.runtime, options, firmware), multiplier=multiplier)

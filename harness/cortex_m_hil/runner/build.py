@@ -41,19 +41,22 @@ class Elf:
     config: str
 
 
-def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None) -> Elf:
+def build_runner(
+    target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None, firmware: Path | None = None
+) -> Elf:
     """The runner for `target`, from the cache or freshly built.
 
-    `options` are further CMake definitions, part of the key. Raises ToolchainError where a tool
-    is missing and BuildError, with the end of the log, where the build fails.
+    `options` are further CMake definitions, part of the key; `firmware` is a changed copy of this package's.
+    Raises ToolchainError where a tool is missing and BuildError, with the end of the log, where the build fails.
     """
     check_runtime(runtime)
+    sources = firmware or package_data("firmware")
     definitions = _definitions(target, runtime) | dict(options or {})
     installed = executorch_install.find(target, cache_directory()) if runtime == "executorch" else None
     if installed is not None:
         definitions["HIL_EXECUTORCH_VERSION"] = installed.version
         definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(installed.libraries)
-    build_id = _key(target, definitions, installed.digest if installed is not None else "")
+    build_id = _key(target, sources, definitions, installed.digest if installed is not None else "")
     places = {"HIL_EXECUTORCH_PREFIX": str(installed.directory)} if installed is not None else {}
     folder = cache_directory() / "runners" / build_id
     elf = Elf(folder / RUNNER, build_id, target.config)
@@ -64,7 +67,7 @@ def build_runner(target: Target, runtime: str = "builtin", options: Mapping[str,
         remove_abandoned(folder.parent, "*-*")
         with filelock.FileLock(folder.with_suffix(".lock"), timeout=LOCK_TIMEOUT):
             if not _is_whole(folder):
-                _build(folder, target, definitions | places | {"HIL_BUILD_ID": build_id})
+                _build(folder, target, sources, definitions | places | {"HIL_BUILD_ID": build_id})
     except filelock.Timeout as error:
         raise BuildError(f"another process has been building {folder.name} for {LOCK_TIMEOUT:.0f} s") from error
     except OSError as error:
@@ -114,7 +117,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
     } | {name: str(value) for name, value in further.items() if value}
 
 
-def _key(target: Target, definitions: Mapping[str, str], installed: str) -> str:
+def _key(target: Target, firmware: Path, definitions: Mapping[str, str], installed: str) -> str:
     """`installed` is the digest of what an installed runtime is built from."""
     digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
     for name, value in sorted(definitions.items()):
@@ -123,13 +126,12 @@ def _key(target: Target, definitions: Mapping[str, str], installed: str) -> str:
     schema = toolchain.schema_directory()
     for path in (schema / "program.fbs", schema / "scalar_type.fbs"):
         digest.update(path.read_bytes())
-    for root, path in _sources(target):
+    for root, path in _sources(target, firmware):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _sources(target: Target) -> Iterator[tuple[Path, Path]]:
-    firmware = package_data("firmware")
+def _sources(target: Target, firmware: Path) -> Iterator[tuple[Path, Path]]:
     boards = firmware / "boards"
     for root in (firmware, target.board.directory):
         for path in sorted(root.rglob("*")):
@@ -138,11 +140,11 @@ def _sources(target: Target) -> Iterator[tuple[Path, Path]]:
                 yield root, path
 
 
-def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None:
+def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[str, str]) -> None:
     """Builds beside `folder` and renames, so that a killed build leaves nothing that looks finished."""
     with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
         log = work / "build.log"
-        for command in _commands(work, target, definitions):
+        for command in _commands(work, target, firmware, definitions):
             _run(command, log, target)
         finished = work / "finished"
         finished.mkdir()
@@ -156,8 +158,7 @@ def _build(folder: Path, target: Target, definitions: Mapping[str, str]) -> None
         finished.rename(folder)
 
 
-def _commands(work: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:
-    firmware = package_data("firmware")
+def _commands(work: Path, target: Target, firmware: Path, definitions: Mapping[str, str]) -> Iterator[list[str]]:
     cmake = str(toolchain.find("cmake").path)
     toolchain.find("ninja")
     flatbuffers = toolchain.flatbuffers()

@@ -1,0 +1,173 @@
+"""Localising: bugs are planted into kernels, into the graph and into the quantisation, and have to be named."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from planting import BUGS, Bug, network
+from torch import nn
+
+from cortex_m_hil import flow
+from cortex_m_hil.diagnose.localize import Localization, localize
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.program.program import Intermediate, Program
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
+from networks import Net
+
+pytest_plugins = ["pytester"]
+
+NATIVE = resolve("native", load_targets())
+# Other values, an output that is not written, and what the test of the plugin plants too: each is a build.
+HERE = ("bias_dropped", "last_output_row_unwritten", "zero_point_ignored_in_padding")
+
+
+@functools.cache
+def program(isa: Isa) -> Program:
+    module, inputs = network()
+    return flow.lower(module, inputs, isa=isa)
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Dut]:
+    with flow.open_dut(NATIVE) as dut:
+        yield dut
+
+
+def names(found: Localization) -> set[str]:
+    return {row.operator.partition("::")[2].partition(".")[0] for row in found.at_fault}
+
+
+def assert_named(bug: Bug, found: Localization) -> None:
+    assert names(found) and names(found) <= bug.operators, "\n".join(found.lines())
+    assert found.conclusions[0].startswith("this kernel is wrong: cortex_m::")
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_bug_of_a_kernel_is_named(name: str, tmp_path: Path) -> None:
+    bug = BUGS[name]
+    with flow.open_dut(NATIVE, firmware=bug.plant(tmp_path)) as dut:
+        found = localize(dut, program(Isa.SCALAR))
+    assert_named(bug, found)
+
+
+def test_every_patch_fits_the_kernels(tmp_path: Path) -> None:
+    assert len(BUGS) >= 12
+    for name, bug in BUGS.items():
+        bug.plant(tmp_path / name)
+
+
+def test_what_is_right_is_said_to_be(native: Dut) -> None:
+    """Both networks, and all that is known of them: the user's line, the module, what rounding does."""
+    for one in (program(Isa.SCALAR), flow.lower(Net(), (torch.rand(1, 3, 17, 17),), isa=Isa.SCALAR)):
+        found = localize(native, one)
+        assert not found.at_fault
+        assert all((row.known and row.inputs_right is (row.departure is None)) or row.departure for row in found.rows)
+        assert not any("pass built" in conclusion for conclusion in found.conclusions)
+        assert all((row.graph_quanta or 0) <= 1 for row in found.rows)
+        assert any(row.source.startswith(str(Path(__file__).parents[2])) for row in found.rows)
+        assert sum(row.graph_quanta is not None for row in found.rows) >= len(found.rows) // 2
+        assert {row.module for row in found.rows} >= {"head"}
+
+
+def changed(original: Program, change: Callable[[int, Intermediate], Intermediate]) -> Program:
+    """The program with other references at its instructions."""
+    at_instructions = original.intermediates
+    assert at_instructions is not None
+
+    def intermediates(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
+        return tuple(change(number, one) for number, one in enumerate(at_instructions(inputs)))
+
+    return replace(original, intermediates=intermediates)
+
+
+def test_a_wrong_reference_is_named_once_and_spoils_nothing_behind_it(native: Dut) -> None:
+    """As a kernel that is wrong everywhere: what follows is right on right inputs, and wrong as it ran."""
+
+    def change(number: int, one: Intermediate) -> Intermediate:
+        if number != 2:
+            return one
+        (value,) = one.dialect
+        return replace(one, dialect=(HostTensor(value.spec, bytes(byte ^ 64 for byte in value.data)),))
+
+    found = localize(native, changed(program(Isa.SCALAR), change))
+    assert [row.instruction for row in found.at_fault] == [2]
+    assert found.first is not None and found.first.instruction == 2
+    (row,) = found.at_fault
+    assert row.at_fault is not None and row.at_fault.elements == row.at_fault.numel
+    assert row.at_fault.distance == 64 and row.at_fault.first == (0,) * 4
+
+
+def test_a_node_that_a_pass_got_wrong_is_told_from_a_kernel(native: Dut) -> None:
+    found = localize(native, changed(program(Isa.SCALAR), lambda n, one: replace(one, graph_quanta=9 if n == 3 else 0)))
+    assert not found.at_fault
+    (conclusion,) = [one for one in found.conclusions if one.startswith("a pass built the wrong graph")]
+    assert "instruction 3" in conclusion and "9 quanta" in conclusion
+
+
+class Coarse(nn.Module):
+    """One large weight takes all the range, so that the others are lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 8)
+        with torch.no_grad():
+            self.second.weight *= 0.01
+            self.second.weight[0, 0] = 50.0
+
+    def forward(self, x: Any) -> Any:
+        return self.second(torch.relu(self.first(x)))[:, 1:]
+
+
+def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
+    found = localize(native, flow.lower(Coarse(), (torch.rand(1, 32),), isa=Isa.SCALAR))
+    assert not found.at_fault
+    assert any(one.startswith("quantisation is coarse here") and "(second)" in one for one in found.conclusions)
+
+
+def test_a_program_without_references_is_a_mistake_of_the_call(native: Dut) -> None:
+    with pytest.raises(ConfigError, match="no references"):
+        localize(native, Program.from_bytes(program(Isa.SCALAR).pte, "x.pte"))
+
+
+def test_other_inputs_than_the_programs_own(native: Dut) -> None:
+    one = program(Isa.SCALAR)
+    given = HostTensor.from_array(np.full((1, 3, 24, 24), 0.25, np.float32), one.inputs[0].spec.dim_order)
+    found = localize(native, one, (given,))
+    assert not found.at_fault and found.rows[0].distinct == 1
+
+
+def test_a_failing_test_says_which_operator_departs(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    """With --hil-localize; in the report, and in the JUnit file."""
+    firmware = BUGS["zero_point_ignored_in_padding"].plant(tmp_path)
+    pytester.makepyfile(
+        f"""
+        import sys
+        import pytest
+        from cortex_m_hil.runner.build import build_runner
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from pathlib import Path
+        from planting import network
+
+        @pytest.fixture
+        def runner_elf(target_spec):
+            return build_runner(target_spec.target, firmware=Path({str(firmware)!r}))
+
+        def test_network(hil):
+            hil.check(*network())
+        """
+    )
+    result = pytester.runpytest_subprocess("--target=native", "--hil-localize", "--junit-xml=junit.xml")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*- localised -*", "this kernel is wrong: cortex_m::pad.out*"])
+    assert 'name="hil_at_fault" value="cortex_m::pad.out' in (pytester.path / "junit.xml").read_text()

@@ -1,0 +1,71 @@
+"""Bugs of kernels, planted one at a time into a copy of the firmware: what finds them, and names them?
+
+Each is a patch in `planted_bugs/`, which begins with its name, the operators that have it, and the ISA classes that show
+it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.targets.cpu import Isa
+
+FOLDER: Final = Path(__file__).parent / "planted_bugs"
+DEADLINE: Final = 60.0  # seconds
+
+
+class Network(nn.Module):
+    """For (1, 3, 24, 24): every operator that has a bug, and channels that fill no block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entry = nn.Sequential(nn.Conv2d(3, 19, 3, stride=(2, 1), padding=1), nn.ReLU())
+        self.depthwise = nn.Conv2d(19, 19, 3, padding=1, groups=19)
+        self.exit = nn.Sequential(nn.Conv2d(19, 37, 1), nn.ReLU())
+        self.head = nn.Linear(37, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.entry(x)
+        x = nn.functional.pad(x + self.depthwise(x), (1, 1, 1, 1))
+        x = nn.functional.avg_pool2d(self.exit(x), (14, 26))
+        return self.head(torch.flatten(x, 1))
+
+
+def network() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The network and its inputs, always the same."""
+    torch.manual_seed(5)
+    return Network().eval(), (torch.rand(1, 3, 24, 24) * 2 - 0.7,)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`operators` have it, by the names of their instructions without namespace and overload."""
+
+    patch: Path
+    name: str
+    operators: frozenset[str]
+    classes: frozenset[Isa]
+
+    def plant(self, folder: Path) -> Path:
+        """A copy of the firmware that has the bug. An error where the patch does not fit the kernels any more."""
+        shutil.copytree(package_data("firmware"), folder / "firmware")
+        apply = ["patch", "--batch", "--silent", "-p1", "-i", str(self.patch)]
+        subprocess.run(apply, cwd=folder, check=True, timeout=DEADLINE)
+        return folder / "firmware"
+
+
+def _read(patch: Path) -> Bug:
+    name, operators, classes, *_ = patch.read_text().splitlines()
+    found = [line.partition(": ")[2].split() for line in (operators, classes)]
+    return Bug(patch, name, frozenset(found[0]), frozenset(Isa(one) for one in found[1]))
+
+
+BUGS: Final = {patch.stem: _read(patch) for patch in sorted(FOLDER.glob("*.patch"))}
