@@ -1,7 +1,7 @@
 """Bugs of kernels, planted one at a time into a copy of the firmware: what finds them, and names them?
 
-Each is a patch in `planted_bugs/`, which begins with its name, the operators that have it, and the ISA classes that show
-it.
+Each is a patch in `planted_bugs/`, which begins with its name, the operators that have it, and the ISA classes that
+show it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each bug that is planted into the kernels is caught and named, on a target of each ISA class and on a virtual board."""
+"""Each bug that is planted into the kernels is caught and named, on a target of each ISA class."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
+from planting import BUGS, Bug, network
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
@@ -18,7 +19,6 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
-from planting import BUGS, Bug, network
 
 TARGETS = load_targets()
 NAMES = ("m4-qemu", "m55-qemu", "m0-qemu")
