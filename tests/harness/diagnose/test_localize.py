@@ -91,21 +91,24 @@ def changed(original: Program, change: Callable[[int, Intermediate], Intermediat
     return replace(original, intermediates=intermediates)
 
 
-def test_a_wrong_reference_is_named_once_and_spoils_nothing_behind_it(native: Dut) -> None:
-    """As a kernel that is wrong everywhere: what follows is right on right inputs, and wrong as it ran."""
+def test_a_departure_has_its_extent(native: Dut) -> None:
+    """The last instruction's reference is one off in two elements."""
+    last = len(program(Isa.SCALAR).file.instructions) - 1
 
     def change(number: int, one: Intermediate) -> Intermediate:
-        if number != 2:
+        if number != last:
             return one
-        (value,) = one.dialect
-        return replace(one, dialect=(HostTensor(value.spec, bytes(byte ^ 64 for byte in value.data)),))
+        values = one.dialect[0].array().copy()
+        values[0, [3, 7]] += 1.0
+        return replace(one, dialect=(HostTensor.from_array(values),))
 
     found = localize(native, changed(program(Isa.SCALAR), change))
-    assert [row.instruction for row in found.at_fault] == [2]
-    assert found.first is not None and found.first.instruction == 2
-    (row,) = found.at_fault
-    assert row.at_fault is not None and row.at_fault.elements == row.at_fault.numel
-    assert row.at_fault.distance == 64 and row.at_fault.first == (0,) * 4
+    assert found.first is not None and found.at_fault == (found.first,)
+    departure = found.first.at_fault
+    assert departure is not None and found.first.departure == departure
+    assert (departure.elements, departure.numel, departure.first) == (2, 10, (0, 3))
+    assert departure.distance == pytest.approx(1.0)
+    assert found.conclusions[0].startswith("this kernel is wrong: cortex_m::dequantize_per_tensor.out")
 
 
 def test_a_node_that_a_pass_got_wrong_is_told_from_a_kernel(native: Dut) -> None:
@@ -116,17 +119,17 @@ def test_a_node_that_a_pass_got_wrong_is_told_from_a_kernel(native: Dut) -> None
 
 
 class Coarse(nn.Module):
-    """One large weight takes all the range, so that the others are lost."""
+    """One channel takes all the range, and is not used: the others are lost."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 8)
         with torch.no_grad():
-            self.second.weight *= 0.01
-            self.second.weight[0, 0] = 50.0
+            self.first.weight[0] = 50.0
+            self.second.weight[:, 0] = 0.0
 
     def forward(self, x: Any) -> Any:
-        return self.second(torch.relu(self.first(x)))[:, 1:]
+        return self.second(torch.relu(self.first(x)))
 
 
 def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
