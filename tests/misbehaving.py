@@ -27,7 +27,7 @@ for operator in ("fault", "hang", "exit"):
     LIBRARY.define(f"{operator}.out(Tensor x, int kind, *, Tensor(a!) out) -> Tensor(a!)")
     LIBRARY.impl(operator, lambda x, kind: x.clone(), "CompositeExplicitAutograd")
     LIBRARY.impl(f"{operator}.out", lambda x, kind, *, out: out.copy_(x), "CompositeExplicitAutograd")
-for operator, arguments in (("stray", "int at, int byte"), ("overcopy", "int extra")):
+for operator, arguments in (("stray", "int at, int byte"), ("overcopy", "int extra"), ("peek", "int at")):
     LIBRARY.define(f"{operator}(Tensor x, {arguments}) -> Tensor")
     LIBRARY.define(f"{operator}.out(Tensor x, {arguments}, *, Tensor(a!) out) -> Tensor(a!)")
     LIBRARY.impl(operator, lambda x, *_: x.clone(), "CompositeExplicitAutograd")

@@ -20,11 +20,11 @@ from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
 from cortex_m_hil.checks.lint import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.localize import Departure as Departure
 from cortex_m_hil.diagnose.localize import Localization as Localization
 from cortex_m_hil.diagnose.localize import Row as Row
 from cortex_m_hil.diagnose.localize import localize
-from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors import HarnessError as HarnessError
 from cortex_m_hil.errors import HilWarning as HilWarning
@@ -226,7 +226,8 @@ class OpenTarget:
             LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit the target; nothing was run.
             ProgramRejected, TargetFault, TargetHang: the runner refused the program, or it did not end well.
             Mismatch: an element of an output was never written.
-            RedzoneViolation: something wrote outside its tensor (with `redzones`).
+            RedzoneViolation, LifetimeViolation: something wrote outside its tensor, or read one whose lifetime was over
+                (with `redzones`).
             ConfigError: the inputs are none, or do not fit the program in number, dtype, shape or dim order.
         """
         __tracebackhide__ = True
@@ -352,10 +353,11 @@ class OpenTarget:
     def _guards(self) -> flow.Guards | None:
         return self._watched if self._redzones else None
 
-    def _watched(self, program: Program) -> RedZones:
+    def _watched(self, program: Program) -> WatchedMemory:
+        memory = WatchedMemory(program)
         if program.size_without_redzones is None:
-            _warn(f"{program.name}: {RedZones(program).describe()}")
-        return RedZones(program)
+            _warn(f"{program.name}: {memory.describe()}")
+        return memory
 
     def _ran(self, program: Program, result: RunResult) -> None:
         """Told of every run."""

@@ -168,6 +168,10 @@ class RedzoneViolation(VerdictError):
     """Something wrote outside its tensor."""
 
 
+class LifetimeViolation(VerdictError):
+    """Something read a tensor whose lifetime was over."""
+
+
 class HilWarning(UserWarning):
     """A check that proves less than it seems to."""
 

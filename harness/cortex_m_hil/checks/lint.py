@@ -9,6 +9,7 @@ from typing import Final
 
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
+from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
@@ -25,6 +26,7 @@ class Rule(str, Enum):
     DIM_ORDER = "dim-order"
     SCRATCH = "scratch"
     SCRATCH_NOTE = "scratch-note"
+    OVERLAP = "overlap"
     OPERATOR = "operator"
     DELEGATE = "delegate"
     PLANNED_POOL = "planned-pool"
@@ -62,7 +64,7 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, operators, memory.
+    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, plan, operators, memory.
 
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
     target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
@@ -72,6 +74,7 @@ def lint(
         *_isa_class(program, target),
         *_signatures(program, runtime),
         *_scratch(program, target, scratch, runtime),
+        *_overlaps(program),
         *_operators(program, operators),
         *_memory(program, target),
     )
@@ -133,6 +136,15 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], run
         else:
             text = f"{sizes}: lowered for another ISA class?" if fits else f"{sizes}: harmless"
             yield _finding(Rule.SCRATCH_NOTE, text, program, instruction, need.value)
+
+
+def _overlaps(program: Program) -> Iterator[LintFinding]:
+    for overlap in Lifetimes(program.file).overlaps():
+        written, victim = (program.file.values[value] for value in (overlap.value, overlap.victim))
+        text = f"the memory plan lays value {written.index}, {written.spec}, over value {victim.index}, {victim.spec}"
+        instruction = program.file.instructions[overlap.instruction]
+        cause = "the lifetime of the second ends too early in the plan: it is read after the first is written"
+        yield _finding(Rule.OVERLAP, text, program, instruction, overlap.value, cause)
 
 
 def _operators(program: Program, operators: Collection[str] | None) -> Iterator[LintFinding]:
@@ -199,6 +211,7 @@ _HINTS: Final = {
     Rule.ISA: _LOWER_ANEW,
     Rule.DTYPE: _REDESIGN,
     Rule.DIM_ORDER: "lower the module with another layout (layout=); docs/writing-tests.md, “What the lint refuses”",
+    Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
     Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (docs/runtimes.md)",
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",

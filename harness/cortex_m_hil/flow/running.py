@@ -67,7 +67,7 @@ def run(
     `inputs` default to the program's own. `linted=False` skips the rules of fit. Inputs that do not fit
     the program are a ConfigError all the same.
     `excluded` are patterns of operators that lint takes for absent, though the runner has them.
-    `guards` makes the program's guard, for instance `diagnose.redzones.RedZones`.
+    `guards` makes the program's guard, for instance `diagnose.lifetimes.WatchedMemory`.
     `complete`: an output with an element that nobody wrote is a Mismatch; without, `RunResult.unwritten` tells.
     Raises infra or verdict errors; a program that does not end is TargetHang only if the target
     passes its self-test afterwards.

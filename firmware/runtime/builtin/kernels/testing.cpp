@@ -161,6 +161,16 @@ void test_stray(KernelContext& ctx) {
   out.data[at] = static_cast<uint8_t>(byte);
 }
 
+// hil_test::peek.out(Tensor x, int at, *, Tensor(a!) out): x, its first byte that of another place
+void test_peek(KernelContext& ctx) {
+  const Tensor& x = ctx.tensor("x");
+  const int32_t at = ctx.integer("at", -65536, 65536);
+  const Tensor& out = ctx.out();
+  if (!ctx.done() || !ctx.require(x.nbytes == out.nbytes, "x is ", x, ", out is ", out)) return;
+  std::memmove(out.data, x.data, out.nbytes);
+  out.data[0] = x.data[at];
+}
+
 // hil_test::overcopy.out(Tensor x, int extra, *, Tensor(a!) out): copies that many bytes too
 // many, or too few
 void test_overcopy(KernelContext& ctx) {

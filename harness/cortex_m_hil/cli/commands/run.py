@@ -29,7 +29,7 @@ from cortex_m_hil.cli.options import (
     Verbose,
 )  # fmt: skip
 from cortex_m_hil.cli.output import fields_of_result, fields_of_target, lines_of_result, log_of_errors, tell_log
-from cortex_m_hil.diagnose.redzones import RedZones
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program, References
@@ -119,7 +119,7 @@ class _Order:
         result, comparison = self._run(dut)
         identity = dut.session().identity
         tell_log(result.log, verbose)
-        zones = RedZones(self.program).describe() if self.redzones else ""
+        zones = WatchedMemory(self.program).describe() if self.redzones else ""
         lines = [*lines_of_result(result, identity, resolved), *([f"red zones intact: {zones}"] if zones else [])]
         fields = {"program": self.pte, "build_id": identity.build_id, "redzones": zones or None}
         fields |= fields_of_target(resolved, result.ran) | fields_of_result(result, identity)
@@ -127,7 +127,7 @@ class _Order:
 
     def _run(self, dut: Dut) -> tuple[RunResult, Comparison | None]:
         """The outputs are written before they are compared: who compares them wants to see those that differ."""
-        guards = RedZones if self.redzones else None
+        guards = WatchedMemory if self.redzones else None
         if self.program.reference is None:
             result = flow.run(dut, self.program, linted=self.linted, guards=guards)
             self._write(result)

@@ -1,0 +1,120 @@
+"""Who reads a tensor whose lifetime is over? What no later instruction may read is filled with poison, step by step.
+
+A memory plan that ends a lifetime too early, or a kernel that keeps a pointer, is right by chance as long as the old
+bytes are still there. Two passes with complementary poisons must give the same outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from cortex_m_hil.diagnose.redzones import RedZones, role
+from cortex_m_hil.errors import LifetimeViolation
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, operator_at, prepare
+from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.lifetimes import Extent, Lifetimes
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.session.session import Session
+
+
+def check_lifetimes(dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor]) -> None:
+    """LifetimeViolation where an operator reads memory that holds nothing any more, or never did.
+
+    The program is loaded, and is run twice, step by step. Elements that an operator leaves out differ between the two
+    as well; they are no finding of this check.
+    """
+    passes = _Passes(dut, session, program, inputs)
+    first, second = (passes.run(_fill(poison)) for poison in (POISON, COUNTER_POISON))
+    reader = next((at for at, (one, other) in enumerate(zip(first, second, strict=True)) if one != other), None)
+    if reader is None or passes.only_leaves_out(reader):
+        return
+    tensor = passes.culprit(reader, first[reader])
+    what = f"{role(program, tensor)}, whose lifetime is over" if tensor is not None else "memory that holds no tensor"
+    raise LifetimeViolation(
+        f"an operator reads {what}",
+        target=dut.target.name,
+        operator=operator_at(program, reader),
+        hint="the kernel reads outside its arguments, or the memory plan ends the tensor's lifetime too early",
+        log=session.log,
+    )
+
+
+Fill = Callable[[Extent], Iterator[tuple[Extent, int]]]
+"""What a dead extent is filled with."""
+
+
+def _fill(poison: int, others: Sequence[Extent] = (), pattern: int = 0) -> Fill:
+    """All with the poison, but some, as far as they are dead, with another pattern."""
+
+    def fill(extent: Extent) -> Iterator[tuple[Extent, int]]:
+        yield extent, poison
+        for other in others:
+            if extent.overlaps(other):
+                yield Extent(max(extent.begin, other.begin), min(extent.end, other.end)), pattern
+
+    return fill
+
+
+class _Passes:
+    """One program, stepped with poison where nothing is alive."""
+
+    def __init__(self, dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor]) -> None:
+        self._dut, self._session, self._program, self._inputs = dut, session, program, inputs
+        self._lifetimes = Lifetimes(program.file)
+
+    def run(self, fill: Fill, until: int | None = None) -> list[tuple[int, ...]]:
+        """Digests of what each instruction writes, up to `until`; those that are jumped over write nothing."""
+        found: list[tuple[int, ...]] = []
+        prepare(self._session, self._inputs, POISON)
+        self._fill(fill, -1)
+        position, done = 0, not self._program.file.instructions
+        while not done and (until is None or position <= until):
+            step = self._session.step(1, self._dut.seconds)
+            found += [()] * (position - len(found))
+            found.append(tuple(self._session.digest(MemoryRegion.VALUE, value) for value in self._written(position)))
+            self._fill(fill, position)
+            position, done = step.next, step.done
+        return found
+
+    def only_leaves_out(self, position: int) -> bool:
+        """Whether nothing differs any more if what the instruction writes to is the same before: nobody wrote that."""
+        own = [extent for value in self._written(position) if (extent := self._lifetimes.extent(value)) is not None]
+        runs = [self.run(_fill(poison, own), position) for poison in (POISON, COUNTER_POISON)]
+        return runs[0][position] == runs[1][position]
+
+    def culprit(self, reader: int, expected: tuple[int, ...]) -> int | None:
+        """The dead tensor that alone, filled otherwise, changes what `reader` gives."""
+        alive = {*self._lifetimes.live(reader - 1), *self._written(reader)}
+        for value in self._program.file.values:
+            extent = self._lifetimes.extent(value.index)
+            if extent is None or value.index in alive:
+                continue
+            if self.run(_fill(POISON, [extent], COUNTER_POISON), reader)[reader] != expected:
+                return value.index
+        return None
+
+    def _written(self, position: int) -> list[int]:
+        file = self._program.file
+        instruction = file.instructions[position]
+        outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+        specs = ((value, file.values[value].spec) for value in outs)
+        return [value for value, spec in specs if spec is not None and spec.kind is ValueKind.TENSOR and spec.nbytes]
+
+    def _fill(self, fill: Fill, position: int) -> None:
+        for dead in self._lifetimes.dead(position):
+            for extent, poison in fill(dead):
+                length = extent.end - extent.begin
+                self._session.fill(MemoryRegion.PLANNED, 0, poison, offset=extent.begin, length=length)
+
+
+class WatchedMemory(RedZones):
+    """The guard of `--redzones`: writes outside tensors, and reads of tensors whose lifetime is over."""
+
+    def judge(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> None:
+        """RedzoneViolation, or LifetimeViolation."""
+        super().judge(dut, session, inputs)
+        check_lifetimes(dut, session, self.program, inputs)

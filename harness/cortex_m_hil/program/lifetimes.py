@@ -1,0 +1,143 @@
+"""When each planned byte of a program holds something that is read later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cortex_m_hil.program.dataflow import VIEWS, written
+from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+
+
+@dataclass(frozen=True, order=True)
+class Extent:
+    """Bytes `begin` to `end` of the planned arena."""
+
+    begin: int
+    end: int
+
+    def overlaps(self, other: Extent) -> bool:
+        return self.begin < other.end and other.begin < self.end
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """An instruction writes `value` over `victim`, which is read later."""
+
+    instruction: int
+    value: int
+    victim: int
+
+
+class Lifetimes:
+    """When each planned byte of a program holds something that is read later."""
+
+    def __init__(self, file: PteFile) -> None:
+        self._file = file
+        self._bases = _bases(file)
+        self.size = file.planned_bytes
+        self._replaced: list[Overlap] = []
+        self._spans = tuple(self._follow())
+
+    def extent(self, value: int) -> Extent | None:
+        """Where a value lies; None where it is not planned."""
+        planned = self._file.values[value].planned
+        if planned is None or not planned.nbytes:
+            return None
+        begin = self._bases[planned.memory_id] + planned.offset
+        return Extent(begin, begin + planned.nbytes)
+
+    def live(self, position: int) -> tuple[int, ...]:
+        """Values that hold something which an instruction after `position` reads, or that are outputs."""
+        return tuple(span.value for span in self._spans if span.written <= position < span.read)
+
+    def dead(self, position: int) -> Iterator[Extent]:
+        """The rest of the arena after an instruction."""
+        reached = 0
+        extents = [extent for value in self.live(position) if (extent := self.extent(value)) is not None]
+        for extent in sorted(extents):
+            if extent.begin > reached:
+                yield Extent(reached, extent.begin)
+            reached = max(reached, extent.end)
+        if reached < self.size:
+            yield Extent(reached, self.size)
+
+    def overlaps(self) -> Iterator[Overlap]:
+        """What the plan itself gets wrong: two tensors in one place at one time."""
+        yield from self._replaced
+        for instruction in self._file.instructions:
+            outs = _outs(self._file, instruction)
+            for value in outs:
+                mine = self.extent(value)
+                for victim in self.live(instruction.index):
+                    theirs = self.extent(victim)
+                    if mine is not None and theirs is not None and victim not in outs and mine.overlaps(theirs):
+                        yield Overlap(instruction.index, value, victim)
+
+    def _follow(self) -> Iterator[_Span]:
+        """What is read is what was last written to the same place. Outputs are read after all instructions."""
+        file = self._file
+        current: dict[object, _Span] = {_memory(file, value): _Span(value, -1, -1) for value in file.inputs}
+        made = {*file.inputs, *(value for one in file.instructions for value in _outs(file, one))}
+
+        def read(value: int, position: int) -> None:
+            place = _memory(file, value)
+            if (span := current.get(place)) is None:
+                return
+            if value in made and span.value != value:
+                self._replaced.append(Overlap(span.written, span.value, value))
+            current[place] = replace(span, read=position)
+
+        for instruction in file.instructions:
+            outs = _outs(file, instruction)
+            for value in _arguments(file, instruction):
+                if value not in outs:
+                    read(value, instruction.index)
+            for value in outs:
+                if (before := current.pop(_memory(file, value), None)) is not None:
+                    yield before
+                current[_memory(file, value)] = _Span(value, instruction.index, instruction.index)
+        for value in file.outputs:
+            read(value, len(file.instructions))
+        yield from current.values()
+
+
+def _bases(file: PteFile) -> list[int]:
+    """Where each planned buffer begins in the arena (docs/protocol.md)."""
+    found, base = [0], 0
+    for size in file.planned_sizes[1:]:
+        found.append(base)
+        base += -(-size // 16) * 16
+    return found
+
+
+@dataclass(frozen=True)
+class _Span:
+    """From the instruction that writes a value (-1: an input) to the last that reads it, or a view of it."""
+
+    value: int
+    written: int
+    read: int
+
+
+def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
+    """Values that an instruction writes; a view in the place of what it is of writes nothing."""
+    if instruction.kind is not InstructionKind.KERNEL:
+        return ()
+    outs = written(file, instruction)
+    is_alias = instruction.operator in VIEWS and len(outs) == 1
+    return () if is_alias and _memory(file, outs[0]) == _memory(file, instruction.args[0]) else outs
+
+
+def _memory(file: PteFile, value: int) -> object:
+    planned = file.values[value].planned
+    return value if planned is None else planned
+
+
+def _arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
+    """Values that an instruction is given, those in lists too."""
+    for argument in instruction.args:
+        value = file.values[argument]
+        items = [int(item) for item in value.items] if value.kind is ValueKind.TENSOR_LIST else [argument]
+        yield from (item for item in items if item >= 0)
