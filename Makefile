@@ -7,6 +7,8 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= $(shell nproc)
+# The own tests wait a third of their time: for boards in real time, for programs that hang on purpose.
+OWN_JOBS ?= $(shell echo $$(($(JOBS) * 3 / 2)))
 SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_directory as it; print(it())'
 FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name '*.cpp' \)
 
@@ -18,7 +20,7 @@ demo: install ## install what is missing, then run the sample tests on three tar
 		tests/targets tests/harness/flow/test_isa_agreement.py
 
 test: lint ## lint, the own tests, tests/targets on four targets, on one with red zones; do they use every operator?
-	$(BIN)/pytest -n $(JOBS) --durations=20 --cov --cov-report=term tests/harness tests/ci
+	$(BIN)/pytest -n $(OWN_JOBS) --durations=20 --cov --cov-report=term tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
 	rm -rf build/programs
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones --keep-programs build/programs tests/targets
