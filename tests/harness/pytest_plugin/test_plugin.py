@@ -687,7 +687,7 @@ def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) 
 
         class Scale(torch.nn.Module):
             def forward(self, x):
-                return torch.relu(x) * {random.random()!r}
+                return torch.relu(x) * {random.SystemRandom().random()!r}
 
         def test_two(hil):
             hil.check(Scale(), (torch.rand(1, 4),))
@@ -717,7 +717,7 @@ def test_a_pass_that_a_test_patches_ends_the_use_of_the_cache_and_is_named(
 
         class Scale(torch.nn.Module):
             def forward(self, x):
-                return torch.relu(x) * {random.random()!r}
+                return torch.relu(x) * {random.SystemRandom().random()!r}
 
         def test_one(hil):
             hil.check(Scale(), (torch.rand(1, 4),))
