@@ -301,7 +301,7 @@ def test_a_pool_with_its_tools(tmp_path: Path) -> None:
         (["ports: [/dev/a, 'labgrid://lab/?x=y']"], "stands for several boards already"),
         (["port: /dev/a", "flash: {preset: openocd, confg: x}"],
          r"targets.yaml:8: unknown key 'confg'\n.*did you mean 'config'"),
-        (["port: /dev/a", "flash: {preset: pyocd, chip: x, serial_number: 0669}"], r"targets.yaml:8: .*valid string"),
+        (["port: /dev/a", "flash: {preset: pyocd, chip: x, serial_number: 0669}"], r"targets.yaml:8: .* text, not 669"),
         (["port: /dev/a", "flash: {preset: pyocd, chip: x, seconds: 0}"], "targets.yaml:8: .*greater than 0"),
         (["port: /dev/a", "reset: [tool, '{serial_number}']"], "mine: reset: tool needs serial_number"),
         (["ports: [{port: /dev/a, serial: x}]"], r"unknown key 'serial'\n.*serial_number"),

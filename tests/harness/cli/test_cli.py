@@ -482,7 +482,7 @@ _RUNNING = frozenset({"numpy", "torch", "executorch", "cortex_m_hil.flow", "cort
         (["targets"], _RUNNING | {"pexpect"}),
         (["doctor", "--quick"], _RUNNING | {"pexpect"}),
     ],
-    ids=" ".join,
+    ids=["--help", "board status", "targets", "doctor --quick"],
 )
 def test_a_command_imports_nothing_that_takes_long(tmp_path: Path, arguments: list[str], heavy: set[str]) -> None:
     """torch takes seconds, numpy a tenth of one: as long as all the rest."""

@@ -658,21 +658,22 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     """Each once, whatever became of it; `hil run` takes them as they are."""
     pytester.makepyfile("""
         import pytest
+        from cortex_m_hil import Isa
         from cortex_m_hil.known_answer import known_answer
 
-        @pytest.mark.parametrize("count", [1, 0])
-        def test_it(run_pte, hil_dut, count):
-            known = known_answer(hil_dut.target.isa)
+        @pytest.mark.parametrize("isa", [Isa.SCALAR, Isa.MVE], ids=["fits", "foreign"])
+        def test_it(run_pte, isa):
+            known = known_answer(isa)
             for _ in range(2):
-                run_pte(known.program, known.inputs[:count])
+                run_pte(known.program, known.inputs)
     """)
     result = run(pytester, "--target=native", "--keep-programs=kept/here")
     result.assert_outcomes(passed=1, failed=1)
     names = sorted(path.name for path in (pytester.path / "kept" / "here").iterdir())
-    stem = names[1].removesuffix(".0.npy")
-    assert stem.startswith("test_programs_that_ran_are_kept_with_their_inputs.py_test_it_native-1_")
-    assert names[1:] == [f"{stem}.0.npy", f"{stem}.pte"]
-    assert "_native-0_" in names[0] and names[0].endswith(".pte")
+    stem = names[0].removesuffix(".0.npy")
+    assert stem.startswith("test_programs_that_ran_are_kept_with_their_inputs.py_test_it_native-fits_")
+    assert names[:2] == [f"{stem}.0.npy", f"{stem}.pte"]
+    assert all("_native-foreign_" in name for name in names[2:]) and len(names) == 4
     path = pytester.path / "kept" / "here" / stem
     assert Path(f"{path}.pte").read_bytes() == known_answer(Isa.SCALAR).program
     given = np.load(f"{path}.0.npy")
