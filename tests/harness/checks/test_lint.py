@@ -288,7 +288,12 @@ def of_one(operator: str, *arguments: TensorSpec | tuple[int, ...] | None) -> Pr
             args.append(add(Value(0, ValueKind.INT_LIST, items=items)))
     made = program(Isa.DSP)
     call = Instruction(0, InstructionKind.KERNEL, operator, (*args, args[-1]))
-    return replace(made, file=replace(made.file, values=tuple(values), instructions=(call,), operators=(operator,)))
+    return replace(
+        made,
+        file=replace(
+            made.file, values=tuple(values), instructions=(call,), operators=(operator,), inputs=(), outputs=()
+        ),
+    )
 
 
 def image(dtype: str, *shape: int) -> TensorSpec:
