@@ -132,6 +132,7 @@ def runner_elf(target_spec, tmp_path):
 """
 SUITE = """
 from pathlib import Path
+import numpy as np
 import pytest
 from cortex_m_hil.known_answer import known_answer
 
@@ -142,7 +143,7 @@ def test_target(run_pte, hil_dut):
 
 @pytest.mark.parametrize("name", ["evil.pte", "bad\\udcff.pte"])
 def test_program(run_pte, name):
-    run_pte(Path(name))
+    run_pte(Path(name), [np.zeros((1, 16), np.float32)])
 """
 
 
