@@ -102,7 +102,7 @@ def sabotage(request, monkeypatch):
     for name, bad in BAD.items():
         if name in request.node.name:
             program = dataclasses.replace(misbehaving.bad(*bad), inputs=misbehaving.ones())
-            monkeypatch.setattr(suite, "_program", lambda *_: program)
+            monkeypatch.setattr(suite._Takeover, "_program", lambda *_: program)
 """
 
 
