@@ -22,7 +22,8 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import POISON, operator_at, prepare
 from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.program.dataflow import written
-from cortex_m_hil.program.model import Planned, PteFile
+from cortex_m_hil.program.lifetimes import Lifetimes, arguments, memory_of
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -203,7 +204,7 @@ class _Stepper:
         self._inputs = inputs
         self._expected = expected
         self._tolerance = tolerance
-        self._last_use = _last_uses(program.file)
+        self._lifetimes = Lifetimes(program.file)
 
     def rows(self, repair: bool) -> Iterator[Row]:
         """With `repair` what is wrong is made right after each instruction."""
@@ -232,36 +233,34 @@ class _Stepper:
 
     def _live_inputs(self) -> dict[object, _Live]:
         pairs = zip(self._file.inputs, self._inputs, strict=True)
-        return {_memory(self._file, value): _of(value, -1, tensor) for value, tensor in pairs}
+        return {memory_of(self._file, value): _of(value, -1, tensor) for value, tensor in pairs}
 
     def _known_inputs(self, position: int, live: Mapping[object, _Live]) -> list[_Live]:
         instruction = self._file.instructions[position]
         read = [value for value in _read(self._file, position) if value not in written(self._file, instruction)]
-        return [live[_memory(self._file, value)] for value in read if _memory(self._file, value) in live]
+        return [live[memory_of(self._file, value)] for value in read if memory_of(self._file, value) in live]
 
     def _look(self, session: Session, position: int, live: dict[object, _Live], repair: bool) -> Iterator[Row]:
         places = written(self._file, self._file.instructions[position])
         expected = self._expected[position]
-        for memory in [memory for memory, one in live.items() if self._is_dead(one, position)]:
+        needed = self._lifetimes.live(position)
+        for memory in [memory for memory, one in live.items() if one.value not in needed]:
             del live[memory]
         damaged = self._damaged(session, places, live) if repair else ()
         for number, value in enumerate(places):
-            live.pop(_memory(self._file, value), None)
+            live.pop(memory_of(self._file, value), None)
             tensor = expected.dialect[number] if expected.dialect else None
             row, got = self._row(session, position, value, tensor)
             if tensor is not None:
                 row = self._judged(row, expected, tensor, got)
-                live[_memory(self._file, value)] = _of(value, position, tensor, row.dialect_db)
+                live[memory_of(self._file, value)] = _of(value, position, tensor, row.dialect_db)
                 if repair and got is not None:
                     session.write(MemoryRegion.VALUE, value, tensor.data)
             yield replace(row, damaged=damaged)
 
-    def _is_dead(self, one: _Live, position: int) -> bool:
-        return self._last_use.get(_memory(self._file, one.value), -1) <= position
-
     def _damaged(self, session: Session, places: Sequence[int], live: Mapping[object, _Live]) -> tuple[int, ...]:
         """Values of others that have changed, which are made right again."""
-        own = {_memory(self._file, value) for value in places}
+        own = {memory_of(self._file, value) for value in places}
         wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.crc]
         for one in wrong:
             session.write(MemoryRegion.VALUE, one.value, one.tensor.data)
@@ -315,32 +314,12 @@ def _digest(session: Session, one: _Live) -> int:
     return session.digest(MemoryRegion.VALUE, one.value)
 
 
-def _memory(file: PteFile, value: int) -> Planned | int:
-    """Where a value lies: values that are views of one memory are one."""
-    planned = file.values[value].planned
-    return value if planned is None else planned
-
-
 def _read(file: PteFile, position: int) -> Iterator[int]:
     """Tensors that an instruction reads, constants apart."""
-    for argument in file.instructions[position].args:
-        value = file.values[argument]
-        items = [int(item) for item in value.items] if value.kind is ValueKind.TENSOR_LIST else [argument]
-        for item in items:
-            spec = file.values[item].spec if item >= 0 else None
-            if spec is not None and spec.kind is ValueKind.TENSOR and file.values[item].constant is None:
-                yield item
-
-
-def _last_uses(file: PteFile) -> Mapping[object, int]:
-    """The last instruction that reads each memory; outputs are read after all."""
-    found: dict[object, int] = {}
-    for position, instruction in enumerate(file.instructions):
-        for value in _read(file, position):
-            if value not in written(file, instruction):
-                found[_memory(file, value)] = position
-    found |= {_memory(file, value): len(file.instructions) for value in file.outputs}
-    return found
+    for value in arguments(file, file.instructions[position]):
+        spec = file.values[value].spec
+        if spec is not None and spec.kind is ValueKind.TENSOR and file.values[value].constant is None:
+            yield value
 
 
 def _is_integer(tensor: HostTensor) -> bool:

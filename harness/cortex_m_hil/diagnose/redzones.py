@@ -63,12 +63,9 @@ class Violation:
 def zones(file: PteFile) -> tuple[Zone, ...]:
     """What the memory plan leaves free at every moment, between the first and the last byte of each planned buffer."""
     found: list[Zone] = []
-    base = 0
     for memory_id, size in enumerate(file.planned_sizes):
-        if memory_id == 0:  # a placeholder
-            continue
-        found += _zones_of(file, memory_id, base, size, len(found))
-        base += -(-size // 16) * 16
+        if memory_id != 0:  # a placeholder
+            found += _zones_of(file, memory_id, file.planned_bases[memory_id], size, len(found))
     return tuple(found)
 
 

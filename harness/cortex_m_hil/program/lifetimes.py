@@ -35,7 +35,6 @@ class Lifetimes:
 
     def __init__(self, file: PteFile) -> None:
         self._file = file
-        self._bases = _bases(file)
         self.size = file.planned_bytes
         self._replaced: list[Overlap] = []
         self._spans = tuple(self._follow())
@@ -45,7 +44,7 @@ class Lifetimes:
         planned = self._file.values[value].planned
         if planned is None or not planned.nbytes:
             return None
-        begin = self._bases[planned.memory_id] + planned.offset
+        begin = self._file.planned_bases[planned.memory_id] + planned.offset
         return Extent(begin, begin + planned.nbytes)
 
     def live(self, position: int) -> tuple[int, ...]:
@@ -78,11 +77,11 @@ class Lifetimes:
     def _follow(self) -> Iterator[_Span]:
         """What is read is what was last written to the same place. Outputs are read after all instructions."""
         file = self._file
-        current: dict[object, _Span] = {_memory(file, value): _Span(value, -1, -1) for value in file.inputs}
+        current: dict[object, _Span] = {memory_of(file, value): _Span(value, -1, -1) for value in file.inputs}
         made = {*file.inputs, *(value for one in file.instructions for value in _outs(file, one))}
 
         def read(value: int, position: int) -> None:
-            place = _memory(file, value)
+            place = memory_of(file, value)
             if (span := current.get(place)) is None:
                 return
             if value in made and span.value != value:
@@ -91,25 +90,16 @@ class Lifetimes:
 
         for instruction in file.instructions:
             outs = _outs(file, instruction)
-            for value in _arguments(file, instruction):
+            for value in arguments(file, instruction):
                 if value not in outs:
                     read(value, instruction.index)
             for value in outs:
-                if (before := current.pop(_memory(file, value), None)) is not None:
+                if (before := current.pop(memory_of(file, value), None)) is not None:
                     yield before
-                current[_memory(file, value)] = _Span(value, instruction.index, instruction.index)
+                current[memory_of(file, value)] = _Span(value, instruction.index, instruction.index)
         for value in file.outputs:
             read(value, len(file.instructions))
         yield from current.values()
-
-
-def _bases(file: PteFile) -> list[int]:
-    """Where each planned buffer begins in the arena (docs/protocol.md)."""
-    found, base = [0], 0
-    for size in file.planned_sizes[1:]:
-        found.append(base)
-        base += -(-size // 16) * 16
-    return found
 
 
 @dataclass(frozen=True)
@@ -127,15 +117,16 @@ def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
         return ()
     outs = written(file, instruction)
     is_alias = instruction.operator in VIEWS and len(outs) == 1
-    return () if is_alias and _memory(file, outs[0]) == _memory(file, instruction.args[0]) else outs
+    return () if is_alias and memory_of(file, outs[0]) == memory_of(file, instruction.args[0]) else outs
 
 
-def _memory(file: PteFile, value: int) -> object:
+def memory_of(file: PteFile, value: int) -> object:
+    """Where a value lies: values that are views of one memory are one."""
     planned = file.values[value].planned
     return value if planned is None else planned
 
 
-def _arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
+def arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
     """Values that an instruction is given, those in lists too."""
     for argument in instruction.args:
         value = file.values[argument]

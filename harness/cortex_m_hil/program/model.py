@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -76,9 +77,14 @@ class PteFile:
         return len(self.data)
 
     @property
+    def planned_bases(self) -> tuple[int, ...]:
+        """Where each planned buffer begins in the arena, by its number; behind the last the size of the arena."""
+        return (0, *itertools.accumulate((-(-size // 16) * 16 for size in self.planned_sizes[1:]), initial=0))
+
+    @property
     def planned_bytes(self) -> int:
         """Bytes of the planned arena: the buffers one after the other, each aligned to 16 (docs/protocol.md)."""
-        return sum(-(-size // 16) * 16 for size in self.planned_sizes[1:])
+        return self.planned_bases[-1]
 
     def input_specs(self) -> tuple[TensorSpec, ...]:
         """Specs of the inputs; ProgramRejected if one is neither a tensor nor a number, or a constant."""
