@@ -67,13 +67,20 @@ class DiskCache:
             self.counts[kind, "found"] += 1
         return found
 
-    def get_or_make(self, kind: str, key: str | None, make: Callable[[], Entry]) -> Entry:
-        """The entry; if there is none, what `make` gives, in one process at a time. Without a key: no cache."""
+    def get_or_make(
+        self, kind: str, key: str | None, make: Callable[[], Entry], may_keep: Callable[[], bool] = lambda: True
+    ) -> Entry:
+        """The entry; if there is none, what `make` gives, in one process at a time. Without a key: no cache.
+
+        `may_keep`: whether what is made now is what any process would make; asked only where there is no entry.
+        """
         if key is None or not self.enabled:
             self.counts[kind, "made"] += 1
             return make()
         path = self.folder / key[:2] / f"{key}.{kind}"
         found = self._read(path)
+        if found is None and not may_keep():
+            return self.get_or_make(kind, None, make)
         if found is None:
             with self._alone(key):
                 found = self._read(path)

@@ -136,9 +136,7 @@ class RememberedReferences:
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
         dtypes = [str(value.spec.dtype) for value in inputs]
         key = None if self.key is None else passing_key(self.key, dtypes, values)
-        entry = None if key is None else disk.get("references", key)
-        if entry is None:
-            entry = disk.get_or_make("references", None if self.problem() else key, lambda: self._made(inputs))
+        entry = disk.get_or_make("references", key, lambda: self._made(inputs), lambda: not self.problem())
         found = {name: _outputs(entry, name) for name in ("dialect", "quantized")}
         more = tuple(_outputs(entry, f"disturbed {number}") or () for number in range(entry["disturbed"]))
         return References(**found, disturbed=more, eager=_run(self.eager, leaves, self.structure))

@@ -147,12 +147,12 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
 def scratch_of(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
     """`required_scratch` of a program, remembered on disk. The same errors."""
     key = hashlib.sha256(f"{contents('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
-    entry = disk.get("scratch", key)
-    if entry is None:
-        kept = None if compiler_state.problem() else key
-        entry = disk.get_or_make(
-            "scratch", kept, lambda: {"needs": [astuple(need) for need in required_scratch(program.file, isa)]}
-        )
+    entry = disk.get_or_make(
+        "scratch",
+        key,
+        lambda: {"needs": [astuple(need) for need in required_scratch(program.file, isa)]},
+        lambda: not compiler_state.problem(),
+    )
     return tuple(
         ScratchNeed(number, operator, value, required, planned, tuple((Isa(name), size) for name, size in elsewhere))
         for number, operator, value, required, planned, elsewhere in entry["needs"]
