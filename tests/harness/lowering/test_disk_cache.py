@@ -273,16 +273,22 @@ INGREDIENTS: dict[str, Callable[[], Program]] = {
 }
 
 
+def is_remembered(make: Callable[[], Program]) -> bool:
+    program = make()
+    assert program.no_key == ""
+    return program.remembered
+
+
 @pytest.mark.parametrize("name", INGREDIENTS)
 def test_each_ingredient_is_in_the_key(name: str) -> None:
-    assert not linear()().remembered and linear()().remembered
-    assert not INGREDIENTS[name]().remembered
-    assert INGREDIENTS[name]().remembered and linear()().remembered
+    assert not is_remembered(linear()) and is_remembered(linear())
+    assert not is_remembered(INGREDIENTS[name])
+    assert is_remembered(INGREDIENTS[name]) and is_remembered(linear())
 
 
 @pytest.mark.parametrize("name", ["the compiler's files", "torch's state", "a version"])
 def test_what_is_around_is_in_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not linear()().remembered and linear()().remembered
+    assert not is_remembered(linear()) and is_remembered(linear())
     if name == "the compiler's files":
         monkeypatch.setattr(keys, "contents", lambda *_: "edited")
     elif name == "a version":
