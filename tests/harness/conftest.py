@@ -12,19 +12,18 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.compiler_state.state import compiler_state
-from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.stages import observed_by
 from paths import REPOSITORY
+from tracing import untraced
 from trust import trust_again
 
 DEADLINE = 300.0  # seconds
 
 
 @pytest.fixture(scope="module", autouse=True)
-def lowered_anew() -> Iterator[None]:
-    """What these tests lower is lowered, whatever earlier runs have kept. Those of the cache switch it on."""
-    before, disk.enabled = disk.enabled, False
-    yield
-    disk.enabled = before
+def coverage_of_own_code() -> Iterator[None]:
+    with observed_by(untraced):
+        yield
 
 
 @pytest.fixture(autouse=True)

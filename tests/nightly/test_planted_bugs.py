@@ -6,7 +6,6 @@ import functools
 from pathlib import Path
 
 import pytest
-from planting import BUGS, Bug, network
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
@@ -19,6 +18,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from planting import BUGS, Bug, network
 
 TARGETS = load_targets()
 NAMES = ("m4-qemu", "m55-qemu", "m0-qemu")

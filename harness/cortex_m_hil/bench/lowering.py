@@ -18,7 +18,7 @@ from cortex_m_hil.lowering import clear_cache, executorch_api, lower
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.lowering.networks import load
-from cortex_m_hil.lowering.stages import observed, timed
+from cortex_m_hil.lowering.stages import seconds_by_stage, stage_of
 from cortex_m_hil.targets.cpu import Isa
 
 DEADLINE = 1800.0  # seconds for one module
@@ -75,10 +75,10 @@ def _in_a_process(modules: Sequence[str]) -> dict[str, Any]:
 
 def _one_process(modules: Sequence[str]) -> dict[str, Any]:
     disk.enabled = False  # what is measured is done
-    with observed() as imports:
-        with timed("torch"):
+    with seconds_by_stage() as imports:
+        with stage_of("torch"):
             load_torch()
-        with timed("executorch"):
+        with stage_of("executorch"):
             executorch_api()
     return {"imports": imports, "modules": {name: {"first": _once(name), "again": _once(name)} for name in modules}}
 
@@ -87,7 +87,7 @@ def _once(name: str) -> Counter[str]:
     """Lowered for every ISA class, with the references of one: of what is shared, nothing is done twice."""
     clear_cache()
     module, inputs = load(name)
-    with observed() as seconds:
+    with seconds_by_stage() as seconds:
         programs = [lower(module, inputs, isa=isa) for isa in Isa]
         assert programs[0].reference is not None
         programs[0].reference(programs[0].inputs)

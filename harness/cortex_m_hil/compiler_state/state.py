@@ -13,7 +13,7 @@ import importlib
 import importlib.abc
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -59,6 +59,10 @@ class CompilerState(importlib.abc.MetaPathFinder):
             changed = self._changed()
             self._problem = f"{changed} was changed in memory" if changed else ""
         return self._problem
+
+    def work(self, no_key: str) -> AbstractContextManager[None]:
+        """Within the block something is lowered or computed that has a key, or no key for this reason."""
+        return self.shared_work(no_key) if no_key else self.own_work()
 
     @contextmanager
     def own_work(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from cortex_m_hil.lowering.compiler_files import contents
 from cortex_m_hil.lowering.content import NoContent, digest
 
 # Of torch the version is enough; these are what people edit in place, and this package's own lowering.
-_WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering")
+_WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering", "cortex_m_hil.program")
 _logger = logging.getLogger(__name__)
 
 

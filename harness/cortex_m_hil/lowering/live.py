@@ -21,7 +21,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pyt
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.snapshot import Snapshot
-from cortex_m_hil.lowering.stages import timed
+from cortex_m_hil.lowering.stages import stage_of
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
             stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
         arranged = Snapshot(module)
         buffers = {name: (buffer, buffer.clone()) for name, buffer in module.named_buffers()}
-        with timed("run"):
+        with stage_of("run"):
             outputs = _run(title, module, inputs)
         _require_tensors(title, outputs)
         changed = [
@@ -124,7 +124,7 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
 def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
     """Run one stage; what it raises becomes a LoweringError naming module, stage, graph node and line."""
     try:
-        with timed(name):
+        with stage_of(name):
             return work()
     except HarnessError:
         raise

@@ -26,7 +26,7 @@ from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.live import Eager, arrange, export, stage, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, LoweringOptions
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
-from cortex_m_hil.lowering.stages import timed
+from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.pte import parse_pte
@@ -96,7 +96,7 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
     samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]
     with quiet(), load_torch().random.fork_rng(devices=[]):
         outputs, exported = trace(module, given, options.layout)
-        with timed("key"):
+        with stage_of("key"):
             key, no_key = key_or_reason(exported, given, samples, *_choices(options))
         source = _Source(type(module).__name__, exported, given, samples, options, key, no_key)
         own_key = None if key is None else digest(key, isa.value, options.redzones)
@@ -134,7 +134,9 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eag
     def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
         from cortex_m_hil.lowering.intermediates import intermediates
 
-        return intermediates(file, nodes, models(), eager.exported, inputs)
+        host = models()
+        with compiler_state.work(source.no_key):
+            return intermediates(file, nodes, host, eager.exported, inputs)
 
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
     references = RememberedReferences(key, eager, structure, models)
@@ -168,8 +170,7 @@ def _remembered(source: _Source, isa: Isa) -> _Lowered:
     What has no key may have code of the user's in it: an operator, for instance, that calibrating runs.
     """
     torch = executorch_api().torch
-    work = compiler_state.shared_work(source.no_key) if source.key is None else compiler_state.own_work()
-    with quiet(), work, torch.random.fork_rng(devices=[]):
+    with quiet(), compiler_state.work(source.no_key), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
         shared = cache.get(source.key)
         if shared is None:

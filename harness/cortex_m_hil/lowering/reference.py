@@ -20,7 +20,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.cache import passing_key
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
-from cortex_m_hil.lowering.stages import timed
+from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -107,11 +107,11 @@ class HostModels:
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
         """References for the inputs. ConfigError if their number is not the module's."""
         leaves = _leaves(inputs, self.structure)
-        with timed("reference: dialect"), integers():
+        with stage_of("reference: dialect"), integers():
             dialect = _run(self.dialect, leaves, self.structure)
-        with timed("reference: fake-quant"):
+        with stage_of("reference: fake-quant"):
             quantized = _run(self.quantized, leaves, self.structure)
-        with timed("reference: disturbed runs"):
+        with stage_of("reference: disturbed runs"):
             more = tuple(_run(model, leaves, self.structure) or () for model in disturbed(self.quantized))
         return References(dialect, quantized, _run(self.eager, leaves, self.structure), more)
 

@@ -1,35 +1,47 @@
-"""The seconds that each stage of the lowering takes, for who wants to know."""
+"""The stages of the lowering, for who wants to know what each takes."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
-_OBSERVED: Final[ContextVar[Counter[str] | None]] = ContextVar("_OBSERVED", default=None)
+Observer = Callable[[str], AbstractContextManager[None]]
+"""Given the name of a stage: what is entered before it and left after it."""
+
+_OBSERVER: Final[ContextVar[Observer]] = ContextVar("_OBSERVER", default=lambda _: nullcontext())
 
 
 @contextmanager
-def observed() -> Iterator[Counter[str]]:
-    """The seconds of the stages that run within the block, by name, in the order in which they first ran."""
-    seconds: Counter[str] = Counter()
-    token = _OBSERVED.set(seconds)
-    try:
-        yield seconds
-    finally:
-        _OBSERVED.reset(token)
-
-
-@contextmanager
-def timed(name: str) -> Iterator[None]:
-    """What the block does is a stage of that name."""
-    seconds = _OBSERVED.get()
-    began = time.perf_counter()
+def observed_by(observer: Observer) -> Iterator[None]:
+    """Stages that run within the block are shown to `observer`, and to no other."""
+    token = _OBSERVER.set(observer)
     try:
         yield
     finally:
-        if seconds is not None:
+        _OBSERVER.reset(token)
+
+
+@contextmanager
+def seconds_by_stage() -> Iterator[Counter[str]]:
+    """The seconds of the stages that run within the block, by name, in the order in which they first ran."""
+    seconds: Counter[str] = Counter()
+
+    @contextmanager
+    def clock(name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
             seconds[name] += time.perf_counter() - began  # type: ignore[assignment]  # of ints, says typeshed
+
+    with observed_by(clock):
+        yield seconds
+
+
+def stage_of(name: str) -> AbstractContextManager[None]:
+    """What the block does is a stage of that name."""
+    return _OBSERVER.get()(name)

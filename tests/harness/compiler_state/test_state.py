@@ -20,7 +20,6 @@ from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import LoweringError
 from cortex_m_hil.lowering import clear_cache, executorch_api, lower
 from cortex_m_hil.lowering.cache import key_or_reason
-from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 
@@ -191,7 +190,6 @@ def test_what_a_changed_compiler_lowers_is_not_kept_and_nothing_is_found(
 ) -> None:
     with pytest.MonkeyPatch.context() as place:
         place.setenv("HIL_CACHE_DIR", str(tmp_path))
-        place.setattr(disk, "enabled", True)
         made, found = lowered(), lowered()
         assert not made.remembered and found.remembered
         entries = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -207,7 +205,6 @@ def test_what_a_changed_compiler_lowers_is_not_kept_and_nothing_is_found(
 
 def test_what_the_compiler_changes_itself_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(disk, "enabled", True)
     program = lowered()
     assert program.reference is not None
     program.reference(program.inputs)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from planting import BUGS, Bug, network
 from torch import nn
 
 from cortex_m_hil import flow
@@ -24,6 +23,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from networks import Net
+from planting import BUGS, Bug, network
 
 pytest_plugins = ["pytester"]
 

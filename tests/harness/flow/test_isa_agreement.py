@@ -41,11 +41,6 @@ CASES: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def lowered_anew() -> None:
-    """Not here: programs come from the cache where it has them."""
-
-
 @pytest.fixture(scope="module")
 def duts() -> Iterator[dict[Isa, Dut]]:
     opened = {isa: flow.open_dut(resolve(name, load_targets())) for isa, name in NAMES.items()}
