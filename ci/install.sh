@@ -38,6 +38,7 @@ missing_packages() {
     has_header g++ flatbuffers/flatbuffers.h || echo libflatbuffers-dev
     has cmake || echo cmake
     has ninja || echo ninja-build
+    has ccache || echo ccache
     has clang-format || echo clang-format
     has run-clang-tidy || echo clang-tidy
     has g++ || echo g++

@@ -141,11 +141,21 @@ def _sources(target: Target, firmware: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[str, str]) -> None:
-    """Builds beside `folder` and renames, so that a killed build leaves nothing that looks finished."""
+    """Builds beside `folder` and renames, so that a killed build leaves nothing that looks finished.
+
+    What is built is a copy of the sources: ccache knows what it compiled before by paths within it, which are the same
+    each time, wherever the sources lie.
+    """
     with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
+        board = work / "board" / target.board.directory.name
+        copies = {firmware: work / "firmware", target.board.directory: board}
+        for root, path in _sources(target, firmware):
+            copy = copies[root] / path.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
         log = work / "build.log"
-        for command in _commands(work, target, firmware, definitions):
-            _run(command, log, target)
+        for command in _commands(work, board, target, definitions):
+            _run(command, log, target, copies)
         finished = work / "finished"
         finished.mkdir()
         shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
@@ -158,28 +168,51 @@ def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[st
         finished.rename(folder)
 
 
-def _commands(work: Path, target: Target, firmware: Path, definitions: Mapping[str, str]) -> Iterator[list[str]]:
+def _commands(work: Path, board: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:
+    firmware = work / "firmware"
     cmake = str(toolchain.find("cmake").path)
     toolchain.find("ninja")
     flatbuffers = toolchain.flatbuffers()
     configure = [cmake, "-S", str(firmware), "-B", str(work / "build"), "-G", "Ninja"]
     if target.cpu != "host":
         configure.append(f"-DCMAKE_TOOLCHAIN_FILE={firmware / 'cmake' / 'arm-none-eabi.cmake'}")
-    configure.append(f"-DHIL_BOARD_DIR={target.board.directory}")
+    configure.append(f"-DHIL_BOARD_DIR={board}")
     configure.append(f"-DHIL_SCHEMA_DIR={toolchain.schema_directory()}")
     configure.append(f"-DHIL_FLATC={flatbuffers.flatc.path}")
     configure.append(f"-DHIL_FLATBUFFERS_INCLUDE={flatbuffers.include}")
     configure += [f"-D{name}={value}" for name, value in definitions.items()]
+    configure += _ccache(cmake, work)
     yield configure
     yield [cmake, "--build", str(work / "build")]
 
 
-def _run(command: list[str], log: Path, target: Target) -> None:
+def _ccache(cmake: str, work: Path) -> list[str]:
+    """Definitions that make CMake use ccache, where that is on PATH: most files of two runners are the same."""
+    ccache = shutil.which("ccache")
+    if ccache is None:
+        return []
+    settings = {
+        "DIR": cache_directory() / "objects",
+        "MAXSIZE": "1G",
+        "BASEDIR": work,
+        "NOHASHDIR": 1,  # -ffile-prefix-map takes the folder out of what is compiled
+        "COMPILERCHECK": "content",
+    }
+    launcher = ";".join([cmake, "-E", "env", *(f"CCACHE_{name}={value}" for name, value in settings.items()), ccache])
+    return [f"-DCMAKE_{language}_COMPILER_LAUNCHER={launcher}" for language in ("C", "CXX")]
+
+
+def _run(command: list[str], log: Path, target: Target, copies: Mapping[Path, Path]) -> None:
+    """The log names the folders that were copied, not their copies."""
     status = subprocesses.run(command, log, BUILD_TIMEOUT)
+    text = log.read_text(errors="replace")
+    for original, copy in copies.items():  # the compiler below ccache is given relative paths
+        text = text.replace(str(copy), str(original)).replace(f"../{copy.relative_to(log.parent)}", str(original))
+    log.write_text(text)
     if status is None:
         raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name)
     if status != 0:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = text.splitlines()
         cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
         tail = "\n".join(lines[-40:])
         raise BuildError(

@@ -19,6 +19,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.runner import build
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Board, Target
@@ -284,6 +285,15 @@ def test_a_build_without_an_end_is_ended_with_all_it_started(
 
 
 # --- builds that fail ----------------------------------------------------------------------------------------
+
+
+def test_ccache_changes_nothing_but_the_time(cache: Path, user_board: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_ccache = build_runner(user_board).path.read_bytes()
+    assert any((cache / "objects").iterdir())
+    shutil.rmtree(cache)
+    monkeypatch.setattr(build, "_ccache", lambda *_: [])
+    assert build_runner(user_board).path.read_bytes() == with_ccache
+    assert not (cache / "objects").exists()
 
 
 def test_a_broken_board_shows_the_compilers_first_error(user_board: Target) -> None:
