@@ -156,6 +156,14 @@ class TargetHang(VerdictError):
     """The program does not end, on a target that passes its self-test."""
 
 
+class ProgramFailed(VerdictError):
+    """A program of the user's, which is no runner, ended with an exit status other than 0."""
+
+
+class ProgramTimeout(VerdictError):
+    """A program of the user's, which is no runner, did not end in the time that it was given."""
+
+
 class ForbiddenAccess(VerdictError):
     """The firmware asked for something of the host that it may not have, and was ended."""
 

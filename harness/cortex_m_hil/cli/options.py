@@ -70,10 +70,10 @@ class Choice:
         return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp)
 
 
-def resolve_target(name: str, file: Path | None, runtime: str) -> Resolved:
+def resolve_target(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
     """ToolchainError where the target cannot run here, ConfigError where there is none of the name."""
     from cortex_m_hil.targets.load import load_user_targets
     from cortex_m_hil.targets.resolve import check_runtime, resolve
 
     check_runtime(runtime)
-    return resolve(name, load_user_targets(file), runtime=runtime)
+    return resolve(name, load_user_targets(file), runtime=runtime, require_fvp=require_fvp)

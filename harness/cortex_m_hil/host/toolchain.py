@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,17 +80,20 @@ class Said:
     err: str
 
 
-def ask(command: Sequence[str], seconds: float, limit: int = SAID_LIMIT) -> Said:
-    """Runs a tool that is to say something and end. Whatever it started ends with it.
+def ask(command: Sequence[str], seconds: float, limit: int = SAID_LIMIT, given: bytes = b"") -> Said:
+    """Runs a tool that is to say something and end. Whatever it started ends with it. It reads what is `given`.
 
     ToolchainError where it does not start, does not end within `seconds`, or says more than `limit` bytes.
     """
     what = " ".join(command[:2])
     try:
-        child = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
+        with tempfile.TemporaryFile() as file:
+            file.write(given)
+            file.seek(0)
+            child = subprocess.Popen(
+                list(command), stdin=file if given else subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
     except (OSError, ValueError) as error:
         raise ToolchainError(f"{what}: {error}", hint=install_hint(Path(command[0]).name)) from error
     deadline = time.monotonic() + seconds

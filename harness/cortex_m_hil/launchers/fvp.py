@@ -8,6 +8,7 @@ executed on Arm's binaries; so every parameter is checked against what the model
 from __future__ import annotations
 
 import functools
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from cortex_m_hil.targets.launcher import Clock, Strict
 
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
+LIMIT_MARGIN = 60  # seconds
 TIME_LIMIT = 3600  # seconds of host time; the outer bound, should this process be unable to end the model
 # Without this file in the semihosting folder a model reports no extensions, so a C library falls
 # back from SYS_EXIT_EXTENDED to SYS_EXIT and the exit status is lost.
@@ -39,6 +41,7 @@ class Manners:
 
     cpu: str
     quiet: tuple[tuple[str, str], ...]
+    uart: str
 
 
 def manners(model: str) -> Manners:
@@ -47,14 +50,15 @@ def manners(model: str) -> Manners:
         core = _OLD_CORES.get(mps2[1])
         cpu = f"armcortex{core}ct" if core else "cpu0"
         off = [(f"fvp_mps2.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2)]
-        return Manners(cpu, (*off, ("fvp_mps2.mps2_visualisation.disable-visualisation", "1")))
+        return Manners(cpu, (*off, ("fvp_mps2.mps2_visualisation.disable-visualisation", "1")), "fvp_mps2.UART0")
     if re.fullmatch(r"(?:FVP|VHT)_Corstone_SSE-3[01]0(?:_Ethos-U\d+)?", model):
         off = [(f"mps3_board.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2, 5)]
-        return Manners("cpu0", (*off, ("mps3_board.visualisation.disable-visualisation", "1")))
+        return Manners("cpu0", (*off, ("mps3_board.visualisation.disable-visualisation", "1")), "mps3_board.uart0")
     if re.fullmatch(r"(?:FVP|VHT)_Corstone_SSE-3(?:15|20)", model):
         off = [(f"mps4_board.telnetterminal{n}.start_telnet", "0") for n in (0, 1, 2, 5)]
         quiet = ("mps4_board.visualisation.disable-visualisation", "1")
-        return Manners("mps4_board.subsystem.cpu0", (*off, quiet, ("vis_hdlcd.disable_visualisation", "1")))
+        picture = ("vis_hdlcd.disable_visualisation", "1")
+        return Manners("mps4_board.subsystem.cpu0", (*off, quiet, picture), "mps4_board.uart0")
     raise ConfigError(
         f"no description of the FVP {model!r}", hint="add its family to harness/cortex_m_hil/launchers/fvp.py"
     )
@@ -120,11 +124,15 @@ class FvpLauncher(Simulator):
         return self.engine()
 
     def command(
-        self, elf: Path, directory: Path, arguments: Sequence[str], *, time_limit: int = TIME_LIMIT
-    ) -> list[str]:
-        """Puts the features file into `directory`. `time_limit` in seconds of host time."""
+        self, elf: Path, directory: Path, arguments: Sequence[str], *, time_limit: int = TIME_LIMIT,
+        uart: bool = False,
+    ) -> list[str]:  # fmt: skip
+        """Puts the features file into `directory`. `time_limit` in seconds of host time.
+
+        `uart`: what the first one sends is on standard output.
+        """
         path = executable(self.model)
-        parameters = _parameters(self, directory, arguments)
+        parameters = _parameters(self, directory, arguments, uart)
         _check(str(path), self.model, [name for name, _ in parameters])
         (directory / FEATURES_FILE).write_bytes(FEATURES)
         line = [str(path), "-a", str(elf), "--timelimit", str(time_limit)]
@@ -132,8 +140,13 @@ class FvpLauncher(Simulator):
             line += ["-C", f"{name}={value}"]
         return line
 
+    def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
+        """A model that ends by its own limit ends with 0, so that is beyond ours."""
+        limit = math.ceil(seconds) + LIMIT_MARGIN
+        return self.command(elf, directory, arguments, time_limit=limit, uart=True)
 
-def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str]) -> list[tuple[str, str]]:
+
+def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str], uart: bool) -> list[tuple[str, str]]:
     model = manners(launcher.model)
     cpu = model.cpu
     chosen = [
@@ -143,6 +156,8 @@ def _parameters(launcher: FvpLauncher, directory: Path, arguments: Sequence[str]
         (f"{cpu}.semihosting-heap_limit", "0"),
         *model.quiet,
     ]
+    if uart:
+        chosen += [(f"{model.uart}.out_file", "-"), (f"{model.uart}.unbuffered_output", "1")]
     if "SSE-300" in launcher.model or "SSE-310" in launcher.model:
         chosen += [("cpu0.FPU", "1"), ("cpu0.MVE", "2")]
     if launcher.model.endswith("MPS2_Cortex-M4") or launcher.model.endswith("MPS2_Cortex-M7"):

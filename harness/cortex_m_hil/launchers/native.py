@@ -59,7 +59,7 @@ class NativeLauncher(Simulator):
         if report := sanitizer_report(log):
             return TargetFault(report, target=target.name, log=log)
         if -status in _CRASHES:
-            what = f"the runner crashed ({signal.Signals(-status).name})"
+            what = f"the executable crashed ({signal.Signals(-status).name})"
             return TargetFault(what, target=target.name, log=log)
         return None
 

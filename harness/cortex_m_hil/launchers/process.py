@@ -8,6 +8,7 @@ import selectors
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -76,8 +77,9 @@ class Process:
         env: Mapping[str, str] | None = None,
         grace: float = 0.0,
         sandbox: Sandbox | None = None,
+        joined: bool = False,
     ) -> None:
-        """As `subprocesses.start`."""
+        """As `subprocesses.start`. `joined`: standard error is part of the link as well, in the order it arrives."""
         self.command = tuple(command)
         self.log = bytearray()
         self._selector = selectors.DefaultSelector()
@@ -91,7 +93,7 @@ class Process:
         self._selector.register(self._out, selectors.EVENT_READ)
         self._selector.register(self._err, selectors.EVENT_READ)
         self._received = bytearray()
-        self._open = True
+        self._link = (self._out, self._err) if joined else (self._out,)
         self._cpu = 0.0
 
     def _start(
@@ -154,7 +156,7 @@ class Process:
 
     def read(self, deadline: Deadline) -> bytes:
         while not self._received:
-            if not self._open:
+            if not any(stream in self._selector.get_map() for stream in self._link):
                 raise LinkClosed
             self._pump(deadline)
         data = bytes(self._received)
@@ -181,24 +183,24 @@ class Process:
             elif key.fileobj is self._in:
                 writable = True
             elif key.fileobj is self._out:
-                self._open = self._take(self._out, self._received)
+                self._received += self._take(self._out)
             else:
-                self._take(self._err, self.log)
+                said = self._take(self._err)
+                self.log += said
+                self._received += said if self._err in self._link else b""
         del self.log[:-LOG_LIMIT]
         del self._received[:-RECEIVED_LIMIT]
         return writable
 
-    def _take(self, stream: object, into: bytearray) -> bool:
-        assert stream is self._out or stream is self._err
-        pipe = self._out if stream is self._out else self._err
+    def _take(self, pipe: IO[bytes]) -> bytes:
+        """What is there; at its end the pipe is watched no more."""
         try:
             data = os.read(pipe.fileno(), 1 << 16)
         except BlockingIOError:
-            return True
-        into += data
+            return b""
         if not data:
             self._selector.unregister(pipe)
-        return bool(data)
+        return data
 
     def wait(self, seconds: float) -> int | None:
         """The exit status (negative: the signal) if the child ends within `seconds`; its log is complete then."""

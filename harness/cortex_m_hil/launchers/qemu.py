@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,15 +81,24 @@ class QemuLauncher(Simulator):
         return Clock.INSTRUCTIONS if exact else Clock.HOST
 
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
+        return self._line(elf, arguments, serial="none")
+
+    def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
+        return self._line(elf, arguments, serial="stdio")
+
+    def _line(self, elf: Path, arguments: Sequence[str], serial: str) -> list[str]:
         """No chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2, measured)."""
         semihosting = "enable=on,target=native"
         for argument in arguments:
             semihosting += f",arg={argument.replace(',', ',,')}"
         counting = () if _icount(self.args) else ICOUNT
         machine = ["-M", self.machine, *counting, *self.args]
-        quiet = ["-display", "none", "-serial", "none", "-monitor", "none", *self._network()]
+        quiet = ["-display", "none", "-serial", serial, "-monitor", "none", *self._network()]
         path = str(toolchain.find(self.program).path)
         return [path, *machine, *quiet, *SANDBOX, "-semihosting-config", semihosting, "-kernel", str(elf)]
+
+    def memory(self) -> Sequence[range]:
+        return _memory(str(toolchain.find(self.program).path), self.machine, self.args)
 
     def _network(self) -> tuple[str, str]:
         """None that does anything: IPv6 has a timer, at whose end QEMU opens /etc/resolv.conf, which is refused.
@@ -121,3 +131,33 @@ def _machines(path: str) -> list[str]:
         if said.startswith("Supported machines are:"):
             return re.findall(r"^(\S+) {2,}", said, re.MULTILINE)
     return []
+
+
+@functools.cache
+def _memory(path: str, machine: str, args: tuple[str, ...]) -> tuple[range, ...]:
+    """What the machine's core sees, by QEMU's own list; adjoining regions are one. None where it does not say.
+
+    Behind a memory protection controller (`tz-mpc`) there is memory. `info mtree -f`, QEMU 7.2.
+    """
+    orders = [
+        {"execute": "qmp_capabilities"},
+        {"execute": "human-monitor-command", "arguments": {"command-line": "info mtree -f"}},
+        {"execute": "quit"},
+    ]
+    quiet = ["-display", "none", "-serial", "none", "-monitor", "none"]
+    line = [path, "-M", machine, *args, "-S", *quiet, "-qmp", "stdio"]
+    given = "\n".join(map(json.dumps, orders)).encode()
+    views: list[str] = []
+    with contextlib.suppress(ToolchainError, ValueError):
+        answers = [json.loads(one) for one in toolchain.ask(line, LIST_TIMEOUT, given=given).out.splitlines()]
+        views = [view for one in answers for view in str(one.get("return")).split("FlatView #")]
+    view = next((one for one in views if ' AS "cpu-memory-0"' in one), "")
+    kinds = "ram|rom|romd|i/o\\): tz-mpc-upstream"
+    regions = re.findall(rf"^ +(\w+)-(\w+) \(prio -?\d+, (?:{kinds})", view, re.MULTILINE)
+    joined: list[range] = []
+    for first, last in sorted((int(first, 16), int(last, 16)) for first, last in regions):
+        if joined and joined[-1].stop == first:
+            joined[-1] = range(joined[-1].start, last + 1)
+        else:
+            joined.append(range(first, last + 1))
+    return tuple(joined)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -60,27 +61,51 @@ class Simulator(Launcher):
     def connect(self, target: Target, elf: Elf, directory: Path, tools: object) -> Connection:
         return self.start(target, elf, directory)
 
+    def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
+        """The command line for a program that is no runner: its first UART is a console as well."""
+        return self.command(elf, directory, arguments)
+
+    def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> Process:
+        command = self.launch_command(elf, directory, arguments, seconds)
+        sandbox = self.sandbox(elf, directory)
+        return Process(command, cwd=directory, env=self.environment(), sandbox=sandbox, joined=True)
+
     def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
         assert isinstance(connection, Process)
         where: _Where = {"target": target.name, "log": log}
-        name = connection.name
-        if connection.refused:
-            return _forbidden(connection.refused, where)
+        if broken := self._explain(target, connection, status, log):
+            return broken
         if status is None:
             return LaunchError("closed its output but did not end", **where)
+        if status in (EXIT_FAULT, EXIT_ASSERT):
+            what = "a fault" if status == EXIT_FAULT else assertion(log)
+            return TargetFault(f"the runner ended after {what}", **where)
+        return LaunchError(f"{connection.name} ended with status {status}: {_complaint(connection.name, log)}", **where)
+
+    def explain_launch(self, target: Target, process: Process, status: int, log: str) -> HarnessError | None:
+        where: _Where = {"target": target.name, "log": log}
+        if status and (complaint := re.search(rf"^{re.escape(process.name)}: (?!warning).*", log, re.MULTILINE)):
+            started = LaunchError(f"{process.name} ended with status {status}: {complaint[0]}", **where)
+            return self._explain(target, process, status, log) or started
+        return self._explain(target, process, status, log) or super().explain_launch(target, process, status, log)
+
+    def _explain(self, target: Target, process: Process, status: int | None, log: str) -> HarnessError | None:
+        """What is wrong whatever program ran."""
+        where: _Where = {"target": target.name, "log": log}
+        if process.refused:
+            return _forbidden(process.refused, where)
+        if status is None:
+            return None
         if own := self.diagnose(target, status, log):
             return own
         if status == -signal.SIGSYS:
             return _forbidden("to run a program", where)
-        if "Lockup" in log:
+        if status and "Lockup" in log:
             return TargetFault("the core locked up: a fault inside the fault handler", **where)
         if status < 0:
             by = signal.Signals(-status).name
-            return LaunchError(f"{name} was killed from outside ({by})", hint="run it again", **where)
-        if status in (EXIT_FAULT, EXIT_ASSERT):
-            what = "a fault" if status == EXIT_FAULT else assertion(log)
-            return TargetFault(f"the runner ended after {what}", **where)
-        return LaunchError(f"{name} ended with status {status}: {_complaint(name, log)}", **where)
+            return LaunchError(f"{process.name} was killed from outside ({by})", hint="run it again", **where)
+        return None
 
 
 def _forbidden(what: str, where: _Where) -> ForbiddenAccess:

@@ -123,12 +123,17 @@ def _identifier() -> bytes:
 
 @functools.cache
 def architecture(archive: Path) -> str:
-    """What an archive's first object was compiled for, as `Target.architecture` says it.
+    """As `built_for`, of an archive that does not change."""
+    return built_for(archive)
+
+
+def built_for(path: Path) -> str:
+    """What an executable, or an archive's first object, was compiled for, as `Target.architecture` says it.
 
     From the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
     """
     tool = toolchain.find("arm-none-eabi-readelf").path
-    said = toolchain.ask([str(tool), "-A", str(archive)], 60).out
+    said = toolchain.ask([str(tool), "-A", str(path)], 60).out
     first = said.split("\nFile: ")[0 if not said.startswith("\n") else 1]
     tags = dict(re.findall(r"^\s*(Tag_\w+): (.*)$", first, re.MULTILINE))
     base = {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from cortex_m_hil.errors import ConfigError, HarnessError, did_you_mean
+from cortex_m_hil.errors import ConfigError, HarnessError, ProgramFailed, did_you_mean
 
 if TYPE_CHECKING:
     from cortex_m_hil.launchers.process import Process
@@ -133,9 +133,24 @@ class Launcher(ABC):
     def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str]) -> Process:
         """A process that runs `elf` once with `arguments` (argv[0] included), or serves where there are none."""
 
+    def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> Process:
+        """A process that runs a program of the user's, which is no runner, for at most `seconds`.
+
+        Its console is on standard output and standard error, joined. `arguments` as `start`.
+        """
+        raise ConfigError(f"{self.describe()} runs no programs but runners", hint="hil launch on a QEMU target")
+
+    def memory(self) -> Sequence[range]:
+        """The addresses at which there is memory, ascending; none where that is not known before the start."""
+        return ()
+
     @abstractmethod
     def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
         """Why a runner that should be there is gone. `status` as `Process.wait` gives it, `log` all it printed."""
+
+    def explain_launch(self, target: Target, process: Process, status: int, log: str) -> HarnessError | None:
+        """What was wrong with the end of a program that was launched; None where nothing was."""
+        return None if status == 0 else ProgramFailed(f"the program ended with exit status {status}")
 
 
 @dataclass(frozen=True)

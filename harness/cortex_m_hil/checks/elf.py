@@ -1,0 +1,158 @@
+"""An ELF that a user names: is it an executable, for this CPU, and is there memory where it lies?"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cortex_m_hil.errors import ConfigError, OutOfTargetMemory
+from cortex_m_hil.host import files
+from cortex_m_hil.runner.executorch_install import built_for
+from cortex_m_hil.targets.cpu import Isa, cpus
+from cortex_m_hil.targets.model import Target
+
+LIMIT = 256 << 20  # bytes
+MAGIC = b"\x7fELF"
+_EXECUTABLE, _POSITION_INDEPENDENT, _LOAD = 2, 3, 1
+_MACHINES = {3: "x86", 8: "MIPS", 40: "Arm", 62: "x86-64", 94: "Xtensa", 183: "AArch64", 243: "RISC-V"}
+_ARM = 40
+# Which code a core executes, beside its own (Arm v6-M, v7-M and v8-M Architecture Reference Manuals).
+_EXECUTES = {
+    "armv6-m": {"armv6-m"},
+    "armv7-m": {"armv6-m", "armv7-m"},
+    "armv7e-m": {"armv6-m", "armv7-m", "armv7e-m"},
+    "armv8-m.base": {"armv6-m", "armv8-m.base"},
+    "armv8-m.main": {"armv6-m", "armv7-m", "armv8-m.base", "armv8-m.main"},
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`size` bytes at `address` while it runs, of which `stored` are written to `loaded` before it starts."""
+
+    address: int
+    size: int
+    loaded: int
+    stored: int
+
+
+@dataclass(frozen=True)
+class Executable:
+    """What its headers say."""
+
+    machine: int
+    segments: tuple[Segment, ...]
+
+
+def check(path: Path, target: Target) -> None:
+    """ConfigError where it is no executable for the target's CPU, OutOfTargetMemory where the target lacks memory."""
+    elf = read(path)
+    if target.cpu == "host":
+        own = read(Path("/proc/self/exe")).machine
+        if elf.machine != own:
+            raise _for_another(path, _name(elf.machine), f"this machine is {_name(own)}", target)
+        return
+    if elf.machine != _ARM:
+        raise _for_another(path, _name(elf.machine), f"{target.name} has a {target.cpu}", target)
+    architecture = built_for(path)
+    if missing := _missing(architecture, target):
+        raise _for_another(path, architecture, f"the {target.cpu} of {target.name} has no {missing}", target)
+    _check_memory(path, elf, target)
+
+
+def _for_another(path: Path, its_own: str, there: str, target: Target) -> ConfigError:
+    return ConfigError(
+        f"{path} is for another CPU: it is {its_own}, and {there}",
+        target=target.name,
+        hint="hil targets lists the CPU of each target",
+    )
+
+
+def _name(machine: int) -> str:
+    return _MACHINES.get(machine, f"ELF machine {machine}")
+
+
+def _missing(architecture: str, target: Target) -> str:
+    """What of an architecture, as `built_for` says it, the core lacks."""
+    if architecture.endswith("(no Arm code)"):  # no build attributes: stripped of them, or written in assembler
+        return ""
+    base, *extensions = architecture.split("+")
+    cpu = cpus()[target.cpu]
+    own = cpu.architecture.partition("+")[0]
+    dsp, mve = Isa.DSP in cpu.isas, Isa.MVE in cpu.isas
+    if base not in _EXECUTES[own] and not (base == "armv7e-m" and own == "armv8-m.main" and dsp):
+        return base
+    has = {"dsp": dsp, "mve": mve, "mve.fp": mve and target.fpu}
+    fpu = cpu.has_fpu and target.fpu
+    return next((name for name in extensions if not has.get(name, fpu)), "")
+
+
+def _check_memory(path: Path, elf: Executable, target: Target) -> None:
+    memory = target.launcher.memory()
+    for start, size in _places(elf) if memory else ():
+        if not any(start in part and start + size <= part.stop for part in memory):
+            parts = ", ".join(f"{part.start:#x}–{part.stop:#x}" for part in memory)
+            raise OutOfTargetMemory(
+                f"{path} needs {size} bytes at {start:#x}, where {target.name} has no memory, or not as much",
+                target=target.name,
+                details=[("memory", parts)],
+                hint="link it for this machine; hil targets lists others",
+            )
+
+
+def _places(elf: Executable) -> Iterator[tuple[int, int]]:
+    for segment in elf.segments:
+        if segment.size:
+            yield segment.address, segment.size
+        if segment.stored:
+            yield segment.loaded, segment.stored
+
+
+# --- the format ----------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Executable:
+    """ConfigError where it is no executable ELF, whole and little-endian (System V ABI, "Object Files")."""
+    data = files.read(path, LIMIT)
+    try:
+        return _parse(data, path)
+    except struct.error:
+        raise _no_elf(path, "it is cut short") from None
+
+
+def _parse(data: bytes, path: Path) -> Executable:
+    if not data:
+        raise _no_elf(path, "it is empty")
+    if data[:4] != MAGIC:
+        raise _no_elf(path, f"it begins with {data[:4]!r}")
+    wide, little = data[4:5] == b"\2", data[5:6] == b"\1"
+    if not little:
+        raise _no_elf(path, "it is big-endian")
+    kind, machine = struct.unpack_from("<HH", data, 16)
+    if kind not in (_EXECUTABLE, _POSITION_INDEPENDENT):
+        raise _no_elf(path, "it is an object file or a core dump")
+    start = struct.unpack_from("<Q" if wide else "<I", data, 32 if wide else 28)[0]
+    entry, count = struct.unpack_from("<HH", data, 54 if wide else 42)
+    found = tuple(_segments(data, wide, [start + number * entry for number in range(count)]))
+    if not found:
+        raise _no_elf(path, "nothing of it is loaded")
+    if any(offset + segment.stored > len(data) for offset, segment in found):
+        raise _no_elf(path, "it is cut short")
+    return Executable(machine, tuple(segment for _, segment in found))
+
+
+def _segments(data: bytes, wide: bool, headers: Sequence[int]) -> Iterator[tuple[int, Segment]]:
+    """Offset in the file, and segment."""
+    for at in headers:
+        if wide:
+            kind, _, offset, address, loaded, stored, size = struct.unpack_from("<2I5Q", data, at)
+        else:
+            kind, offset, address, loaded, stored, size = struct.unpack_from("<6I", data, at)
+        if kind == _LOAD:
+            yield offset, Segment(address, size, loaded, stored)
+
+
+def _no_elf(path: Path, why: str) -> ConfigError:
+    return ConfigError(f"{path} is no executable ELF: {why}", hint="name what the linker wrote, such as zephyr.elf")

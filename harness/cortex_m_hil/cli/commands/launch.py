@@ -1,0 +1,82 @@
+"""hil launch."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cortex_m_hil.cli.answers import CALL, Answer, answer_each
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.options import DAY, Json, OneTarget, RequireFvp, Targets, Verbose, resolve_target, within
+from cortex_m_hil.cli.output import log_of_errors
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.flow.launching import Ended, Launch
+from cortex_m_hil.flow.launching import launch as launch_program
+from cortex_m_hil.targets.resolve import Resolved
+
+
+@app.command("launch")
+def launch(
+    elf: Annotated[Path, typer.Argument(metavar="ELF", show_default=False)],
+    target: OneTarget,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="The program's own", show_default=False)
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", callback=within(0.01, DAY), help="Seconds of time for the program")
+    ] = 60.0,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="REGEX", help="What the program says when it has done its work")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="What it may read and write by semihosting [default: an empty one]")
+    ] = None,
+    require_fvp: RequireFvp = False,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Run an ELF of your own on a target, and show its console as it arrives.
+
+    It has to end with exit status 0, with ASCII EOT on its console, or with what --until says.
+    """
+    order = Launch(elf, timeout, arguments or (), _folder(folder), _pattern(until))
+
+    def ask(name: str) -> Answer:
+        resolved = resolve_target(name, targets_file, "builtin", require_fvp=require_fvp)
+        with log_of_errors(verbose):
+            ended = launch_program(resolved, order, _show)
+        what = f"{resolved.display_name} on {ended.engine}: {elf.name} ended by {ended.by} after {ended.seconds:.1f} s"
+        print(what, file=sys.stderr, flush=True)
+        return Answer("", {**_fields_of(resolved, ended), "elf": elf})
+
+    answer_each([target], ask)
+
+
+def _fields_of(resolved: Resolved, ended: Ended) -> dict[str, Any]:
+    target = {"target": resolved.name, "runs_as": resolved.target.name, "reason": resolved.fallback_reason}
+    how = {"engine": ended.engine, "ended_by": ended.by, "seconds": ended.seconds}
+    return {**target, "shim": resolved.shim, **how}
+
+
+def _show(text: str) -> None:
+    """On standard output, unless that is for machines."""
+    print(text, end="", flush=True, file=sys.stderr if CALL.get().as_json else sys.stdout)
+
+
+def _folder(path: Path | None) -> Path | None:
+    if path is not None and not path.is_dir():
+        raise ConfigError(f"--folder {path}: there is no such folder", hint="mkdir it")
+    return path and path.absolute()
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text, re.MULTILINE) if text is not None else None
+    except re.error as error:
+        problem = f"--until {text!r} is no regular expression: {error}"
+        raise ConfigError(problem, hint="a backslash before what is meant literally") from None
