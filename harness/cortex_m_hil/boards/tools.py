@@ -69,12 +69,15 @@ def run(
     output = ""
     with TemporaryFolder() as folder:
         given = {"python": sys.executable, **variables}
+        home = toolchain.locate(procedure.home).resolve().parent if procedure.home else None
+        if home is not None:
+            given["home"] = str(home)
         if procedure.script:
             given["script"] = str(folder / "script")
             text = "".join(f"{procedure.fill(line, given)}\n" for line in procedure.script)
             Path(given["script"]).write_text(text, encoding="utf-8")
         for command in procedure.bind(given):
-            use = _Use(what, [str(_program(command[0])), *command[1:]], procedure, error, target)
+            use = _Use(what, [str(_program(command[0])), *command[1:]], procedure, error, target, home)
             output += use.talk(given, deadline) if procedure.talk else use.run(deadline)
     return output[-LOG_LIMIT:]
 
@@ -94,9 +97,10 @@ class _Use:
     procedure: Procedure
     error: type[InfraError]
     target: str
+    home: Path | None = None  # else where we are: a tool's files may be named from here
 
     def run(self, deadline: Deadline) -> str:
-        process = Process(self.command)  # where we are: a tool's files may be named from here
+        process = Process(self.command, cwd=self.home)
         try:
             process.end_input()
             status = process.wait(deadline.remaining)

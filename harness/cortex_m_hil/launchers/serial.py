@@ -250,6 +250,12 @@ class SerialBoard:
                 target=self.target.name,
                 hint="flash: in targets.yaml",
             )
+        if (tool := self._launcher.flash) is not None and tool.replaces:
+            raise ConfigError(
+                f"the program has to lie in flash beside the runner, and {tool.name} replaces the runner",
+                target=self.target.name,
+                hint="a board.yaml without resident:",
+            )
         path = self._directory / "program.elf"
         path.write_bytes(wrap(data, self.target.board.resident))
         try:

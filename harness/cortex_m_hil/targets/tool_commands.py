@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +41,8 @@ class Procedure:
     """Commands, run one after the other. `script` are the lines of a file that `{script}` names.
 
     `fail` are regular expressions: output that matches one is a failure, for tools whose exit status is always 0.
+    `home`: the program in whose folder all of them run, which `{home}` is. `replaces`: what it flashes takes the place
+    of all that was flashed before.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Procedure:
     seconds: float = SECONDS
     variables: Variables = field(default_factory=dict)  # what targets.yaml gave
     origin: str = ""  # "targets.yaml:12: nucleo: flash"
+    home: str = ""
+    replaces: bool = False
 
     def names(self) -> Iterator[tuple[str, bool]]:
         """Every name in it, and whether it must have a value."""
@@ -104,12 +108,34 @@ _JLINK: Template = (
     "-Speed", "{speed}", ("-USB", "{serial_number}"), "-CommandFile", "{script}",
 )  # fmt: skip
 _JLINK_DEFAULTS: Variables = {"interface": "SWD", "speed": "4000"}
+# Without -ExitOnError: the pin resets the secure enclave too, and for a while there is no core to attach to.
+_JLINK_PIN: Template = (*_JLINK[:3], "-ExitOnError", "0", *_JLINK[5:])
+_STM32: Template = (
+    "STM32_Programmer_CLI", "-c", "port={interface}", ("sn={serial_number}",), ("freq={speed}",), "mode=UR",
+    "reset=HWrst",
+)  # fmt: skip
+_STM32_ERROR = r"Error: [^\x1b\r\n]+"  # in colour, and now and then with exit status 0
+# The tools read images and write packages in their own folder.
+_SETOOLS: tuple[Template, ...] = (
+    ("arm-none-eabi-objcopy", "-O", "binary", "{elf}", "{home}/build/images/hil.bin"),
+    ("{home}/app-gen-toc", "-f", "{script}"),
+    ("{home}/app-write-mram", "-p"),
+)
+_SETOOLS_TOC = (
+    "{",
+    '  "DEVICE": {"disabled": false, "binary": "app-device-config.json", "version": "0.5.00", "signed": true},',
+    '  "HIL": {"binary": "hil.bin", "version": "1.0.0", "signed": false, "cpu_id": "{chip}",',
+    '          "mramAddress": "{address}", "flags": ["boot"]}',
+    "}",
+)
 
 # Sources. OpenOCD: User's Guide, "Flash Programming" (`program`) and "Debug Adapter Configuration"; run with 0.12 up
 # to the missing adapter. pyOCD: `pyocd load --help`, 0.46; without -W it waits for a probe for ever; run likewise.
 # probe-rs: `probe-rs download --help`, probe-rs-tools 0.31; --probe takes VID:PID:SERIAL. picotool: its README; -f
 # reboots a board into BOOTSEL that has the SDK's USB console, any other must be in BOOTSEL already. J-Link: SEGGER's
-# Knowledge Base, "J-Link Commander". labgrid: `labgrid-client --help`, 26.0.1; run against its coordinator.
+# Knowledge Base, "J-Link Commander"; `RSetType 2` is the pin: its "J-Link Cortex-M reset strategies".
+# STM32CubeProgrammer: ST's UM2237. SETOOLS: Alif's application note "SE Tool Flashing", and the runner of its Zephyr.
+# labgrid: `labgrid-client --help`, 26.0.1; run against its coordinator.
 PRESETS: Mapping[str, Mapping[str, Procedure]] = {
     "flash": {
         # OpenOCD's Tcl takes a path with spaces in braces.
@@ -125,12 +151,31 @@ PRESETS: Mapping[str, Mapping[str, Procedure]] = {
         "jlink": Procedure(
             "jlink", (_JLINK,), script=("r", "h", 'loadfile "{elf}"', "r", "g", "qc"), variables=_JLINK_DEFAULTS
         ),
+        "stm32cubeprogrammer": Procedure(
+            "stm32cubeprogrammer",
+            ((*_STM32, "-w", "{elf}", "-v", "-rst"),),
+            fail=(_STM32_ERROR,),
+            variables={"interface": "SWD"},
+        ),
+        "setools": Procedure(
+            "setools", _SETOOLS, script=_SETOOLS_TOC, fail=(r"\[ERROR\][^\r\n]*",), home="app-gen-toc", replaces=True
+        ),
     },
     "reset": {
         "openocd": Procedure("openocd", ((*_OPENOCD, "-c", "init; reset run; shutdown"),)),
         "pyocd": Procedure("pyocd", (("pyocd", "reset", "-W", *_PYOCD),)),
         "probe-rs": Procedure("probe-rs", (("probe-rs", "reset", *_PROBE_RS),)),
         "jlink": Procedure("jlink", (_JLINK,), script=("r", "g", "qc"), variables=_JLINK_DEFAULTS),
+        "jlink-pin": Procedure(
+            "jlink-pin",
+            (_JLINK_PIN,),
+            script=("RSetType 2", "r", "g", "qc"),
+            variables=_JLINK_DEFAULTS,
+            fail=(r"Connecting to J-Link[^\r\n]*FAILED[^\r\n]*", "Cannot connect to the probe/programmer"),
+        ),
+        "stm32cubeprogrammer": Procedure(
+            "stm32cubeprogrammer", ((*_STM32, "-rst"),), fail=(_STM32_ERROR,), variables={"interface": "SWD"}
+        ),
     },
     "power": {
         "labgrid": Procedure(
@@ -181,9 +226,7 @@ def parse(raw: str | list[str] | RawProcedure, kind: str, where: str, brought: I
         raw = RawProcedure(command=raw)
     where = f"{where}: {kind}"
     variables: dict[str, str | tuple[str, ...]] = {
-        name: tuple(value) if isinstance(value, list) else str(value)
-        for name in sorted(PARAMETERS)
-        if (value := getattr(raw, name)) is not None
+        name: _text(name, value) for name in sorted(PARAMETERS) if (value := getattr(raw, name)) is not None
     }
     procedure = (
         _from_preset(raw, kind, where, variables) if raw.preset is not None else _from_command(raw, where, variables)
@@ -194,6 +237,12 @@ def parse(raw: str | list[str] | RawProcedure, kind: str, where: str, brought: I
     return procedure
 
 
+def _text(name: str, value: str | int | list[str]) -> str | tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(value)
+    return f"{value:#x}" if name == "address" and isinstance(value, int) else str(value)
+
+
 def _from_preset(raw: RawProcedure, kind: str, where: str, variables: Variables) -> Procedure:
     assert raw.preset is not None
     known = PRESETS[kind]
@@ -202,10 +251,13 @@ def _from_preset(raw: RawProcedure, kind: str, where: str, variables: Variables)
     if raw.command is not None or raw.script or raw.talk:
         raise ConfigError(f"{where}: preset {raw.preset!r} has a command of its own", hint="preset, or command")
     preset = known[raw.preset]
-    return Procedure(
-        preset.name, preset.commands, preset.script, (), tuple(raw.fail), raw.seconds or SECONDS,
-        {**preset.variables, **variables}, where,
-    )  # fmt: skip
+    return replace(
+        preset,
+        fail=(*preset.fail, *raw.fail),
+        seconds=raw.seconds or SECONDS,
+        variables={**preset.variables, **variables},
+        origin=where,
+    )
 
 
 def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Procedure:
@@ -223,7 +275,7 @@ def _check_names(procedure: Procedure, valued: frozenset[str]) -> None:
     where = procedure.origin
     used = dict.fromkeys(name for name, _ in procedure.names())
     for name in used:
-        if name not in GIVEN | PARAMETERS:
+        if name not in GIVEN | PARAMETERS and not (name == "home" and procedure.home):
             hint = did_you_mean(name, GIVEN | PARAMETERS)
             raise ConfigError(f"{where}: unknown placeholder {{{name}}}", hint=hint)
     if "script" in used and not procedure.script:

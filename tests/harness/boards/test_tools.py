@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -98,6 +99,9 @@ def test_a_boards_own_serial_number_goes_before_the_targets() -> None:
         ("flash", "pyocd", "pyocd needs chip"),
         ("flash", {"preset": "probe-rs", "serial_number": "1"}, "probe-rs needs chip"),
         ("flash", {"preset": "picotool", "chip": "rp2040"}, "picotool has no use for chip"),
+        ("flash", "setools", "setools needs address"),
+        ("flash", {"preset": "setools", "address": 1}, "setools needs chip"),
+        ("flash", ["tool", "{home}"], r"unknown placeholder \{home\}"),
         ("flash", ["tool", "{efl}"], r"unknown placeholder \{efl\}.*\n.*did you mean 'elf'"),
         ("flash", ["tool", "{chip}"], "tool needs chip"),
         ("flash", ["tool", "{script}"], r"\{script\} without a script"),
@@ -259,6 +263,139 @@ def test_openocd_itself_takes_what_the_preset_says(tmp_path: Path) -> None:
     assert "OpenOCD init failed" in caught.value.log
     with pytest.raises(LaunchError, match="Error: open failed"):
         Tools(resetting=parse(raw, "reset", "t")).reset()
+
+
+# --- tools that no test machine has: in their place programs that take nothing but what the manuals have ------
+
+STRICT = """#!{python}
+import pathlib, re, sys
+words, here = sys.argv[1:], pathlib.Path(__file__).parent
+with (here / "calls").open("a") as calls:
+    print(pathlib.Path(sys.argv[0]).name, *words, file=calls)
+{body}
+print((here / "says").read_text() if (here / "says").exists() else "done")
+"""
+CUBE = """
+line = re.sub(r"sn=066A|freq=4000", "", " ".join(words))
+line = " ".join(line.split())
+options = "-c port=SWD mode=UR reset=HWrst"
+if re.fullmatch(options + r" -w /\\S+\\.elf -v -rst", line):
+    assert pathlib.Path(words[-3]).read_bytes()[:4] == b"\\x7fELF"
+elif line != options + " -rst":
+    sys.exit(f"Error: Wrong command line: {line}")
+"""
+GENERATE = """
+import json
+if words[0] not in ("-f", "--filename") or len(words) != 2 or pathlib.Path.cwd() != here.resolve():
+    sys.exit("usage: app-gen-toc -f FILENAME, in its own folder")
+for name, entry in json.loads(pathlib.Path(words[1]).read_text()).items():
+    if not set(entry) <= {"disabled", "binary", "version", "signed", "cpu_id", "mramAddress", "loadAddress", "flags"}:
+        sys.exit("[ERROR] unknown attribute")
+    if name != "DEVICE":
+        image = pathlib.Path("build/images", entry["binary"]).read_bytes()
+        assert entry["cpu_id"] in ("M55_HP", "M55_HE") and entry["flags"] == ["boot"] and entry["signed"] is False
+        pathlib.Path("build/AppTocPackage.bin").write_text(f"{entry['mramAddress']} {len(image)}")
+"""
+WRITE = """
+if words != ["-p"] or not pathlib.Path("build/AppTocPackage.bin").exists():
+    sys.exit("[ERROR] nothing to write")
+"""
+COMMANDER_ARGUMENTS = """
+wanted = ["-NoGui", "1", "-ExitOnError", "0", "-AutoConnect", "1", "-Device", "AE822FA0E5597LS0_M55_HP", "-If", "SWD",
+          "-Speed", "4000", "-CommandFile"]
+assert words[:-1] == wanted, words
+assert pathlib.Path(words[-1]).read_text().split("\\n") == ["RSetType 2", "r", "g", "qc", ""]
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A folder on PATH, and what puts tools there."""
+    folder = tmp_path / "SE tools"
+    (folder / "build" / "images").mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(name: str, body: str) -> Path:
+        (folder / name).write_text(STRICT.replace("{python}", sys.executable).replace("{body}", body))
+        (folder / name).chmod(0o755)
+        return folder
+
+    return put
+
+
+def arm_elf(folder: Path) -> Path:
+    """An image of 8 bytes at 0x80008000."""
+    (folder / "image.s").write_text(".text\n.word 0x20001000, 0x80008009\n")
+    run = ["arm-none-eabi-gcc", "-nostdlib", "-Wl,-Ttext=0x80008000,-e0", str(folder / "image.s")]
+    subprocess.run([*run, "-o", str(folder / "image.elf")], check=True, timeout=60)
+    return folder / "image.elf"
+
+
+def test_stm32cubeprogrammer_gets_what_its_manual_has(fake: Any, tmp_path: Path) -> None:
+    fake("STM32_Programmer_CLI", CUBE)
+    tool = RawProcedure(preset="stm32cubeprogrammer", serial_number="066A", speed=4000)
+    assert "done" in Tools(parse(tool, "flash", "t")).flash(arm_elf(tmp_path))
+    assert "done" in Tools(resetting=parse(tool, "reset", "t")).reset()
+    assert "done" in Tools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
+
+
+def test_what_stm32cubeprogrammer_says_is_an_error_whatever_its_status(fake: Any, tmp_path: Path) -> None:
+    folder = fake("STM32_Programmer_CLI", CUBE)
+    for said in (
+        "Error: No debug probe detected.",
+        "Error: Failed to download data! If it's a Flash memory, it may be not erased or protected",
+        "Error: failed to erase memory",
+    ):
+        (folder / "says").write_text(f"ST-LINK SN : 066A\n\x1b[31m{said}\x1b[0m\nDownload verified successfully\n")
+        with pytest.raises(FlashError, match="flash: STM32_Programmer_CLI said ") as caught:
+            Tools(parse("stm32cubeprogrammer", "flash", "t")).flash(arm_elf(tmp_path))
+        assert said in caught.value.message
+        assert "Download verified" in caught.value.log
+        assert "try it by hand: " in caught.value.hint
+        with pytest.raises(LaunchError, match="reset: STM32_Programmer_CLI said "):
+            Tools(resetting=parse("stm32cubeprogrammer", "reset", "t")).reset()
+
+
+def test_setools_make_a_package_of_the_image_in_their_own_folder(fake: Any, tmp_path: Path) -> None:
+    folder = fake("app-gen-toc", GENERATE)
+    fake("app-write-mram", WRITE)
+    tools = load_targets()["alif-e8"].launcher
+    assert isinstance(tools, SerialLauncher)
+    assert tools.flash is not None
+    assert tools.flash.replaces
+    Tools(tools.flash).flash(arm_elf(tmp_path))
+    assert (folder / "build" / "images" / "hil.bin").read_bytes() == bytes.fromhex("0010002009800080")
+    assert (folder / "build" / "AppTocPackage.bin").read_text() == "0x80008000 8"
+    calls = (folder / "calls").read_text().splitlines()
+    assert [call.split()[0] for call in calls] == ["app-gen-toc", "app-write-mram"]
+
+
+def test_what_goes_wrong_in_setools(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flash = parse(RawProcedure(preset="setools", chip="M55_HP", address="0x80008000"), "flash", "t")
+    elf = arm_elf(tmp_path)
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", "/usr/bin:/bin")
+        with pytest.raises(ToolchainError, match=r"app-gen-toc is not on PATH.*\n.*SETOOLS from Alif"):
+            Tools(flash).flash(elf)
+    folder = fake("app-gen-toc", 'print("[ERROR] Image not found"); sys.exit(1)')
+    with pytest.raises(FlashError, match=r"flash: app-gen-toc said '\[ERROR\] Image not found'"):
+        Tools(flash).flash(elf)
+    assert not (folder / "build" / "AppTocPackage.bin").exists()
+    fake("app-gen-toc", GENERATE)
+    fake("app-write-mram", 'print("[ERROR] cannot open the port")')
+    with pytest.raises(FlashError, match=r"flash: app-write-mram said '\[ERROR\] cannot open the port'"):
+        Tools(flash).flash(elf)
+
+
+def test_an_alif_board_is_reset_by_its_pin(fake: Any) -> None:
+    folder = fake("JLinkExe", COMMANDER_ARGUMENTS)
+    launcher = load_targets()["alif-e8"].launcher
+    assert isinstance(launcher, SerialLauncher)
+    (folder / "says").write_text("Connecting to J-Link via USB...O.K.\nAttach to CPU failed")
+    Tools(resetting=launcher.reset).reset()
+    (folder / "says").write_text("Connecting to J-Link via USB...FAILED: Cannot connect to J-Link.")
+    with pytest.raises(LaunchError, match=r"reset: JLinkExe said .Connecting to J-Link via USB\.\.\.FAILED"):
+        Tools(resetting=launcher.reset).reset()
 
 
 # --- targets.yaml --------------------------------------------------------------------------------------------
