@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ _CORE = "libexecutorch_core.a"
 _REGISTRY = "libcortex_m_ops_lib.a"
 # An ARMv6-M library does for both, and ExecuTorch's builds are of the M0+.
 _STANDS_IN = {"cortex-m0": "cortex-m0plus"}
+# With its file and line: of a compiler, or of CMake.
+_FIRST_ERROR = re.compile(r"^(?:\S+?:\d+(?::\d+)?: (?:fatal )?error: .*|CMake Error at \S+:\d+\b.*)$", re.MULTILINE)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".S", ".cmake", ".yaml", ".fbs", "CMakeLists.txt", "version.txt")
 
 
@@ -249,10 +252,25 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
     if status is None:
         raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {install.build}", target=target.name)
     if status != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+        text = log.read_text(errors="replace")
+        tail = "\n".join(text.splitlines()[-40:])
+        first = f": {found[0]}" if (found := _FIRST_ERROR.search(text)) else ""
         raise BuildError(
-            f"{install.origin}: build: {install.build!r} ended with status {status}\n{tail}",
+            f"{install.origin}: build: {install.build!r} ended with status {status}{first}\n{tail}",
             target=target.name,
             log=tail,
-            hint=f"the whole of what it said is in {log}",
+            hint=f"{_submodules_to_get(install.source, text)}the whole of what it said is in {log}",
         )
+
+
+def _submodules_to_get(source: Path | None, log: str) -> str:
+    """The command that gets the submodules of `source` that a build missed: those that its log names and git has not.
+
+    Most builds need few of ExecuTorch's, so what is not named is not missed.
+    """
+    said = ""
+    with contextlib.suppress(ToolchainError):  # no git
+        said = toolchain.ask(["git", "-C", str(source), "submodule", "status"], 60).out if source else ""
+    absent = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)
+    named = [path for path in absent if re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", log)]
+    return f"{shlex.join(['git', '-C', str(source), 'submodule', 'update', '--init', *named])}; " if named else ""

@@ -581,6 +581,45 @@ def test_a_build_that_fails_is_a_build_error_with_its_log(tmp_path: Path, source
     assert "a compiler complains" in log.read_text()
 
 
+def test_a_build_that_fails_names_the_first_error(tmp_path: Path, source: Path) -> None:
+    (source / "kernel.cpp").write_text("int first() {\n  return missing;\n}\nint second() { return absent; }\n")
+    with pytest.raises(BuildError) as caught:
+        executorch_install.find(built(tmp_path, source, "arm-none-eabi-g++ -c source/kernel.cpp"), tmp_path / "cache")
+    assert re.search(r"status 1: source/kernel.cpp:2:10: error: .missing. was not declared", caught.value.message)
+    assert "submodule" not in caught.value.hint
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "protocol.file.allow=always"]
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+def test_submodules_that_a_build_misses_are_named_with_the_command_that_gets_them(tmp_path: Path) -> None:
+    """Of a checkout with three submodules: one is there, one is not and is needed, one is not and nobody needs it."""
+    for name in ("json", "json-more", "tokenizers"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "CMakeLists.txt").write_text("# nothing\n")
+        git(tmp_path / name, "init", "-q")
+        git(tmp_path / name, "add", ".")
+        git(tmp_path / name, "commit", "-qm", "one")
+    origin, checkout = tmp_path / "origin", tmp_path / "my checkout"
+    origin.mkdir()
+    git(origin, "init", "-q")
+    for name in ("json", "json-more", "tokenizers"):
+        git(origin, "submodule", "add", "-q", str(tmp_path / name), f"third-party/{name}")
+    text = "cmake_minimum_required(VERSION 3.19)\nproject(p NONE)\nadd_subdirectory(third-party/json-more)\n"
+    (origin / "CMakeLists.txt").write_text(f"{text}add_subdirectory(third-party/json)\n")
+    git(origin, "add", ".")
+    git(origin, "commit", "-qm", "one")
+    git(tmp_path, "clone", "-q", str(origin), str(checkout))
+    git(checkout, "submodule", "update", "-q", "--init", "third-party/json-more")
+    with pytest.raises(BuildError, match=r"status 1: CMake Error at CMakeLists\.txt:4 \(add_subdirectory\)") as caught:
+        executorch_install.find(built(tmp_path, checkout, 'cmake -S "$HIL_SOURCE" -B out'), tmp_path / "cache")
+    command, _, rest = caught.value.hint.partition("; ")
+    assert command == f"git -C '{checkout}' submodule update --init third-party/json"
+    assert rest.startswith("the whole of what it said is in ")
+
+
 def test_a_build_that_leaves_no_prefix_is_told(tmp_path: Path, source: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
         executorch_install.find(built(tmp_path, source, "true"), tmp_path / "cache")
