@@ -25,8 +25,8 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.launchers.process import Process
-from cortex_m_hil.links import Link, LinkClosed
+from cortex_m_hil.launchers.process import WALL_PER_CPU_SECOND, Process
+from cortex_m_hil.links import Budget, Link, LinkClosed
 from cortex_m_hil.links.uart import Uart
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.launcher import HardwareLauncher
@@ -39,12 +39,15 @@ _EOT = "\x04"  # ends ExecuTorch's arm_executor_runner, where it has no semihost
 # ExecuTorch: runtime/executor/method.cpp, runtime/kernel/operator_registry.cpp.
 _OPERATOR = re.compile(r"Missing operator: \[-?\d+\] (\S+)|kernel '([^'\s]+)' not found")
 # Arm's core_platform and CMSIS packs, Zephyr; ExecuTorch's fatal log lines (a failed ET_CHECK).
-_FAULT = re.compile(r"(?i:\bhard ?fault\b)|ZEPHYR FATAL ERROR|^F \[executorch:")
+_FAULT = re.compile(r"(?i:\bhard ?fault\b)|ZEPHYR FATAL ERROR|^F (?:\[|[\d:.]+ )executorch:")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What to run, and for how long. `until`: what the program says when it has done its work."""
+    """What to run, and for how long: `seconds` of the simulator's CPU time, or by the clock on a board.
+
+    `until`: what the program says when it has done its work.
+    """
 
     elf: Path
     seconds: float
@@ -128,16 +131,14 @@ def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], objec
         launcher = resolved.target.launcher
         process = launcher.launch(order.elf.absolute(), order.folder or own, arguments, order.seconds)
         try:
-            deadline = Deadline.after(order.seconds)
             process.end_input()
-            if not _listen(process, console, deadline):
-                used = f"the simulator used {process.cpu_seconds():.1f} s of CPU time"
-                raise _timeout(order, console, used)
+            if not _listen(process, console, process.budget(order.seconds)):
+                raise _timeout(order, console, _used(process, order.seconds))
             _require_operators(console)
             if process.refused or not console.done:
-                status = process.wait(deadline.remaining)
+                status = process.wait(order.seconds)
                 if status is None:
-                    raise _timeout(order, console, "it closed its output")
+                    raise _timeout(order, console, "has closed its output and not ended")
                 _judge(resolved, process, status, console)
             return console.done or "exit"
         finally:
@@ -154,19 +155,29 @@ def _judge(resolved: Resolved, process: Process, status: int, console: Console) 
         raise problem
 
 
-def _listen(link: Link, console: Console, deadline: Deadline) -> bool:
-    """Until the link is closed, or the program has done its work; False if it has not by the deadline."""
+def _used(process: Process, seconds: float) -> str:
+    used = process.cpu_seconds()
+    asleep = "" if used >= seconds else f", {seconds * WALL_PER_CPU_SECOND:g} s by the clock"
+    return f"has not ended after {used:.1f} s of the simulator's CPU time{asleep}"
+
+
+def _listen(link: Link, console: Console, budget: Budget) -> bool:
+    """Until the link is closed, or the program has done its work; False if it has not within its budget."""
+    settled: Deadline | None = None
     while not console.done:
+        if budget.expired or (settled is not None and settled.expired):
+            console.take(b"", final=True)
+            return bool(console.operators)
+        poll = budget.next_poll
         try:
-            console.take(link.read(deadline))
+            console.take(link.read(min(poll, settled or poll, key=lambda one: one.at)))
         except LinkClosed:
             console.take(b"", final=True)
             return True
         except TimeoutError:
-            console.take(b"", final=True)
-            return bool(console.operators)
-        if console.operators:
-            deadline = min(deadline, Deadline.after(SETTLE), key=lambda one: one.at)
+            continue
+        if console.operators and settled is None:
+            settled = Deadline.after(SETTLE)
     return True
 
 
@@ -194,7 +205,8 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
                 port.read(Deadline.after(0.0))  # of the start after the flash, cut short
             leased.reset()
         if not _listen(port, console, Deadline.after(order.seconds)):
-            raise _timeout(order, console, f"console: {own.port} at {own.baud} baud")
+            how = f"has not ended after {order.seconds:g} s; its console is {own.port} at {own.baud} baud"
+            raise _timeout(order, console, how)
     finally:
         if port is not None:
             port.close()
@@ -217,13 +229,11 @@ def _require_operators(console: Console) -> None:
         )
 
 
-def _timeout(order: Launch, console: Console, also: str) -> HarnessError:
-    _require_operators(console)
-    how = f"has not ended after {order.seconds:g} s"
+def _timeout(order: Launch, console: Console, how: str) -> HarnessError:
     if console.fault:
         return _fault(console, how)
     return ProgramTimeout(
-        f"{order.elf.name} {how}; {also}",
+        f"{order.elf.name} {how}",
         hint="--timeout, if it takes longer; --until TEXT, if it says what it has to say and never ends",
     )
 

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from cortex_m_hil.errors import ConfigError, LaunchError, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
+from cortex_m_hil.launchers.process import WALL_PER_CPU_SECOND
 from cortex_m_hil.launchers.simulator import Simulator
 from cortex_m_hil.targets.launcher import Clock, Strict
 
@@ -141,8 +142,8 @@ class FvpLauncher(Simulator):
         return line
 
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
-        """A model that ends by its own limit ends with 0, so that is beyond ours."""
-        limit = math.ceil(seconds) + LIMIT_MARGIN
+        """A model that ends by its own limit, of time by the clock, ends with 0: so that is beyond ours."""
+        limit = math.ceil(seconds * WALL_PER_CPU_SECOND) + LIMIT_MARGIN
         return self.command(elf, directory, arguments, time_limit=limit, uart=True)
 
 

@@ -134,7 +134,7 @@ class Launcher(ABC):
         """A process that runs `elf` once with `arguments` (argv[0] included), or serves where there are none."""
 
     def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> Process:
-        """A process that runs a program of the user's, which is no runner, for at most `seconds`.
+        """A process that runs a program of the user's, which is no runner, for at most `seconds` of its CPU time.
 
         Its console is on standard output and standard error, joined. `arguments` as `start`.
         """

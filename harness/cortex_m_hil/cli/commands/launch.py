@@ -27,7 +27,7 @@ def launch(
         list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="The program's own", show_default=False)
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", callback=within(0.01, DAY), help="Seconds of time for the program")
+        float, typer.Option("--timeout", callback=within(0.01, DAY), help="Seconds of the simulator's CPU time")
     ] = 60.0,
     until: Annotated[
         str | None, typer.Option("--until", metavar="REGEX", help="What the program says when it has done its work")
