@@ -40,7 +40,7 @@ def launch(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run an ELF of your own on a target, and show its console as it arrives.
+    """Run an ELF of your own, and show its console.
 
     It has to end with exit status 0, with ASCII EOT on its console, or with what --until says.
     """
