@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Any, Final
 
 from cortex_m_hil import errors as errors
-from cortex_m_hil import flow
+from cortex_m_hil import flow, lowering
 from cortex_m_hil.calls import checked_call
 from cortex_m_hil.checks.comparison import Comparison as Comparison
 from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
 from cortex_m_hil.checks.lint import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
+from cortex_m_hil.diagnose.bundle import Task
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.localize import Departure as Departure
 from cortex_m_hil.diagnose.localize import Localization as Localization
@@ -232,8 +233,9 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            given = None if inputs is None else _host(program, inputs)
-            result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
+            given = program.inputs if inputs is None else _host(program, inputs)
+            with _Attempt(self, Task(program, given, linted=lint, redzones=self._redzones)):
+                result = flow.run(self.dut, program, given, linted=lint, guards=self._guards())
         self._ran(program, result)
         return result
 
@@ -288,13 +290,10 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            checked = flow.check(
-                self.dut, module, inputs,
-                tolerance=Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr),
-                options=LoweringOptions(calibration, quantize, layout, self._redzones),
-                isa=isa, linted=lint, observe=self._compared, guards=self._guards(),
-            )  # fmt: skip
-        return checked.comparison
+            tolerance = Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr)
+            options = LoweringOptions(calibration, quantize, layout, self._redzones)
+            program = lowering.lower(module, inputs, isa=isa or self.isa, options=options)
+            return self._verify(program, tolerance, linted=lint).comparison
 
     @checked_call("hil.verify")
     def verify(self, program: Program, tolerance: Tolerance = _DEFAULT, *, excluded: Sequence[str] = ()) -> Checked:
@@ -313,9 +312,15 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
+            return self._verify(program, tolerance, excluded=tuple(excluded))
+
+    def _verify(
+        self, program: Program, tolerance: Tolerance, *, linted: bool = True, excluded: tuple[str, ...] = ()
+    ) -> Checked:
+        with _Attempt(self, Task(program, program.inputs, tolerance, linted, self._redzones, excluded)) as attempt:
             return flow.verify(
                 self.dut, program,
-                tolerance=tolerance, excluded=excluded, observe=self._compared, guards=self._guards(),
+                tolerance=tolerance, linted=linted, excluded=excluded, observe=attempt.observe, guards=self._guards(),
             )  # fmt: skip
 
     @checked_call("hil.localize")
@@ -362,12 +367,35 @@ class OpenTarget:
     def _ran(self, program: Program, result: RunResult) -> None:
         """Told of every run."""
 
+    def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
+        """Told of every verdict on a program that is about to be raised, with what was compared before."""
+
     def _compared(self, checked: Checked) -> None:
         """Told of every comparison, before its verdict is raised."""
         self._ran(checked.program, checked.result)
         for finding in checked.comparison.warnings:
             name = self.dut.resolved.display_name
             _warn(f"{name}: output {finding.output}: {finding.kind.value}: {finding.message}")
+
+
+class _Attempt:
+    """One program on an open target, which is told of what was compared, and of the verdict."""
+
+    def __init__(self, target: OpenTarget, task: Task) -> None:
+        self._target = target
+        self._task = task
+        self._checked: Checked | None = None
+
+    def observe(self, checked: Checked) -> None:
+        self._checked = checked
+        self._target._compared(checked)
+
+    def __enter__(self) -> _Attempt:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, VerdictError):
+            self._target._failed(self._task, error, self._checked)
 
 
 def _warn(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -65,28 +65,12 @@ def lower(
 
 @dataclass(frozen=True)
 class Checked:
-    """What `check` found on the way."""
+    """What `verify` found on the way."""
 
     program: Program
     result: RunResult
     comparison: Comparison
-
-
-def check(
-    dut: Dut,
-    module: Any,
-    inputs: Inputs,
-    *,
-    tolerance: Tolerance,
-    options: LoweringOptions = lowering.DEFAULT,
-    isa: Isa | None = None,
-    linted: bool = True,
-    observe: Callable[[Checked], None] = lambda _: None,
-    guards: Guards | None = None,
-) -> Checked:
-    """Lowers, lints, runs, compares; raises on a bad verdict, after telling `observe` what was measured."""
-    program = lowering.lower(module, inputs, isa=isa or dut.target.isa, options=options)
-    return verify(dut, program, tolerance=tolerance, linted=linted, observe=observe, guards=guards)
+    references: References = field(default_factory=References)
 
 
 def verify(
@@ -99,11 +83,14 @@ def verify(
     guards: Guards | None = None,
     observe: Callable[[Checked], None] = lambda _: None,
 ) -> Checked:
-    """`check` of a program that exists already, on its own inputs and with the references it brings."""
+    """Lints, runs and compares a program, on its own inputs and with the references it brings.
+
+    Raises on a bad verdict, after telling `observe` what was measured.
+    """
     result = run(dut, program, linted=linted, excluded=excluded, guards=guards, complete=False)
     references = program.reference(program.inputs) if program.reference else References()
     comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
-    checked = Checked(program, result, comparison)
+    checked = Checked(program, result, comparison, references)
     observe(checked)
     comparison.raise_for_verdict(dut.resolved.display_name)
     return checked

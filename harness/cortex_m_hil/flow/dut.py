@@ -17,7 +17,7 @@ from cortex_m_hil.errors import (
 )
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.results import Ran
+from cortex_m_hil.results import Identity, Ran
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.launcher import HardwareLauncher
@@ -39,6 +39,7 @@ class Dut:
         self.what = "hil"  # what a board is used for, as others are told
         self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
         self.recovered_by = ""  # what brought the board back since the last restart
+        self._identity: Identity | None = None  # of the last runner that answered
         self._session: Session | None = None
         self._folder: TemporaryFolder | None = None
         self._leased: LeasedBoard | None = None
@@ -58,7 +59,16 @@ class Dut:
         return self._session
 
     def ran(self) -> Ran:
-        identity = self.session().identity
+        self.session()
+        ran = self.last_ran()
+        assert ran is not None
+        return ran
+
+    def last_ran(self) -> Ran | None:
+        """The same without booting: None where nothing has answered yet."""
+        identity = self._identity
+        if identity is None:
+            return None
         return Ran(
             self.resolved.name,
             self.target.name,
@@ -155,7 +165,9 @@ class Dut:
         except OSError as error:
             raise LaunchError(f"no working folder: {error.strerror}", target=self.target.name) from error
         try:
-            return Session(self.target, self.elf, process)
+            session = Session(self.target, self.elf, process)
+            self._identity = session.identity
+            return session
         except ResponseTimeout as stuck:
             process.close()
             raise LaunchError(

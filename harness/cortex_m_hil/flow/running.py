@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from functools import partial
@@ -25,6 +24,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, execute
 from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.host import files
 from cortex_m_hil.links.protocol import Request
 from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.program import Program, ScratchNeed
@@ -37,7 +37,9 @@ from cortex_m_hil.targets.model import Target
 
 
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """Scratch sizes by the wheel's CMSIS-NN; none where the program is for no wheel on this machine."""
+    """Scratch sizes that the program knows, or by the wheel's CMSIS-NN; none where neither tells."""
+    if program.scratch is not None:
+        return program.scratch(isa)
     from cortex_m_hil.lowering.scratch import scratch_of
 
     with contextlib.suppress(ToolchainError):
@@ -115,8 +117,7 @@ def kept_input(pte: Path, number: int) -> Path:
 def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: str) -> None:
     """Each program with its inputs once, whatever becomes of it."""
     content = hashlib.sha256(b"".join([program.pte, *(value.data for value in inputs)])).hexdigest()
-    name = re.sub(r"[^\w.+-]+", "_", what)[:160]
-    path = folder / f"{name}-{content[:8]}.pte"
+    path = folder / f"{files.name_for(what)}-{content[:8]}.pte"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number, value in enumerate(inputs):

@@ -1,4 +1,4 @@
-"""Arrays in .npy files that a user names: read without pickle, after their header was looked at."""
+"""Arrays in .npy files that a user names or sends: read without pickle, after their header was looked at."""
 
 from __future__ import annotations
 
@@ -27,19 +27,35 @@ Check = Callable[["np.dtype[Any]", "tuple[int, ...]"], None]
 def read_array(path: Path, check: Check) -> npt.NDArray[Any]:
     """The array in a .npy file. `check` is given dtype and shape, and refuses by ConfigError what is not to be read."""
     with opened(path) as (file, size):
-        head = io.BytesIO(file.read(_HEADER_LIMIT))
-        try:
-            dtype, shape, fortran = _header(head)
-        except Exception as error:  # numpy lets out what its tokenizer, its parser and its dtypes raise
-            raise _no_npy(path, str(error) or type(error).__name__) from error
-        nbytes = math.prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or nbytes > size - head.tell():
-            raise _no_npy(path, f"its header claims {nbytes} bytes of data, {size - head.tell()} are there")
-        check(dtype, shape)
-        file.seek(head.tell())
-        data = file.read(nbytes)
+        return _read(file, size, str(path), check)
+
+
+def parse_array(data: bytes, name: str, check: Check) -> npt.NDArray[Any]:
+    """The same of a file's bytes, which messages call `name`."""
+    return _read(io.BytesIO(data), len(data), name, check)
+
+
+def npy(array: npt.NDArray[Any]) -> bytes:
+    """A .npy file. Made in memory: where numpy itself writes, why it failed is lost."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _read(file: BinaryIO, size: int, name: str, check: Check) -> npt.NDArray[Any]:
+    head = io.BytesIO(file.read(_HEADER_LIMIT))
+    try:
+        dtype, shape, fortran = _header(head)
+    except Exception as error:  # numpy lets out what its tokenizer, its parser and its dtypes raise
+        raise _no_npy(name, str(error) or type(error).__name__) from error
+    nbytes = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or nbytes > size - head.tell():
+        raise _no_npy(name, f"its header claims {nbytes} bytes of data, {size - head.tell()} are there")
+    check(dtype, shape)
+    file.seek(head.tell())
+    data = file.read(nbytes)
     if len(data) != nbytes:
-        raise _no_npy(path, "it was cut short while it was read")
+        raise _no_npy(name, "it was cut short while it was read")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
@@ -56,6 +72,6 @@ def _header(head: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     return dtype, shape, fortran
 
 
-def _no_npy(path: Path, why: str) -> ConfigError:
+def _no_npy(path: str, why: str) -> ConfigError:
     first = (why.splitlines() or [""])[0]  # numpy quotes the whole header
     return ConfigError(f"{path} is not a .npy file: {first[:_SHOWN]}", hint="numpy.save writes one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,11 @@ def _advice(error: OSError) -> str:
 def _open_now(path: str, flags: int) -> int:
     """A pipe would wait for somebody who writes, a serial port for its line."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def name_for(what: str) -> str:
+    """A file's name, of at most 160 characters, that tells of a test; two tests may have the same."""
+    return re.sub(r"[^\w.+-]+", "_", what, flags=re.ASCII)[:160]
 
 
 def read(path: Path, limit: int) -> bytes:

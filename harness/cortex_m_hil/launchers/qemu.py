@@ -80,6 +80,10 @@ class QemuLauncher(Simulator):
         exact = any(re.fullmatch(r"(shift=)?\d+", setting) for setting in settings)
         return Clock.INSTRUCTIONS if exact else Clock.HOST
 
+    @property
+    def takes_foreign_runners(self) -> bool:
+        return True
+
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
         return self._line(elf, arguments, serial="none")
 

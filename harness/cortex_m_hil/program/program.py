@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from cortex_m_hil.program.model import PteFile
@@ -60,6 +60,7 @@ class Program:
     ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
     would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
     ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
+    ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
     pte: bytes = field(repr=False)
@@ -74,6 +75,7 @@ class Program:
     lowering_seconds: float | None = None
     remembered: bool = False
     no_key: str = ""
+    scratch: Callable[[Isa], tuple[ScratchNeed, ...]] | None = field(default=None, repr=False)
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:
@@ -97,3 +99,11 @@ class ScratchNeed:
     required: int
     planned: int
     elsewhere: tuple[tuple[Isa, int], ...] = ()
+
+    def on(self, isa: Isa, known_for: Isa) -> ScratchNeed:
+        """The same need on another class, where this one is ``known_for`` a class."""
+        if isa is known_for:
+            return self
+        sizes = {known_for: self.required, **dict(self.elsewhere)}
+        elsewhere = tuple((one, size) for one, size in sizes.items() if one is not isa)
+        return replace(self, required=sizes[isa], elsewhere=elsewhere)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import struct
 from dataclasses import dataclass, field
@@ -135,10 +134,10 @@ class HostTensor:
         return bool(value) if self.spec.kind is ValueKind.BOOL else value
 
     def npy(self) -> bytes:
-        """A .npy file of logical shape. Made in memory: where numpy itself writes, why it failed is lost."""
+        """A .npy file of logical shape."""
         import numpy as np
 
+        from cortex_m_hil.host import arrays
+
         array = self.array() if self.spec.kind is ValueKind.TENSOR else np.asarray(self.item())
-        buffer = io.BytesIO()
-        np.save(buffer, np.ascontiguousarray(array).reshape(self.spec.shape))
-        return buffer.getvalue()
+        return arrays.npy(np.ascontiguousarray(array).reshape(self.spec.shape))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,23 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.calls import checked_call
-from cortex_m_hil.diagnose.localize import localize
-from cortex_m_hil.errors import ConfigError, HarnessError
-from cortex_m_hil.program.program import Program
+from cortex_m_hil.diagnose.bundle import Failure, Task
+from cortex_m_hil.diagnose.localize import Localization, localize
+from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
+from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import markers, records
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.resolve import Resolved
 
+ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # where the last program that failed departs
+EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # what is told of every program, where it is set
+FAILURE: pytest.StashKey[Failure] = pytest.StashKey()  # the last program that failed, and all that is known of it
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -84,6 +89,7 @@ class Hil(OpenTarget):
     def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
         super().__init__(dut, redzones=redzones)
         self._node = node
+        self._intermediates: tuple[Intermediate, ...] = ()  # of the last program that was localised
 
     def _ran(self, program: Program, result: RunResult) -> None:
         self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])
@@ -92,16 +98,27 @@ class Hil(OpenTarget):
     def _compared(self, checked: Checked) -> None:
         super()._compared(checked)
         records.compared(self._node, checked.comparison)
-        if not checked.comparison.ok and self._node.config.getoption("hil_localize"):
+        self._intermediates = ()
+        wanted = not checked.comparison.ok and self._node.config.getoption("hil_localize")
+        if wanted or EVERY in self._node.config.stash:
             self._node.stash[LOCALIZED] = self._localized(checked.program)
+
+    def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
+        failure = Failure.of(self.dut, task, error, checked)
+        self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
 
     def _localized(self, program: Program) -> str:
         """As text; what prevents it is no reason to lose the verdict that is about to be told."""
         try:
+            if program.intermediates is not None:
+                self._intermediates = known = program.intermediates(program.inputs)
+                program = replace(program, intermediates=lambda _: known)
             found = localize(self.dut, program)
         except HarnessError as error:
             return f"not localised: {error.describe()}"
         records.localized(self._node, found)
+        if EVERY in self._node.config.stash:
+            self._node.config.stash[EVERY](self._node, self.dut, program, found)
         return "\n".join(found.lines())
 
 

@@ -58,6 +58,9 @@ def add(parser: pytest.Parser) -> None:
         "--hil-localize", **flag, help="say of outputs that are wrong which operator is the first to depart"
     )
     group.addoption(
+        "--hil-bundles", type=Path, metavar="DIR", help="write all of a failure into DIR, for hil replay: a file a test"
+    )
+    group.addoption(
         "--keep-programs", type=Path, metavar="DIR", help="write every program that is run into DIR, with its inputs"
     )
     parser.addini("hil_targets", "default targets, as in --target", type="args", default=[])

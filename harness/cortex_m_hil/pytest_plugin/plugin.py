@@ -15,7 +15,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraErro
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.pytest_plugin import ending, markers, options, records, seeding
+from cortex_m_hil.pytest_plugin import bundles, ending, markers, options, records, seeding
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
     LOCALIZED,
@@ -184,6 +184,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     __tracebackhide__ = True
     records.begin_again(item)
+    bundles.begin_again(item)
     if BAD_TEST in item.stash:
         raise item.stash[BAD_TEST].with_traceback(None)
 
@@ -212,6 +213,7 @@ def pytest_runtest_makereport(
         records.end(item, report, verdict, name)
     if report.failed:
         report.sections += list(_sections(item, error))
+        report.sections += list(bundles.sections(item, report, _of_harness(error)))
     return report
 
 
@@ -231,8 +233,7 @@ def _cause_apart(error: BaseException | None) -> Iterator[None]:
 def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[str, str]]:
     """What a failed report says beside the error."""
     yield "seed", f"--hil-seed={item.config.getoption('hil_seed')}"
-    while error is not None and not isinstance(error, HarnessError):
-        error = error.__cause__ or error.__context__
+    error = _of_harness(error)
     if error is not None and error.log:
         yield "details", "\n".join(error.log.splitlines()[-LOG_TAIL:])
     if error is not None and error.__cause__ is not None and error is not item.stash.get(BAD_TEST, None):
@@ -241,6 +242,13 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
         yield "localised", item.stash[LOCALIZED]
     if log := item.stash.get(LOG, ""):
         yield "target log", log
+
+
+def _of_harness(error: BaseException | None) -> HarnessError | None:
+    """The harness's own error that another was raised from; None without one."""
+    while error is not None and not isinstance(error, HarnessError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _traceback(cause: BaseException, details: str) -> str:

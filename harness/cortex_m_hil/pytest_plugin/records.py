@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -23,6 +24,7 @@ from cortex_m_hil.targets.resolve import Resolved
 TEST, REQUESTED, RAN, SEED = "hil_test", "hil_requested", "hil_ran", "hil_seed"
 VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
 LOWERING: Final = "hil_lowering"
+BUNDLE: Final = "hil_bundle"
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
 
@@ -54,6 +56,12 @@ def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: s
     found = {VERDICT: verdict.name, ERROR: error}
     report.user_properties += found.items()
     _record(item, found)
+
+
+def bundled(item: pytest.Item, report: pytest.TestReport, path: Path) -> None:
+    """Where all of the failure is, as `--hil-bundles` names the folder."""
+    report.user_properties.append((BUNDLE, str(path)))
+    _record(item, {BUNDLE: str(path)})
 
 
 def without_target(report: pytest.TestReport) -> None:

@@ -99,7 +99,7 @@ class Summary:
             yield f"without a target  {len(self._without_target)} error"
         if bad:
             yield ""
-            yield f"rerun: {_rerun(self._config, bad)}"
+            yield f"rerun: {rerun(self._config, [(outcome.requested, outcome.node_id) for outcome in bad])}"
 
 
 def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -140,10 +140,11 @@ def _uninformative(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
         yield f"  and {len(tests) - len(shown)} more: -v names them"
 
 
-def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
+def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
+    """The command that runs tests again; of each the target that was asked for, and the node id."""
     command, separator = config.stash.get(RERUN, ("pytest", ""))
     option = "--hil-target" if embedded() and not separator else "--target"
-    words = [f"{option}={target}" for target in dict.fromkeys(outcome.requested for outcome in bad)]
+    words = [f"{option}={target}" for target in dict.fromkeys(requested for requested, _ in bad)]
     file = config.getoption("targets_file")
     words += [f"--targets-file={file}"] if file else []
     words += [separator] if separator else []
@@ -151,7 +152,7 @@ def _rerun(config: pytest.Config, bad: Sequence[Outcome]) -> str:
     if len(bad) > NAMED and config.pluginmanager.hasplugin("lfplugin"):
         words.append("--last-failed")
     else:
-        words += [_from_here(config, outcome.node_id.split("@")[0]) for outcome in bad]
+        words += [_from_here(config, node_id.split("@")[0]) for _, node_id in bad]
     return printable(f"{command} {shlex.join(words)}")
 
 

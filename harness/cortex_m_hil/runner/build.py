@@ -34,11 +34,15 @@ _CAUSE = re.compile(r"error:|undefined reference|overflowed by|CMake Error")
 
 @dataclass(frozen=True)
 class Elf:
-    """A runner on disk. `config` is `cpu/isa/board`, as its handshake says it."""
+    """A runner on disk. `config` is `cpu/isa/board`, as its handshake says it.
+
+    `foreign`: it was not built here, so no tool of this machine is to read it.
+    """
 
     path: Path
     build_id: str
     config: str
+    foreign: bool = False
 
 
 def build_runner(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from cortex_m_hil.errors import (
@@ -326,7 +325,7 @@ class Session:
             error = self._unreported(status) or explain_end(self.target, self._process, status, self.log)
             error.operator = self._executed_operator() or error.operator
             return error
-        elf: Path | None = self._elf.path if self.target.cpu != "host" else None
+        elf = None if self.target.cpu == "host" or self._elf.foreign else self._elf.path
         self._events.remember(self._events.fault.dump())
         return TargetFault(
             self._events.fault.describe(),

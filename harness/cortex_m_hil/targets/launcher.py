@@ -113,6 +113,11 @@ class Launcher(ABC):
         """What the runner's ticks follow. INSTRUCTIONS, if the runner finds them to be, and else MODEL."""
         return Clock.CORE if self.hardware else Clock.HOST
 
+    @property
+    def takes_foreign_runners(self) -> bool:
+        """Whether a runner that a stranger built may run: emulated, and in a sandbox."""
+        return False
+
     def shim(self) -> str:
         """What the executable calls itself, where it is not what its name says; else ""."""
         return ""

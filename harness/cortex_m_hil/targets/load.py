@@ -373,6 +373,7 @@ def _check_target(name: str, raw: _RawTarget, tree: CommentedMap, path: Path, or
         fallback=raw.fallback,
         origin=origin,
         fpu=_check_fpu(raw, f"{origin}: {name}"),
+        entry=raw.model_dump(exclude_none=True),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.launcher import Launcher
@@ -89,6 +91,7 @@ class Target:
     origin: str  # "targets.yaml:12"
     executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
     fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
+    entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # as the file has it
 
     @property
     def config(self) -> str:

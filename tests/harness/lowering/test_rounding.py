@@ -33,6 +33,10 @@ def dut() -> Iterator[Dut]:
         yield opened
 
 
+def check(dut: Dut, module: nn.Module, inputs: tuple[Any, ...]) -> flow.Checked:
+    return flow.verify(dut, flow.lower(module, inputs, isa=dut.target.isa), tolerance=Tolerance())
+
+
 def first_layer() -> tuple[nn.Module, tuple[Any, ...]]:
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU()), (torch.rand(1, 1, 16, 16),)
 
@@ -41,13 +45,13 @@ def first_layer() -> tuple[nn.Module, tuple[Any, ...]]:
 def test_a_convolution_passes_whatever_the_seed(dut: Dut, number: int) -> None:
     """Of 1,024 elements one or two are a quantum from fake-quant, for most seeds, and none from the dialect."""
     seed(number)
-    assert flow.check(dut, *first_layer(), tolerance=Tolerance()).comparison.outputs[0].max_quanta == 0
+    assert check(dut, *first_layer()).comparison.outputs[0].max_quanta == 0
 
 
 # Small ones, which have every operator between them; all of 300 are in tests/nightly/test_random_networks.py.
 @pytest.mark.parametrize("number", [2, 3, 5, 8, 13, 15, 19, 23, 26, 27, 34, 39])
 def test_random_networks_pass(dut: Dut, number: int) -> None:
-    flow.check(dut, *network(number), tolerance=Tolerance())
+    check(dut, *network(number))
 
 
 def test_a_network_follows_from_its_number() -> None:

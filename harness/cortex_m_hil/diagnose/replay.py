@@ -1,0 +1,182 @@
+"""A bundle once more: does the program still end as it did, bit for bit?
+
+Works without torch and ExecuTorch. What is executed on this machine follows from the local targets alone: a bundle's
+own runner is taken only where a launcher emulates it in a sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cortex_m_hil import flow, launchers
+from cortex_m_hil.diagnose.bundle import Bundle, Recorded, Task
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.errors import ConfigError, VerdictError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.results import RunResult
+from cortex_m_hil.runner.build import RUNNER, Elf, build_runner
+from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.text import printable
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A target that is ready for a replay; `bundled`: its runner is the bundle's own. `notices` are lines."""
+
+    dut: Dut
+    bundled: bool
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What became of a bundle.
+
+    Attributes:
+        now: the verdict; None where the program passes.
+        differences: lines; empty where it was reproduced: the same class of verdict and operator, the same bits.
+        compared: outputs whose bits were compared; None where the bundle has none.
+        log: what the target printed.
+    """
+
+    now: Recorded | None
+    differences: tuple[str, ...]
+    compared: int | None
+    log: str
+
+    @property
+    def reproduced(self) -> bool:
+        return not self.differences
+
+
+def require_target(bundle: Bundle, path: Path, known: Mapping[str, Target]) -> str:
+    """The name of the target that ran, if there is one here. ConfigError with the entry to add."""
+    target = bundle.description.machine.target
+    if target.name in known:
+        return target.name
+    entry = printable(json.dumps({"targets": {target.name: target.entry}}))
+    raise ConfigError(
+        f"{path} ran on {target.name!r}, and there is no such target here",
+        details=[("entry", entry)],
+        hint="-t NAME for another; or add the entry to ./targets.yaml, but read it first: what it names is executed",
+    )
+
+
+def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier: float = 1.0) -> Opened:
+    """The target with a runner: the bundle's own where it may be used, which is written to `folder`, or one built here.
+
+    Raises what opening a target raises.
+    """
+    machine = bundle.description.machine
+    changes = tuple(_changes(bundle, resolved))
+    launcher = resolved.target.launcher
+    bundled = not changes and launcher.takes_foreign_runners
+    if bundled:
+        launchers.require(resolved.target)
+        path = folder / RUNNER
+        path.write_bytes(bundle.elf)
+        dut = Dut(resolved, Elf(path, machine.build_id, resolved.target.config, foreign=True))
+        notices = changes
+    else:
+        elf = build_runner(resolved.target, resolved.runtime)
+        dut, notices = Dut(resolved, elf), changes
+        if not changes and elf.build_id != machine.build_id:
+            built = f"the runner is built here ({elf.build_id}), and is not the one that ran ({machine.build_id})"
+            notices = (built,)
+    dut.seconds = min(bundle.description.judgement.seconds * multiplier, flow.LONGEST_EXECUTION)
+    dut.what = f"replay of {bundle.description.test}"
+    return Opened(dut, bundled, notices)
+
+
+def _changes(bundle: Bundle, resolved: Resolved) -> Iterator[str]:
+    """What is another target or runtime than the one that ran."""
+    machine = bundle.description.machine
+    if resolved.target.name != machine.target.name:
+        yield f"it ran on {machine.target.name}"
+    else:
+        here = json.loads(json.dumps(dict(resolved.target.entry), default=str))
+        for key in sorted({*here, *machine.target.entry}):
+            now, then = (printable(json.dumps(one.get(key))) for one in (here, machine.target.entry))
+            if now != then:
+                yield f"{machine.target.name} is another target here: {key}: {now}, and it was {then}"
+    if resolved.runtime != machine.runtime:
+        yield f"it ran on the runtime {machine.runtime}"
+
+
+def replay(bundle: Bundle, dut: Dut) -> Replay:
+    """Runs the program as it was run, and compares what comes of it with what came of it then.
+
+    Raises infra errors only.
+    """
+    now: VerdictError | None = None
+    seen: list[RunResult] = []
+    try:
+        seen += [_run(bundle.task, dut, seen)]
+    except VerdictError as error:
+        now = error
+    recorded = None if now is None else Recorded.of(now)
+    outputs = seen[0].outputs if seen else ()
+    compared = min(len(outputs), len(bundle.outputs)) if bundle.outputs else None
+    log = seen[0].log if seen else now.log if now is not None else ""
+    return Replay(recorded, tuple(_differences(bundle, recorded, outputs)), compared, log)
+
+
+def _run(task: Task, dut: Dut, seen: list[RunResult]) -> RunResult:
+    """`seen` is told of a result that a verdict follows."""
+    guards = WatchedMemory if task.redzones else None
+    if task.tolerance is None:
+        return flow.run(dut, task.program, linted=task.linted, excluded=task.excluded, guards=guards)
+    return flow.verify(
+        dut, task.program,
+        tolerance=task.tolerance, linted=task.linted, excluded=task.excluded, guards=guards,
+        observe=lambda checked: seen.append(checked.result),
+    ).result  # fmt: skip
+
+
+def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTensor]) -> Iterator[str]:
+    then = bundle.description.verdict
+    if now is None:
+        yield f"it passes, and was {then.type}"
+    elif now.type != then.type:
+        yield f"it is {now.type}, and was {then.type}"
+    elif now.operator != then.operator:
+        yield f"the operator is {now.operator or 'not known'}, and was {then.operator or 'not known'}"
+    if not bundle.outputs:
+        return
+    if not outputs:
+        yield "there are no outputs, and there were"
+    for number, (mine, theirs) in enumerate(zip(outputs, bundle.outputs, strict=False)):
+        if mine.spec != theirs.spec:
+            yield f"output {number} is {mine.spec}, and was {theirs.spec}"
+        elif (many := _unequal(mine, theirs)) > 0:
+            yield f"output {number}: {many} of {mine.spec.numel} elements have other bits"
+
+
+def _unequal(one: HostTensor, other: HostTensor) -> int:
+    """Elements whose bytes differ: a NaN equals itself here."""
+    itemsize = np.dtype(one.spec.dtype).itemsize
+    mine, theirs = (np.frombuffer(tensor.data, np.uint8).reshape(-1, itemsize) for tensor in (one, other))
+    return int((mine != theirs).any(axis=1).sum())
+
+
+def fields(found: Replay, bundle: Bundle) -> dict[str, Any]:
+    """For machines."""
+    return {
+        "reproduced": found.reproduced,
+        "recorded": _fields_of(bundle.description.verdict),
+        "now": None if found.now is None else _fields_of(found.now),
+        "differences": found.differences,
+        "outputs_compared": found.compared,
+    }
+
+
+def _fields_of(one: Recorded) -> dict[str, str]:
+    return {"type": one.type, "message": one.message, "operator": one.operator}

@@ -1,0 +1,93 @@
+"""Files of several members (zip): equal members give equal bytes, and what is read may be anybody's."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from cortex_m_hil.errors import ConfigError, is_pytests_own
+from cortex_m_hil.host.files import opened
+from cortex_m_hil.text import shown
+
+LIMIT: Final = 1 << 30  # bytes of the members together, and of the file
+MEMBERS: Final = 20_000
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first moment that the format knows
+_FILE: Final = 0o100644 << 16  # a regular file, where Unix unpacks it
+_END: Final = struct.Struct("<4s4H2LH")  # the end of the central directory, of a file without comment
+_END_64: Final = b"PK\6\7"  # what stands before it in a file of more than 4 GB
+_END_64_SIZE: Final = 20
+_DIRECTORY_ENTRY: Final = 46 + 512  # bytes of a member's, with a name longer than any of ours
+
+
+def pack(members: Mapping[str, bytes]) -> bytes:
+    """The file. Its members are in the order of the mapping, and have no time."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            member = zipfile.ZipInfo(name, _EPOCH)
+            member.compress_type, member.external_attr, member.create_system = zipfile.ZIP_DEFLATED, _FILE, 3
+            archive.writestr(member, data)
+    return buffer.getvalue()
+
+
+def unpack(path: Path) -> dict[str, bytes]:
+    """Every member by its name, in memory: nothing is written, so a name is no path. ConfigError for what is wrong."""
+    with opened(path) as (file, size):
+        try:
+            problem = _problem(file, size)
+            if not problem:
+                with zipfile.ZipFile(file) as archive:
+                    problem = _problem_of_members(archive.infolist())
+                    if not problem:
+                        return {member.filename: _read(archive, member) for member in archive.infolist()}
+        except Exception as error:  # zipfile lets out what its decoders and struct raise
+            if is_pytests_own(error):
+                raise
+            problem = f"it is damaged: {shown(str(error) or type(error).__name__)}"
+    raise ConfigError(f"cannot read {path}: {problem}", hint="is it the right file, and was all of it copied?")
+
+
+def _problem(file: BinaryIO, size: int) -> str:
+    """By the end of the file, before anything is made of it: a directory of millions of members takes gigabytes."""
+    if size > LIMIT:
+        return f"it has {size} bytes, at most {LIMIT} are read"
+    if size < _END.size:
+        return "it is no zip file"
+    before = min(size, _END.size + _END_64_SIZE)
+    file.seek(size - before)
+    tail = file.read(before)
+    file.seek(0)
+    magic, *_, members, directory, _offset, comment = _END.unpack(tail[-_END.size :])
+    if magic != b"PK\5\6" or comment:
+        return "it is no zip file, or was cut short"
+    if tail.startswith(_END_64) or members > MEMBERS or directory > members * _DIRECTORY_ENTRY:
+        return f"it claims {members} members in a directory of {directory} bytes; at most {MEMBERS} are read"
+    return ""
+
+
+def _problem_of_members(members: list[zipfile.ZipInfo]) -> str:
+    """What is claimed of them."""
+    total = sum(member.file_size for member in members)
+    if total > LIMIT:
+        return f"its members claim {total} bytes, at most {LIMIT} are read"
+    seen: set[str] = set()
+    for member in members:
+        if member.filename in seen:
+            return f"two members are called {shown(member.filename)}"
+        seen.add(member.filename)
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
+            return f"{shown(member.filename)} is compressed in another way, or encrypted"
+    return ""
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """A member. Asked for so many bytes, `zipfile` inflates no more, whatever there is."""
+    with archive.open(member) as file:
+        data = file.read(member.file_size + 1)
+    if len(data) != member.file_size:
+        raise ValueError(f"{member.filename} has {len(data)} bytes, and claims {member.file_size}")
+    return data

@@ -1,0 +1,53 @@
+"""`--hil-bundles DIR`: a test that failed by a verdict on a program leaves a file with all of it, for `hil replay`."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cortex_m_hil.diagnose.bundle import SUFFIX, write
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.host import files
+from cortex_m_hil.pytest_plugin import records, summary
+from cortex_m_hil.pytest_plugin.fixtures import FAILURE
+from cortex_m_hil.text import printable
+
+
+def begin_again(item: pytest.Item) -> None:
+    """Forgets what an earlier attempt of the same test ended with."""
+    if FAILURE in item.stash:
+        del item.stash[FAILURE]
+
+
+def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError | None) -> Iterator[tuple[str, str]]:
+    """Writes the bundle of the verdict that a test failed by, and says how to replay it.
+
+    What prevents that is no reason to lose the verdict. A verdict that the test expected is not of its report.
+    """
+    folder: Path | None = item.config.getoption("hil_bundles")
+    failure = item.stash.get(FAILURE, None)
+    if folder is None or failure is None or failure.error is not error:
+        return
+    path = folder / _name(item.nodeid)
+    try:
+        again = summary.rerun(item.config, [(failure.dut.resolved.name, item.nodeid)])
+        write(failure.bundle(item.nodeid, seed=item.config.getoption("hil_seed"), rerun=again), path)
+    except Exception as problem:
+        yield "replay", f"no bundle: {printable(str(problem))}"
+        return
+    records.bundled(item, report, path)
+    yield "replay", printable(shlex.join(_command(item, path)))
+
+
+def _name(node_id: str) -> str:
+    """One file a test and target: a later failure takes the place of an earlier one."""
+    return f"{files.name_for(node_id)}-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}{SUFFIX}"
+
+
+def _command(item: pytest.Item, path: Path) -> list[str]:
+    targets: Path | None = item.config.getoption("targets_file")
+    return ["hil", "replay", str(path), *([f"--targets-file={targets}"] if targets is not None else [])]
