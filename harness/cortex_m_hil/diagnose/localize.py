@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -121,14 +121,65 @@ class Localization:
         cells = [[str(row.instruction), *_cells(row)] for row in self.rows]
         return [*self.conclusions, "", *align([_COLUMNS, *cells])]
 
+    def plot(self) -> list[str]:
+        """The error along the graph, a line a value: what the kernels add to it, and all of it."""
+        return align([_AXES, *([str(row.instruction), *_bars(row)] for row in self.rows)])
+
+    def fields(self) -> dict[str, Any]:
+        """For machines: the conclusions, and a row for each value."""
+        return {"conclusions": self.conclusions, "rows": [_fields(row) for row in self.rows]}
+
 
 _COLUMNS: Final = ("", "operator", "module", "line", "value", "inputs", "from dialect", "graph", "SQNR", "", "values")
 _BAR: Final = 60, 5  # dB against the float module that need no bar, and dB that a block stands for
 
 
+_AXES: Final = ("", "operator", "quanta from dialect", "", "noise against the float module", "")
+
+
+def _bars(row: Row) -> Iterator[str]:
+    """A block for each doubling of the quanta, and for each 5 dB of the noise above -60 dB."""
+    yield _short(row)
+    distance = 0.0 if row.departure is None else row.departure.distance
+    yield "█" * (math.ceil(math.log2(min(distance, 1 << 32) + 1)) if distance > 0 else 0)
+    yield f"{distance:g}" if row.known else "-"
+    yield _noise(row)
+    yield "-" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB"
+
+
+def _short(row: Row) -> str:
+    return row.operator.partition("::")[2].removesuffix(".out") or row.operator
+
+
+def _noise(row: Row) -> str:
+    none, step = _BAR
+    return "" if row.sqnr_db is None else "█" * max(0, math.ceil((none - max(row.sqnr_db, -none)) / step))
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    departure = row.departure
+    return {
+        "instruction": row.instruction,
+        "operator": row.operator,
+        "node": row.node.partition(" (")[0],
+        "module": row.module,
+        "source": row.source,
+        "value": row.spec,
+        "known": row.known,
+        "inputs_right": row.inputs_right,
+        "distance": None if not row.known else 0.0 if departure is None else departure.distance,
+        "elements": None if not row.known else 0 if departure is None else departure.elements,
+        "at_fault": row.at_fault is not None or bool(row.damaged),
+        "damaged": row.damaged,
+        "graph_quanta": row.graph_quanta,
+        "sqnr_db": row.sqnr_db,
+        "distinct": row.distinct if row.known else None,
+    }
+
+
 def _cells(row: Row) -> Iterator[str]:
     """Distances in quanta, or units where floating; a bar for the error against the float module."""
-    yield row.operator.partition("::")[2].removesuffix(".out") or row.operator
+    yield _short(row)
     yield row.module
     yield "/".join(Path(row.source).parts[-2:])
     yield row.spec.partition(" dim order")[0]
@@ -143,8 +194,7 @@ def _cells(row: Row) -> Iterator[str]:
         yield f"{one.distance:g} in {one.elements} of {one.numel}{fault}"
     yield "-" if row.graph_quanta is None else str(row.graph_quanta)
     yield "-" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB"
-    none, step = _BAR
-    yield "" if row.sqnr_db is None else "█" * max(0, math.ceil((none - max(row.sqnr_db, -none)) / step))
+    yield _noise(row)
     yield str(row.distinct) if row.known else "-"
 
 

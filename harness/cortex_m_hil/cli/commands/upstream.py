@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets
+from cortex_m_hil.cli.pytest_runs import plugin_options
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.suite import find as find_suite
@@ -32,7 +32,7 @@ def upstream(
     suite = find_suite()
     select(target, load_user_targets(targets_file))  # a wrong name is told here, in one line
     check_runtime(runtime)
-    command = [sys.executable, "-m", "pytest", *_pytest_plugins()]
+    command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.upstream")]
     # A configuration file beside the suite or above it is not about this run, and the suite's folder not to be
     # written to.
     command += [f"--confcutdir={suite}", "-c", os.devnull, f"--rootdir={suite}", "--import-mode=importlib"]
@@ -47,14 +47,3 @@ def upstream(
 _PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}
 # Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
 _WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
-
-
-def _pytest_plugins() -> list[str]:
-    """Where the package is not installed, its own pytest plugin must be named as well."""
-    installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
-    names = (
-        ["cortex_m_hil.pytest_plugin.upstream"]
-        if installed
-        else ["cortex_m_hil.pytest_plugin.plugin", "cortex_m_hil.pytest_plugin.upstream"]
-    )
-    return [word for name in names for word in ("-p", name)]

@@ -1,0 +1,152 @@
+"""hil localize."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cortex_m_hil import flow
+from cortex_m_hil.checks.lint import raise_findings
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, answer_each, say, tell, tell_problem
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, Runtime, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.output import log_of_errors, tell_log
+from cortex_m_hil.cli.pytest_runs import plugin_options
+from cortex_m_hil.diagnose.bundle import SUFFIX, Bundle, read
+from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.diagnose.replay import open_target
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.targets.resolve import Resolved
+
+_FAILED: Final = ("FAIL", "XPASS")
+_TOLD: Final = ("test", "target", "runs_as", "runtime", "runtime_version", "engine", "program")
+
+
+@app.command("localize")
+def localize_command(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="A test file, a test's id, or a bundle (.hil.zip)", show_default=False)
+    ],
+    target: SeveralTargets,
+    runtime: Runtime = "builtin",
+    timeout_multiplier: Multiplier = 1.0,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Show which operators of a program depart from the references, and which are wrong on right inputs too.
+
+    WHAT is what pytest takes, whose tests are run on each target, and localised where they pass too; or a bundle that a
+    test left with --hil-localize. Exit status 1 where an operator is at fault, or a test fails.
+    """
+    choice = Choice(target, targets_file, runtime)
+    if what.endswith(SUFFIX):
+        order = _Order(_with_intermediates(Path(what)), timeout_multiplier, verbose)
+        answer_each(choice.names, lambda name: order.run(choice.resolve(name)))
+    options = [f"--hil-target={name}" for name in choice.names] + [f"--runtime={runtime}"]
+    options += [f"--timeout-multiplier={timeout_multiplier}"]
+    options += [f"--targets-file={targets_file}"] if targets_file is not None else []
+    raise typer.Exit(_of_tests(what, options, verbose))
+
+
+# --- a bundle ------------------------------------------------------------------------------------------------
+
+
+def _with_intermediates(path: Path) -> Bundle:
+    bundle = read(path)
+    if not bundle.intermediates:
+        what = f"{path} does not hold what the references have at each instruction"
+        raise ConfigError(what, hint="pytest --hil-bundles DIR --hil-localize writes it, where outputs are wrong")
+    return bundle
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A bundle, to be localised on each target."""
+
+    bundle: Bundle
+    multiplier: float
+    verbose: bool
+
+    def run(self, resolved: Resolved) -> Answer:
+        program = self.bundle.task.program
+        with log_of_errors(self.verbose), TemporaryFolder() as folder:
+            opened = open_target(self.bundle, resolved, folder, multiplier=self.multiplier)
+            with opened.dut as dut:
+                _require_fit(self.bundle, dut)
+                found, ran = localize(dut, program), dut.ran()
+        told = (self.bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)
+        head = dict(zip(_TOLD, (*told, program.name), strict=True))
+        lines = [*(f"notice: {notice}" for notice in opened.notices), *found.lines(), "", *found.plot()]
+        return _answer(head, found.fields(), lines, at_fault=bool(found.at_fault))
+
+
+def _require_fit(bundle: Bundle, dut: Dut) -> None:
+    """A program of another class gives other values on every kernel: that is no finding."""
+    if bundle.task.linted or dut.target.isa is not bundle.description.program.scratch_isa:
+        operators = dut.session().identity.operators
+        raise_findings(flow.findings(bundle.task.program, dut.target, operators, dut.resolved.runtime), dut.target.name)
+
+
+def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], *, at_fault: bool) -> Answer:
+    title = f"{head['test']}: {head['program']} on {head['runs_as']} · {head['runtime']} {head['runtime_version']}"
+    text = "\n".join([f"{title} on {head['engine']}", *lines, ""])
+    return Answer(text, {**head, **fields}, NO if at_fault else OK)
+
+
+# --- tests ---------------------------------------------------------------------------------------------------
+
+
+def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
+    """The exit status, after all is told."""
+    with TemporaryFolder() as folder:
+        into, log = folder / "localised", folder / "log"
+        command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.localizing")]
+        status = subprocesses.run([*command, what, *options, f"--hil-localize-into={into}"], log, DAY)
+        said = log.read_text(errors="replace")
+        told = [json.loads(line) for line in into.read_text().splitlines()] if into.exists() else []
+    tell_log(said, verbose)
+    if status not in (0, 1) or not told:
+        raise ConfigError(_complaint(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
+    statuses = [_tell(one) for one in told]
+    if not any("fields" in one for one in told) and max(statuses) == OK:
+        raise ConfigError(f"{what}: no program was compared with references", hint="hil.check, or hil.verify")
+    return max(statuses)
+
+
+def _complaint(said: str) -> str:
+    """The first error that pytest names, else the last line of what it said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pytest said nothing"]
+    return next((line for line in lines if line.startswith(("ERROR", "E  "))), lines[-1])
+
+
+def _tell(one: dict[str, Any]) -> int:
+    """A line of the plugin's file: a program that was localised, or how a test ended."""
+    if "fields" in one:
+        answer = _answer({name: one[name] for name in _TOLD}, one["fields"], one["lines"], at_fault=one["at_fault"])
+        tell(answer)
+        return answer.status
+    if one["error"] is None:
+        say(f"{one['test']}: {one['verdict'].lower()}\n")
+        return NO if one["verdict"] in _FAILED else OK
+    return _tell_error(one)
+
+
+def _tell_error(one: dict[str, Any]) -> int:
+    error, kind = one["error"], "verdict" if one["verdict"] in _FAILED else "infra"
+    details = tuple((label, text) for label, text in error["details"])
+    message = f"{one['test']}: {error['message']}"
+    text = f"{error['type']}: {message}"
+    problem = Problem(error["type"], kind, message, text, error["operator"], details, error["hint"])
+    status = NO if kind == "verdict" else CANNOT_TELL
+    tell_problem(problem, status, {"target": one["target"]})
+    return status

@@ -1,0 +1,121 @@
+"""`hil localize`: of tests, also of those that pass, and of bundles; for people and for machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bundles import TEST, failure
+
+from command_line import CANNOT_TELL, NO, OK, Hil, answer, answers, expect
+from cortex_m_hil import flow
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.bundle import Bundle, Task, write
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
+from planting import BUGS, network
+
+TESTS = """
+import pytest, torch
+from cortex_m_hil.errors import LaunchError
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.head(x)
+
+def test_right(hil): hil.check(Model(), (torch.rand(1, 16),))
+def test_wrong(hil): hil.check(Model(), (torch.rand(1, 16),), eager_sqnr=200.0)
+def test_infra(hil): raise LaunchError("gone")
+def test_nothing(hil): pass
+"""
+
+
+@pytest.fixture
+def tests(tmp_path: Path) -> Path:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    return tmp_path / "test_it.py"
+
+
+def test_a_test_that_passes_is_localised(hil: Hil, tests: Path) -> None:
+    """On each target; the operators in the order of the program, with the user's line."""
+    done = hil("localize", "test_it.py::test_right", "-t", "native,m4-qemu", "--json")
+    found = answers(done.out)
+    assert (done.status, done.err) == (OK, "")
+    assert [(one["target"], one["test"]) for one in found] == [
+        (name, f"test_it.py::test_right[{name}]") for name in ("native", "m4-qemu")
+    ]
+    for one in found:
+        assert (one["program"], one["runtime"], one["exit_status"]) == ("Model", "builtin", OK)
+        assert one["conclusions"][0].startswith(("kernels and graph are right", "quantisation is coarse here"))
+        linear = one["rows"][1]
+        assert (linear["instruction"], linear["operator"]) == (1, "cortex_m::quantized_linear.out")
+        assert (linear["module"], linear["value"], linear["source"].endswith("test_it.py:11")) == (
+            "head", "int8[1, 8]", True,
+        )  # fmt: skip
+        assert (linear["distance"], linear["elements"], linear["at_fault"], linear["known"]) == (0, 0, False, True)
+        assert linear["sqnr_db"] > 20 and linear["distinct"] > 1 and linear["inputs_right"]
+
+
+def test_how_each_test_ends_is_told(hil: Hil, tests: Path) -> None:
+    done = hil("localize", "test_it.py", "-t", "native")
+    assert done.status == CANNOT_TELL  # the highest: of LaunchError
+    assert done.out.count("Model on native · builtin") == 2
+    for text in ("test_right[native]: pass\n", "test_nothing[native]: pass\n", "noise against the float module"):
+        assert text in done.out
+    assert "Mismatch: test_it.py::test_wrong[native]: output 0: eager: SQNR" in done.err
+    assert "LaunchError: test_it.py::test_infra[native]: gone" in done.err
+    failed = answers(hil("localize", "test_it.py::test_wrong", "-t", "native", "--json").out)
+    assert [("error" in one, one["exit_status"]) for one in failed] == [(False, OK), (True, NO)]
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [("none.py", "none.py"), ("test_it.py::test_nothing", "no program was compared"), ("test_it.py::none", "none")],
+)
+def test_what_says_nothing(hil: Hil, tests: Path, what: str, text: str) -> None:
+    done = hil("localize", what, "-t", "native")
+    assert done.status == CANNOT_TELL
+    assert "ConfigError: " in done.err and text in done.err
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bug of padding, found on QEMU, with the intermediates."""
+    firmware = BUGS["zero_point_ignored_in_padding"].plant(tmp_path_factory.mktemp("planted"))
+    with flow.open_dut(resolve("m4-qemu", load_targets()), firmware=firmware) as dut:
+        module, inputs = network()
+        program = flow.lower(module, inputs, isa=dut.target.isa)
+        assert program.intermediates is not None
+        found = failure(dut, Task(program, program.inputs, Tolerance()))
+        return replace(found, intermediates=program.intermediates(program.inputs)).bundle(TEST)
+
+
+def test_a_bundle_is_localised(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
+    """By its own runner, which has the bug, and by one that is right."""
+    write(planted, tmp_path / "it.hil.zip")
+    done = hil("localize", "it.hil.zip", "-t", "m4-qemu", "--json")
+    one = answer(done.out)
+    assert (done.status, one["test"], one["target"]) == (NO, TEST, "m4-qemu")
+    assert {row["operator"] for row in one["rows"] if row["at_fault"]} == {"cortex_m::pad.out"}
+    assert one["conclusions"][0].startswith("this kernel is wrong: cortex_m::pad.out")
+    done = hil("localize", "it.hil.zip", "-t", "m7-qemu")
+    assert (done.status, done.err) == (OK, "")
+    assert "notice: it ran on m4-qemu\n" in done.out and "AT FAULT" not in done.out
+
+
+def test_a_bundle_for_another_class(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
+    write(planted, tmp_path / "it.hil.zip")
+    done = hil("localize", "it.hil.zip", "-t", "native")
+    expect(done, NO, "LintError: ", "lowered for DSP")
+
+
+def test_a_bundle_without_intermediates(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
+    said = planted.description.model_copy(update={"intermediates": ()})
+    write(replace(planted, description=said, intermediates=()), tmp_path / "it.hil.zip")
+    done = hil("localize", "it.hil.zip", "-t", "m4-qemu")
+    expect(done, CANNOT_TELL, "ConfigError: it.hil.zip does not hold", "--hil-bundles DIR --hil-localize")
