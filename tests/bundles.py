@@ -10,6 +10,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Bundle, Failure, Task
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.known_answer import known_answer
@@ -32,8 +33,9 @@ def failure(dut: Dut, task: Task) -> Failure:
     """The task, which has to end in a verdict."""
     seen: list[flow.Checked] = []
     with pytest.raises(VerdictError) as raised:
+        guards = WatchedMemory if task.redzones else None
         if task.tolerance is None:
-            flow.run(dut, task.program, task.inputs, linted=task.linted)
+            flow.run(dut, task.program, task.inputs, linted=task.linted, guards=guards)
         else:
             flow.verify(dut, task.program, tolerance=task.tolerance, linted=task.linted, observe=seen.append)
     return Failure.of(dut, task, raised.value, seen[0] if seen else None)

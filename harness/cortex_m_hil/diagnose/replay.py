@@ -17,7 +17,7 @@ import numpy as np
 from cortex_m_hil import flow, launchers
 from cortex_m_hil.diagnose.bundle import Bundle, Recorded, Task
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
-from cortex_m_hil.errors import ConfigError, VerdictError
+from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
@@ -116,6 +116,7 @@ def replay(bundle: Bundle, dut: Dut) -> Replay:
 
     Raises infra errors only.
     """
+    boot(dut)
     now: VerdictError | None = None
     seen: list[RunResult] = []
     try:
@@ -127,6 +128,15 @@ def replay(bundle: Bundle, dut: Dut) -> Replay:
     compared = min(len(outputs), len(bundle.outputs)) if bundle.outputs else None
     log = seen[0].log if seen else now.log if now is not None else ""
     return Replay(recorded, tuple(_differences(bundle, recorded, outputs)), compared, log)
+
+
+def boot(dut: Dut) -> None:
+    """LaunchError for what ends the runner before it has seen the program: that is no verdict on it."""
+    try:
+        dut.session()
+    except VerdictError as error:
+        what = f"the runner does not start: {error.message}"
+        raise LaunchError(what, target=dut.target.name, log=error.log) from error
 
 
 def _run(task: Task, dut: Dut, seen: list[RunResult]) -> RunResult:

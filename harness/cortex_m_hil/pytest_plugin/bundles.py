@@ -17,8 +17,8 @@ from cortex_m_hil.pytest_plugin.fixtures import FAILURE
 from cortex_m_hil.text import printable
 
 
-def begin_again(item: pytest.Item) -> None:
-    """Forgets what an earlier attempt of the same test ended with."""
+def forget(item: pytest.Item) -> None:
+    """What a test, or an earlier attempt of it, ended with: an item lives as long as the run, and graphs are large."""
     if FAILURE in item.stash:
         del item.stash[FAILURE]
 

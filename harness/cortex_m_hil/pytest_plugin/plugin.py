@@ -184,7 +184,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     __tracebackhide__ = True
     records.begin_again(item)
-    bundles.begin_again(item)
+    bundles.forget(item)
     if BAD_TEST in item.stash:
         raise item.stash[BAD_TEST].with_traceback(None)
 
@@ -214,6 +214,8 @@ def pytest_runtest_makereport(
     if report.failed:
         report.sections += list(_sections(item, error))
         report.sections += list(bundles.sections(item, report, _of_harness(error)))
+    if call.when == "teardown":
+        bundles.forget(item)
     return report
 
 

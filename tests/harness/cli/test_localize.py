@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bundles import TEST, failure
 
-from command_line import CANNOT_TELL, NO, OK, Hil, answer, answers, expect
+from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Bundle, Task, write
@@ -95,17 +97,29 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         return replace(found, intermediates=program.intermediates(program.inputs)).bundle(TEST)
 
 
+LOCALIZE = """
+import sys
+from cortex_m_hil.cli.__main__ import main
+try: main(["localize", *sys.argv[1:]])
+finally: print("imported", *(name for name in sys.modules if name.partition(".")[0] in ("torch", "executorch")))
+"""
+
+
 def test_a_bundle_is_localised(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
-    """By its own runner, which has the bug, and by one that is right."""
+    """By its own runner, which has the bug, and by one that is right. Neither torch nor executorch is imported."""
     write(planted, tmp_path / "it.hil.zip")
-    done = hil("localize", "it.hil.zip", "-t", "m4-qemu", "--json")
-    one = answer(done.out)
-    assert (done.status, one["test"], one["target"]) == (NO, TEST, "m4-qemu")
+    done = subprocess.run(
+        [sys.executable, "-c", LOCALIZE, "it.hil.zip", "-t", "m4-qemu", "--json"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=FIRST_BUILD, check=False,
+    )  # fmt: skip
+    out, _, imported = done.stdout.partition("imported")
+    one = answer(out)
+    assert (done.returncode, one["test"], one["target"], imported) == (NO, TEST, "m4-qemu", "\n")
     assert {row["operator"] for row in one["rows"] if row["at_fault"]} == {"cortex_m::pad.out"}
     assert one["conclusions"][0].startswith("this kernel is wrong: cortex_m::pad.out")
-    done = hil("localize", "it.hil.zip", "-t", "m7-qemu")
-    assert (done.status, done.err) == (OK, "")
-    assert "notice: it ran on m4-qemu\n" in done.out and "AT FAULT" not in done.out
+    right = hil("localize", "it.hil.zip", "-t", "m7-qemu")
+    assert (right.status, right.err) == (OK, "")
+    assert "notice: it ran on m4-qemu\n" in right.out and "AT FAULT" not in right.out
 
 
 def test_a_bundle_for_another_class(hil: Hil, planted: Bundle, tmp_path: Path) -> None:

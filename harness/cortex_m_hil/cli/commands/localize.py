@@ -20,7 +20,7 @@ from cortex_m_hil.cli.output import log_of_errors, tell_log
 from cortex_m_hil.cli.pytest_runs import plugin_options
 from cortex_m_hil.diagnose.bundle import SUFFIX, Bundle, read
 from cortex_m_hil.diagnose.localize import localize
-from cortex_m_hil.diagnose.replay import open_target
+from cortex_m_hil.diagnose.replay import boot, open_target
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import subprocesses
@@ -82,6 +82,7 @@ class _Order:
         with log_of_errors(self.verbose), TemporaryFolder() as folder:
             opened = open_target(self.bundle, resolved, folder, multiplier=self.multiplier)
             with opened.dut as dut:
+                boot(dut)
                 _require_fit(self.bundle, dut)
                 found, ran = localize(dut, program), dut.ran()
         told = (self.bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)

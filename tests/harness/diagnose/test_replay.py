@@ -1,0 +1,84 @@
+"""Verdicts that have no outputs, replayed by the runner that gave them: faults, hangs, writes outside a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from bundles import TEST, failure
+from torch import nn
+
+from cortex_m_hil import flow
+from cortex_m_hil.diagnose.bundle import Bundle, Task, read, write
+from cortex_m_hil.diagnose.replay import Replay, open_target, replay
+from cortex_m_hil.errors import ConfigError, IdentityError, LaunchError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
+from misbehaving import BUSY, OPTIONS, UNMAPPED, bad, ones, spaced
+
+RESOLVED = resolve("m4-qemu", load_targets())
+
+
+class Stray(nn.Module):
+    """Writes a byte behind its tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.clone(torch.ops.hil_test.stray(torch.clone(x), 20, 0))
+
+
+@pytest.fixture(scope="module")
+def dut() -> Iterator[Dut]:
+    with flow.open_dut(RESOLVED, options=OPTIONS, multiplier=0.02) as opened:
+        yield opened
+
+
+def again(bundle: Bundle, folder: Path) -> Replay:
+    write(bundle, folder / "it.hil.zip")
+    found = read(folder / "it.hil.zip")
+    opened = open_target(found, RESOLVED, folder)
+    with opened.dut as dut:
+        assert opened.bundled and opened.notices == ()
+        return replay(found, dut)
+
+
+@pytest.mark.parametrize(
+    ("task", "verdict"),
+    [
+        (Task(bad("fault", UNMAPPED), ones()), "TargetFault"),
+        (Task(bad("hang", BUSY), ones()), "TargetHang"),
+        (Task(spaced(Stray(), (5,)), ones((5,)), redzones=True), "RedzoneViolation"),
+    ],
+    ids=["fault", "hang", "red zone"],
+)
+def test_a_verdict_without_outputs_is_reproduced(dut: Dut, task: Task, verdict: str, tmp_path: Path) -> None:
+    """No tool of this machine reads the runner, so what was recorded of a fault has more: function and line."""
+    bundle = failure(dut, task).bundle(TEST)
+    assert bundle.description.verdict.type == verdict and bundle.description.verdict.operator.startswith("hil_test::")
+    found = again(bundle, tmp_path)
+    assert found.reproduced and found.compared is None, found.differences
+    if verdict == "TargetFault":
+        assert found.now is not None
+        then, now = dict(bundle.description.verdict.details)["pc"], dict(found.now.details)["pc"]
+        assert " in " in then and now == then.partition(" ")[0]
+
+
+def test_a_runner_that_is_none_tells_nothing(dut: Dut, tmp_path: Path) -> None:
+    """Of the program; and the bundle's claims of its runner are checked by the handshake as ever."""
+    program = replace(Program.from_bytes(known_answer(Isa.MVE).program, "x.pte"), inputs=known_answer(Isa.MVE).inputs)
+    bundle = failure(dut, Task(program, program.inputs)).bundle(TEST)
+    for elf in (b"", b"\x7fELF", bundle.elf[:4096]):
+        with pytest.raises(LaunchError, match="the runner does not start: the core locked up"):
+            again(replace(bundle, elf=elf), tmp_path)
+    machine = bundle.description.machine.model_copy(update={"build_id": "0" * 16})
+    liar = replace(bundle, description=bundle.description.model_copy(update={"machine": machine}))
+    with pytest.raises(IdentityError, match="build id"):
+        again(liar, tmp_path)
+    with pytest.raises(ConfigError):
+        read(tmp_path / "none")
