@@ -25,7 +25,7 @@ from cortex_m_hil.cli.answers import (
 )  # fmt: skip
 from cortex_m_hil.errors import HarnessError
 
-_UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in a later typer
+UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in a later typer
 
 # --- errors and exit statuses --------------------------------------------------------------------------------
 
@@ -47,10 +47,10 @@ def exit_statuses() -> Iterator[None]:
         raise SystemExit(NO_READER) from None
     except OSError as error:
         problem, status = _of_the_system(error), CANNOT_TELL
-    except _UsageError as error:
+    except UsageError as error:
         if not CALL.get().as_json:
             raise  # typer shows the usage as well
-        problem, status = _of_usage(error), CANNOT_TELL
+        problem, status = of_usage(error), CANNOT_TELL
     else:
         return
     with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ def _of_the_system(error: OSError) -> Problem:
     return Problem(name, "infra", message, f"{name}: {message}")
 
 
-def _of_usage(error: Any) -> Problem:
+def of_usage(error: Any) -> Problem:
     message = error.format_message()
     path = error.ctx.command_path if error.ctx is not None else "hil"
     return Problem("UsageError", "infra", message, message, hint=f"{path} --help")

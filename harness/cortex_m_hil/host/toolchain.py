@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ PACKAGES = {
     "ninja": "ninja-build",
     "setpriv": "util-linux",
 }
-# What only some boards need, and how to get it.
+# What only some boards or commands need, and how to get it.
 _FOR_BOARDS = {
     "openocd": "apt-get install openocd",
     "picotool": "apt-get install picotool",
@@ -46,6 +46,7 @@ _FOR_BOARDS = {
     "JLinkExe": "install SEGGER's J-Link Software and Documentation Pack",
     "labgrid-client": "pip install labgrid, best into an environment of its own",
     "node": "apt-get install nodejs npm",
+    "git": "apt-get install git",
 }
 VERSION_TIMEOUT = 20.0  # seconds
 SAID_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters
@@ -83,7 +84,14 @@ class Said:
     err: str
 
 
-def ask(command: Sequence[str], seconds: float, limit: int = SAID_LIMIT, given: bytes = b"") -> Said:
+def ask(
+    command: Sequence[str],
+    seconds: float,
+    limit: int = SAID_LIMIT,
+    *,
+    given: bytes = b"",
+    env: Mapping[str, str] | None = None,
+) -> Said:
     """Runs a tool that is to say something and end. Whatever it started ends with it. It reads what is `given`.
 
     ToolchainError where it does not start, does not end within `seconds`, or says more than `limit` bytes.
@@ -95,7 +103,7 @@ def ask(command: Sequence[str], seconds: float, limit: int = SAID_LIMIT, given: 
             file.seek(0)
             child = subprocess.Popen(
                 list(command), stdin=file if given else subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True,
+                stderr=subprocess.PIPE, start_new_session=True, env=env,
             )  # fmt: skip
     except (OSError, ValueError) as error:
         raise ToolchainError(f"{what}: {error}", hint=install_hint(Path(command[0]).name)) from error

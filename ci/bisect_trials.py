@@ -1,0 +1,175 @@
+"""How many runs does a search for a culprit take, and is it right? Simulated tests that fail at known rates.
+
+    python ci/bisect_trials.py --trials 200 --seed 1
+
+Beside `hil bisect`: the procedure of git_bayesect (the formula of its paper, Jeffreys priors, both ends believed, ends
+at the confidence), and a plain bisection that repeats each commit's run until enough failures are counted, with the
+fewest repeats that are right as often as `hil bisect` was. The latter knows both failure rates, which nobody does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cortex_m_hil.campaigns import posterior as beliefs
+from cortex_m_hil.campaigns.bisect import Line, Outcome, Plan, Source
+from cortex_m_hil.campaigns.history import Commit
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.verdicts import Told
+
+RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # of bad and good commits
+COMMITS: Final = 64
+MOST_REPEATS: Final = 200
+_JEFFREYS: Final = beliefs.Rates(beliefs.Rate(0, 0.0), beliefs.Rate(1, 0.0))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`claimed`: the search ended with a culprit; `right`: it is the culprit."""
+
+    claimed: bool
+    right: bool
+    runs: int
+
+
+class Test:
+    """A test that fails at these rates, with a culprit at a random place."""
+
+    def __init__(self, generator: random.Random, bad: float, good: float, commits: int = COMMITS) -> None:
+        self._random, self._bad, self._good = generator, bad, good
+        self.commits, self.culprit = commits, generator.randint(1, commits)
+        self.runs = 0
+
+    def fails(self, position: int) -> bool:
+        self.runs += 1
+        return self._random.random() < (self._bad if position >= self.culprit else self._good)
+
+
+def line(commits: int, *, deterministic: bool = False) -> Line:
+    """A line of commits that no repository has."""
+    made = [Commit(f"{number:040d}", "", "", "", ()) for number in range(commits + 1)]
+    return Line(Plan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made, set())
+
+
+def ours(test: Test, *, deterministic: bool = False) -> Trial:
+    search = line(test.commits, deterministic=deterministic)
+    runs: list[Run] = []
+    while (state := search.state(runs)).next is not None:
+        told = Told.FAIL if test.fails(state.next) else Told.PASS
+        runs.append(Run(search.commits[state.next].sha, told.value))
+    found = state.outcome is Outcome.FOUND
+    return Trial(found, found and state.candidates == (test.culprit,), test.runs)
+
+
+def bayesect(test: Test) -> Trial:
+    before = beliefs.prior([1.0] * test.commits, old_asserted=True, new_asserted=True)
+    failures, passes = (np.zeros(test.commits + 1, np.int64) for _ in range(2))
+    while True:
+        found = beliefs.posterior(before, _JEFFREYS, failures, passes)
+        assert found is not None
+        if found.culprit.max() >= 0.95:
+            return Trial(True, int(found.culprit.argmax()) == test.culprit, test.runs)
+        position = beliefs.most_telling(found, np.ones(test.commits + 1, np.bool_))
+        assert position is not None
+        (failures if test.fails(position) else passes)[position] += 1
+
+
+def plain(test: Test, repeats: int, enough: int) -> Trial:
+    """Both ends, and halving; a commit is bad if `enough` of at most `repeats` runs fail."""
+
+    def is_bad(position: int) -> bool:
+        failed = passed = 0
+        while failed < enough and passed <= repeats - enough:
+            if test.fails(position):
+                failed += 1
+            else:
+                passed += 1
+        return failed >= enough
+
+    if not is_bad(test.commits) or is_bad(0):
+        return Trial(False, False, test.runs)
+    good, bad = 0, test.commits
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if is_bad(middle) else (middle, bad)
+    return Trial(True, bad == test.culprit, test.runs)
+
+
+def _at_least(repeats: int, enough: int, rate: float) -> float:
+    """The probability of `enough` failures in so many runs."""
+    return sum(math.comb(repeats, k) * rate**k * (1 - rate) ** (repeats - k) for k in range(enough, repeats + 1))
+
+
+def fewest_repeats(bad: float, good: float, accuracy: float) -> tuple[int, int]:
+    """Repeats and failures with which halving 64 commits is right so often; it is asked of bad and good ones alike."""
+    steps = math.log2(COMMITS) / 2 + 1  # of each kind
+    for repeats in range(1, MOST_REPEATS):
+        for enough in range(1, repeats + 1):
+            right = _at_least(repeats, enough, bad) ** steps * (1 - _at_least(repeats, enough, good)) ** steps
+            if right >= accuracy:
+                return repeats, enough
+    raise AssertionError(f"no number of repeats tells {bad} from {good}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of the trials that claimed a culprit, the share that is right; runs of all of them."""
+
+    procedure: str
+    bad: float
+    good: float
+    right: float
+    claimed: int
+    trials: int
+    median: float
+    p90: float
+
+
+def row(procedure: str, rates: tuple[float, float], trials: Sequence[Trial]) -> Row:
+    claims = [one for one in trials if one.claimed]
+    runs = sorted(one.runs for one in trials)
+    right = sum(one.right for one in claims) / max(1, len(claims))
+    p90 = runs[min(len(runs) - 1, math.ceil(0.9 * len(runs)))]
+    return Row(procedure, *rates, right, len(claims), len(trials), statistics.median(runs), p90)
+
+
+def trials(rates: tuple[float, float], number: int, seed: int, search: Callable[[Test], Trial]) -> list[Trial]:
+    """The same culprits for each procedure."""
+    return [search(Test(random.Random(f"{seed} {rates} {one}"), *rates)) for one in range(number)]
+
+
+def rows(rates: tuple[float, float], number: int, seed: int) -> list[Row]:
+    mine = row("hil bisect", rates, trials(rates, number, seed, ours))
+    repeats, enough = fewest_repeats(*rates, min(mine.right, 0.999))
+    return [
+        mine,
+        row("git bayesect", rates, trials(rates, number, seed, bayesect)),
+        row(f"{enough} of {repeats}", rates, trials(rates, number, seed, lambda test: plain(test, repeats, enough))),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    print("| bad/good | procedure | right | of | runs, median | 90 % |\n|---|---|---|---|---|---|")
+    for rates in RATES:
+        for one in rows(rates, given.trials, given.seed):
+            share = f"{one.right:.1%} | {one.claimed}"
+            print(
+                f"| {rates[0]:.0%}/{rates[1]:.0%} | {one.procedure} | {share} | {one.median:g} | {one.p90:g} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

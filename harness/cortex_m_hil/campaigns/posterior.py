@@ -1,0 +1,146 @@
+"""Which commit changed how often a test fails? What runs have shown, as probabilities, and the run that tells most.
+
+Positions 0 … n of a line of commits: 0 is the old end, n the new one. With the culprit at `c` a run at a position below
+`c` fails with one unknown rate, at `c` and above with another. Culprits 1 … n are in the range; 0 and n + 1 mean that
+the ends do not differ: every commit is a new one, or every commit an old one.
+
+The formula is that of git_bayesect (Shantanu Jain, https://hauntsaninja.github.io/git_bayesect.html, MIT): Beta priors
+of both rates integrated out, and the expected entropy of the posterior minimised one run ahead. Its package is not
+used: it needs scipy for a logarithm of Γ that is a sum here, gives commits that cannot be tested the probability 0,
+and knows neither a rate that is exactly 0 or 1 nor a range without a culprit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+OUTSIDE: Final = 0.01  # prior probability, at each end that is not asserted, that the user is wrong about it
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A prior of a failure rate: `certainty` that it is exactly `exact`, 0 or 1, else Beta(alpha, beta)."""
+
+    exact: int
+    certainty: float
+    alpha: float = 0.5
+    beta: float = 0.5
+
+    def log_evidence(self, failures: Counts, passes: Counts) -> Array:
+        """The logarithm of the probability of so many failures and passes, in one order."""
+        rises = (self.alpha, failures), (self.beta, passes), (self.alpha + self.beta, failures + passes)
+        ours, others, all_of_them = (_log_rising(start, count) for start, count in rises)
+        impossible = (failures if self.exact == 0 else passes) > 0
+        with np.errstate(divide="ignore"):
+            exactly = np.where(impossible, -np.inf, np.log(self.certainty))
+            return np.logaddexp(exactly, np.log1p(-self.certainty) + ours + others - all_of_them)
+
+
+def _log_rising(start: float, count: Counts) -> Array:
+    """log(start · (start + 1) · … ), `count` factors."""
+    sums = np.concatenate([[0.0], np.cumsum(np.log(start + np.arange(count.max(initial=0))))])
+    return np.asarray(sums[count])
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Priors of the rates at which old and new commits fail."""
+
+    old: Rate
+    new: Rate
+
+
+DETERMINISTIC: Final = Rates(Rate(0, 1.0), Rate(1, 1.0))
+FLAKY: Final = Rates(Rate(0, 0.5), Rate(1, 0.2))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What the runs so far tell.
+
+    Attributes:
+        culprit: the probability of each culprit, 0 … n + 1.
+        fails_next_old, fails_next_new: with each culprit, how probable it is that the next run fails at a position
+            below it, or from it on.
+    """
+
+    culprit: Array
+    fails_next_old: Array
+    fails_next_new: Array
+
+    @property
+    def outside(self) -> float:
+        """The probability that the two ends do not differ."""
+        return float(self.culprit[0] + self.culprit[-1])
+
+    def entropy(self) -> float:
+        """Bits."""
+        return max(0.0, float(-_x_log_x(self.culprit).sum()))
+
+    def expected_entropy(self) -> Array:
+        """Bits that are expected to be left after a run at each position, 0 … n."""
+        left = np.zeros(len(self.culprit) - 1)
+        for old, new in (
+            (self.fails_next_old, self.fails_next_new),
+            (1 - self.fails_next_old, 1 - self.fails_next_new),
+        ):
+            below, above = self.culprit * new, self.culprit * old  # the position is a new commit's, or an old one's
+            total = np.cumsum(below)[:-1] + _from_above(above)[1:]
+            logs = np.cumsum(_x_log_x(below))[:-1] + _from_above(_x_log_x(above))[1:]
+            left += _x_log_x(total) - logs
+        return left
+
+
+def _from_above(values: Array) -> Array:
+    return np.asarray(np.cumsum(values[::-1])[::-1])
+
+
+def _x_log_x(values: Array) -> Array:
+    return np.asarray(np.where(values > 0, values * np.log2(np.where(values > 0, values, 1.0)), 0.0))
+
+
+def prior(weights: Sequence[float], *, old_asserted: bool = False, new_asserted: bool = False) -> Array:
+    """Of each culprit, 0 … n + 1. `weights` are those of the commits 1 … n, relative to each other."""
+    inside = np.asarray(weights, dtype=np.float64)
+    ends = [0.0 if old_asserted else OUTSIDE], [0.0 if new_asserted else OUTSIDE]
+    inside *= (1.0 - ends[0][0] - ends[1][0]) / inside.sum()
+    return np.concatenate([ends[0], inside, ends[1]])
+
+
+def posterior(before: Array, rates: Rates, failures: Counts, passes: Counts) -> Posterior | None:
+    """Of the prior `before` and what runs showed at each position, 0 … n. None if no culprit can explain it."""
+    below, failed_below = _below(passes), _below(failures)
+    old = failed_below, below
+    new = failures.sum() - failed_below, passes.sum() - below
+    log_old, log_new = rates.old.log_evidence(*old), rates.new.log_evidence(*new)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(before) + log_old + log_new
+        if logs.max() == -np.inf:
+            return None
+        weights = np.exp(logs - logs.max())
+        next_old = np.exp(rates.old.log_evidence(old[0] + 1, old[1]) - log_old)
+        next_new = np.exp(rates.new.log_evidence(new[0] + 1, new[1]) - log_new)
+    # What is impossible has no next run, and no weight.
+    return Posterior(weights / weights.sum(), np.nan_to_num(next_old), np.nan_to_num(next_new))
+
+
+def _below(counts: Counts) -> Counts:
+    """For each culprit, 0 … n + 1, the sum over the positions below it."""
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def most_telling(found: Posterior, allowed: npt.NDArray[np.bool_]) -> int | None:
+    """Of the positions that may be run, the one whose run leaves the least entropy; the middle one of equals."""
+    expected = np.where(allowed, found.expected_entropy(), np.inf)
+    least = expected.min()
+    if not np.isfinite(least):
+        return None
+    best = np.flatnonzero(expected <= least + 1e-9)
+    return int(best[len(best) // 2])

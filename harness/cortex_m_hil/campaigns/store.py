@@ -1,0 +1,183 @@
+"""What campaigns have found, in one SQLite file. Only the process that leads a campaign writes to it.
+
+A run is in the file as soon as `record` returns, whatever ends the process or the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import platformdirs
+
+from cortex_m_hil.errors import ConfigError
+
+SCHEMA: Final = 1  # PRAGMA user_version
+_BUSY: Final = 10.0  # seconds to wait for another process's transaction
+_TABLES: Final = """
+CREATE TABLE campaign (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, place TEXT NOT NULL, plan TEXT NOT NULL,
+    began REAL NOT NULL, ended REAL
+) STRICT;
+CREATE TABLE run (
+    campaign INTEGER NOT NULL REFERENCES campaign ON DELETE CASCADE, number INTEGER NOT NULL, key TEXT NOT NULL,
+    verdict TEXT NOT NULL, error TEXT NOT NULL, seconds REAL NOT NULL, at REAL NOT NULL, figures TEXT NOT NULL,
+    PRIMARY KEY (campaign, number)
+) STRICT;
+"""
+
+
+def default_file() -> Path:
+    return platformdirs.user_state_path("hil") / "campaigns.sqlite"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a campaign.
+
+    Attributes:
+        key: what was run, such as a commit.
+        verdict, error: a word of the campaign's, and why it is not the best one; empty where it is.
+        seconds: by the host's clock.
+        at: when it ended, seconds since 1970.
+        figures: what else it gave, as JSON has it.
+    """
+
+    key: str
+    verdict: str
+    error: str = ""
+    seconds: float = 0.0
+    at: float = 0.0
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """`place` is the folder that it was begun in, `plan` what is asked of it; `ended` in seconds since 1970."""
+
+    number: int
+    kind: str
+    place: str
+    plan: Mapping[str, Any]
+    began: float
+    ended: float | None
+
+
+class Store:
+    """A file of campaigns. ConfigError where it cannot be read or written, with what to do."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with self._explained():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._sqlite = sqlite3.connect(file, timeout=_BUSY, isolation_level=None)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA:
+            raise ConfigError(
+                f"{self.file} is of a newer hil: its schema is {version}, this hil knows {SCHEMA}",
+                hint="use that hil, or another file: --store FILE",
+            )
+        self._sqlite.execute("PRAGMA journal_mode = WAL")
+        self._sqlite.execute("PRAGMA synchronous = FULL")
+        self._sqlite.execute("PRAGMA foreign_keys = ON")
+        if version < SCHEMA:
+            with self._transaction():
+                if self._sqlite.execute("PRAGMA user_version").fetchone() == (0,):  # nobody else has been here
+                    for statement in filter(str.strip, _TABLES.split(";")):
+                        self._sqlite.execute(statement)
+                    self._sqlite.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            hint = "is there room, and may you write there? What was recorded is kept; or another file: --store FILE"
+            raise ConfigError(f"cannot use the store {self.file}: {error}", hint=hint) from error
+        except sqlite3.DatabaseError as error:
+            hint = "move it out of the way, or name another file: --store FILE"
+            raise ConfigError(f"the store {self.file} is damaged, or none: {error}", hint=hint) from error
+        except OSError as error:
+            raise ConfigError(f"cannot use the store {self.file}: {error.strerror}", hint="--store FILE") from error
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._explained():
+            self._sqlite.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._sqlite.execute("COMMIT")
+            except BaseException:
+                if self._sqlite.in_transaction:
+                    self._sqlite.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        self._sqlite.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, kind: str, place: str, plan: Mapping[str, Any]) -> Campaign:
+        values = kind, place, json.dumps(plan), time.time()
+        with self._transaction():
+            self._sqlite.execute("INSERT INTO campaign (kind, place, plan, began) VALUES (?, ?, ?, ?)", values)
+        found = self.latest(kind, place)
+        assert found is not None
+        return found
+
+    def latest(self, kind: str, place: str) -> Campaign | None:
+        """The last that was begun of this kind in this folder."""
+        with self._explained():
+            row = self._sqlite.execute(
+                "SELECT id, kind, place, plan, began, ended FROM campaign WHERE kind = ? AND place = ?"
+                " ORDER BY id DESC LIMIT 1",
+                (kind, place),
+            ).fetchone()
+        return None if row is None else Campaign(row[0], row[1], row[2], json.loads(row[3]), row[4], row[5])
+
+    def change_plan(self, campaign: Campaign, plan: Mapping[str, Any]) -> None:
+        with self._transaction():
+            self._sqlite.execute("UPDATE campaign SET plan = ? WHERE id = ?", (json.dumps(plan), campaign.number))
+
+    def end(self, campaign: Campaign) -> None:
+        with self._transaction():
+            self._sqlite.execute("UPDATE campaign SET ended = ? WHERE id = ?", (time.time(), campaign.number))
+
+    def forget(self, campaign: Campaign) -> None:
+        """Removes it with its runs."""
+        with self._transaction():
+            self._sqlite.execute("DELETE FROM campaign WHERE id = ?", (campaign.number,))
+
+    def record(self, campaign: Campaign, run: Run) -> None:
+        values = campaign.number, run.key, run.verdict, run.error, run.seconds, run.at, json.dumps(run.figures)
+        with self._transaction():
+            self._sqlite.execute(
+                "INSERT INTO run (campaign, number, key, verdict, error, seconds, at, figures)"
+                " SELECT ?1, COALESCE(MAX(number), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 FROM run WHERE campaign = ?1",
+                values,
+            )
+
+    def runs(self, campaign: Campaign) -> list[Run]:
+        """In the order in which they were recorded."""
+        with self._explained():
+            rows = self._sqlite.execute(
+                "SELECT key, verdict, error, seconds, at, figures FROM run WHERE campaign = ? ORDER BY number",
+                (campaign.number,),
+            ).fetchall()
+        return [
+            Run(key, verdict, error, seconds, at, json.loads(figures))
+            for key, verdict, error, seconds, at, figures in rows
+        ]

@@ -1,0 +1,181 @@
+"""What one run of a test tells of the commit that it ran on.
+
+Of pytest the JUnit file is asked and not the exit status, which is 1 for a wrong output and for a board that is not
+there alike. Other commands are judged by their exit status as `git bisect run` does, commands of `hil` by theirs.
+"""
+
+from __future__ import annotations
+
+import signal
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import files
+from cortex_m_hil.text import printable
+
+JUNIT_LIMIT: Final = 256 << 20  # bytes
+_PYTEST: Final = ("pytest", "py.test")
+_JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
+_SKIP: Final = 125  # of git bisect run
+
+
+class Told(str, Enum):
+    """What a run tells of its commit."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    SKIP = "skip"  # this commit cannot be tested: the command says so, or nothing of the test could be run on it
+    BUILD = "build"  # nor this one: it does not build
+    INFRA = "infra"  # nothing was learnt, and another run may tell more
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test on a target, as its JUnit properties have it (docs/writing-tests.md); `verdict` as of `hil_verdict`."""
+
+    test: str
+    verdict: str
+    error: str = ""
+    requested: str = ""
+    ran: str = ""
+    at_fault: str = ""
+    outputs: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`why` is empty for a pass."""
+
+    told: Told
+    why: str = ""
+    cases: tuple[Case, ...] = field(default=())
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {"cases": [asdict(case) for case in self.cases]} if self.cases else {}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`raises`: error classes that count as a failure; any other tells nothing. Empty: all do."""
+
+    allow_fallback: bool = False
+    raises: tuple[str, ...] = ()
+
+
+def with_junit(command: Sequence[str], file: Path) -> list[str] | None:
+    """The command with the option that makes pytest write `file`; None if it is not pytest that is called.
+
+    ConfigError if it writes such a file already.
+    """
+    for number, word in enumerate(command):
+        module = number > 0 and command[number - 1] == "-m"
+        if Path(word).name in _PYTEST and (number == 0 or module or _runs_another(command[:number])):
+            if given := [one for one in command[number:] if one.partition("=")[0] in _JUNIT_OPTIONS]:
+                raise ConfigError(
+                    f"{given[0]}: pytest can write one JUnit file, and it is read here", hint="leave it out"
+                )
+            return [*command[: number + 1], f"--junit-xml={file}", *command[number + 1 :]]
+    return None
+
+
+def _runs_another(words: Sequence[str]) -> bool:
+    """Whether these call the command behind them: `env A=b`, `nice -n 5`, `uv run`."""
+    return Path(words[0]).name in ("env", "nice", "timeout", "uv", "poetry", "hatch", "coverage", "xvfb-run", "setsid")
+
+
+def judge(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> Judgement:
+    """Of a command that ended with `status` (negative: a signal; None: it did not end), and its JUnit file."""
+    if status is None:
+        return Judgement(Told.INFRA, "it did not end in time")
+    if junit is not None:
+        return _of_pytest(status, junit, rules)
+    if status < 0:
+        return Judgement(Told.INFRA, f"ended by {signal.Signals(-status).name}")
+    if status == 0:
+        return Judgement(Told.PASS)
+    if status == _SKIP:
+        return Judgement(Told.SKIP, f"exit status {status}")
+    tells = status == 1 if _is_hil(command) else status < 126
+    return Judgement(Told.FAIL if tells else Told.INFRA, f"exit status {status}")
+
+
+def _is_hil(command: Sequence[str]) -> bool:
+    return Path(command[0]).name == "hil" or "cortex_m_hil.cli" in command
+
+
+def _of_pytest(status: int, junit: Path, rules: Rules) -> Judgement:
+    try:
+        root = ElementTree.fromstring(files.read(junit, JUNIT_LIMIT))
+    except ConfigError:
+        return Judgement(Told.INFRA, f"pytest wrote no JUnit file (exit status {status})")
+    except ElementTree.ParseError as error:
+        return Judgement(Told.INFRA, f"pytest's JUnit file cannot be read: {error}")
+    cases = tuple(_case(element) for element in root.iter("testcase"))
+    return _of_cases(cases, status, rules)
+
+
+def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> Judgement:
+    replaced = [case for case in cases if case.requested and case.ran != case.requested]
+    if replaced and not rules.allow_fallback:
+        raise ConfigError(
+            f"{replaced[0].ran}: a fallback ran in place of the target that was asked for",
+            hint="name the target that runs here, or --allow-fallback",
+        )
+    failed = [case for case in cases if case.verdict in ("FAIL", "XPASS")]
+    counted = [case for case in failed if not rules.raises or case.error in rules.raises]
+    untold = [case for case in cases if case.verdict in ("INFRA", "ERROR")]
+    if counted:
+        return Judgement(Told.FAIL, _summary(counted), cases)
+    if failed or untold:
+        only_broken = not failed and all(case.verdict == "ERROR" for case in untold)
+        return Judgement(Told.SKIP if failed or only_broken else Told.INFRA, _summary(failed + untold), cases)
+    if any(case.verdict in ("PASS", "XFAIL") for case in cases):
+        return Judgement(Told.PASS, "", cases) if status == 0 else _odd(status, cases)
+    return Judgement(Told.SKIP, "no test ran" if status in (0, 5) else f"pytest's exit status {status}", cases)
+
+
+def _odd(status: int, cases: tuple[Case, ...]) -> Judgement:
+    return Judgement(Told.INFRA, f"no test failed, and pytest's exit status is {status}", cases)
+
+
+def _summary(cases: Sequence[Case]) -> str:
+    """`FAIL Mismatch test_x [m4-qemu]`, and how many more."""
+    one = cases[0]
+    words = [one.verdict, one.error, one.test, f"[{one.ran}]" if one.ran else ""]
+    return " ".join(filter(None, words)) + (f", and {len(cases) - 1} more" if len(cases) > 1 else "")
+
+
+def _case(element: ElementTree.Element) -> Case:
+    found = {one.get("name", ""): printable(one.get("value", "")) for one in element.iterfind("properties/property")}
+    name = printable(f"{element.get('classname', '')}::{element.get('name', '')}")
+    return Case(
+        test=found.get("hil_test", name),
+        verdict=found.get("hil_verdict") or _without_properties(element),
+        error=found.get("hil_error", ""),
+        requested=found.get("hil_requested", ""),
+        ran=found.get("hil_ran", ""),
+        at_fault=found.get("hil_at_fault", ""),
+        outputs=found.get("hil_outputs", ""),
+    )
+
+
+def _without_properties(element: ElementTree.Element) -> str:
+    """Of a test that uses no target. What goes wrong outside its body is no verdict of it."""
+    if element.find("failure") is not None:
+        return "FAIL"
+    if element.find("error") is not None:
+        return "ERROR"
+    skipped = element.find("skipped")
+    if skipped is not None:
+        return "XFAIL" if skipped.get("type") == "pytest.xfail" else "SKIP"
+    return "PASS"
+
+
+def cases_of(figures: Mapping[str, Any]) -> list[Case]:
+    return [Case(**case) for case in figures.get("cases", ())]

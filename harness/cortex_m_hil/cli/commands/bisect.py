@@ -1,0 +1,380 @@
+"""hil bisect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import typer.core
+from rich.console import Console
+
+from cortex_m_hil.campaigns import findings, planner, store
+from cortex_m_hil.campaigns.bisect import Bisection, Line, Outcome, Plan, Source, State, checked, run_test
+from cortex_m_hil.campaigns.history import Commit, Repository, environment
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.verdicts import Rules, Told, with_junit
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, end, say, tell_problem
+from cortex_m_hil.cli.app import Commands, UsageError, app, of_usage
+from cortex_m_hil.cli.options import YEAR, Json, Verbose, within
+from cortex_m_hil.cli.output import counted, log_of_errors, table
+from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.host import files
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder
+
+KIND: Final = "bisect"
+LOG_LIMIT: Final = 1 << 30  # bytes
+SKIP, ABORT = 125, 128  # exit statuses that git bisect run knows: nothing is known of this commit; stop
+
+bisect = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(bisect, name="bisect")
+
+StoreFile = Annotated[
+    Path | None, typer.Option("--store", help="Where campaigns are kept [default: the user's state folder]")
+]
+Command = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="The test, such as pytest …")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", callback=within(0.01, YEAR), help="Seconds for one run of the test")
+]
+Fallback = Annotated[bool, typer.Option("--allow-fallback", help="A target may be replaced by its fallback")]
+Raises = Annotated[
+    list[str] | None, typer.Option("--raises", metavar="CLASS", help="Errors that count; others tell nothing")
+]
+
+
+@bisect.callback()
+def _bisect() -> None:
+    """Find the commit that changed the outcome of a test, flaky ones too."""
+
+
+# --- start and reset -----------------------------------------------------------------------------------------
+
+
+@bisect.command("start")
+def start(
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The bad end, as of git bisect", show_default=False)],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The good end", show_default=False)],
+    source: Annotated[Path, typer.Option("--source", help="The top of the repository")] = Path(),
+    python: Annotated[str, typer.Option("--python", metavar="FOLDER", help="Of the source, for PYTHONPATH")] = "",
+    build: Annotated[str, typer.Option("--build", metavar="LINE", help="For the shell, in each worktree")] = "",
+    incremental: Annotated[bool, typer.Option("--incremental", help="Keep ignored files between commits")] = False,
+    likely: Annotated[
+        list[str] | None, typer.Option("--likely", metavar="PATH", help="What the culprit may touch")
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", callback=within(0.5, 0.9999), help="To end with")] = 0.95,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="One run of a commit tells all")] = False,
+    find_fix: Annotated[bool, typer.Option("--find-fix", help="The new end passes, the old one fails")] = False,
+    assert_old: Annotated[bool, typer.Option("--assert-old", help="Do not run the old end")] = False,
+    assert_new: Annotated[bool, typer.Option("--assert-new", help="Do not run the new end")] = False,
+    term_old: Annotated[str, typer.Option("--term-old", help="[default: good, or broken]", show_default=False)] = "",
+    term_new: Annotated[str, typer.Option("--term-new", help="[default: bad, or fixed]", show_default=False)] = "",
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Begin a search in this folder. The ends and what is between them follow first parents."""
+    terms = ("broken", "fixed") if find_fix else ("good", "bad")
+    plan = checked(
+        Plan(
+            Source(str(source), python, build, incremental), old, new, assert_old, assert_new, tuple(likely or ()),
+            confidence, deterministic, find_fix, term_old or terms[0], term_new or terms[1],
+        )
+    )  # fmt: skip
+    line = Line.of(plan)
+    with _opened(store_file) as kept:
+        _begin(kept, plan)
+    text = f"{counted(line.last, 'commit')} to choose from; now: hil bisect run -- COMMAND"
+    end(Answer(text, {"commits": line.last, **_ends(line)}))
+
+
+@bisect.command("reset")
+def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
+    """Forget the search of this folder, and all of its runs."""
+    with _opened(store_file) as kept:
+        campaign = _current(kept)
+        with _own_folder(kept, campaign) as folder:
+            Bisection.clean_up(Plan.of(campaign.plan), folder)
+            kept.forget(campaign)
+    end(Answer("forgotten", {"began": campaign.began}))
+
+
+# --- run -----------------------------------------------------------------------------------------------------
+
+
+@bisect.command("run")
+def run(
+    command: Command = None,
+    timeout: Timeout = 1800.0,
+    build_timeout: Annotated[
+        float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds")
+    ] = 7200.0,
+    budget: Annotated[
+        float, typer.Option("--budget", callback=within(0, YEAR), help="Begin no run after so many seconds")
+    ] = YEAR,
+    allow_fallback: Fallback = False,
+    raises: Raises = None,
+    run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log there as it grows")] = None,
+    store_file: StoreFile = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Run the test on commit after commit until the culprit is known; goes on after whatever ended it."""
+    with _opened(store_file) as kept, log_of_errors(verbose):
+        campaign = _current(kept)
+        rules = Rules(allow_fallback, tuple(raises or ()))
+        plan = _with_test(kept, campaign, command or [], timeout, build_timeout, rules)
+        line = Line.of(plan)
+        with _own_folder(kept, campaign) as folder:
+            runs, state = _work(line, kept, campaign, folder, Deadline.after(budget), run_log)
+        if state.outcome is not Outcome.UNDER_WAY:
+            kept.end(campaign)
+        if state.outcome is Outcome.UNTESTABLE:
+            raise findings.untestable(line, runs)
+    end(_answer(line, state, runs))
+
+
+def _with_test(
+    kept: Store, campaign: Campaign, command: Sequence[str], timeout: float, build_timeout: float, rules: Rules
+) -> Plan:
+    """The plan, with its test. Another test than that of the runs there are is a ConfigError."""
+    plan = Plan.of(campaign.plan)
+    if not (command or plan.command):
+        raise ConfigError("no test is named", hint="hil bisect run -- pytest --target=m4-qemu FILE::TEST")
+    if not command:
+        return plan
+    with_junit(command, Path("junit.xml"))
+    wanted = replace(plan, command=tuple(command), timeout=timeout, build_timeout=build_timeout, rules=rules)
+    if plan.command and kept.runs(campaign) and (plan.command, plan.rules) != (wanted.command, wanted.rules):
+        hint = "go on with: hil bisect run; or begin anew: hil bisect reset"
+        raise ConfigError(f"the search under way here runs another test: {' '.join(plan.command)}", hint=hint)
+    kept.change_plan(campaign, wanted.as_fields())
+    return wanted
+
+
+def _work(
+    line: Line, kept: Store, campaign: Campaign, folder: Path, budget: Deadline, run_log: Path | None
+) -> tuple[list[Run], State]:
+    runs = kept.runs(campaign)
+    _write(run_log, findings.log_lines(line, runs), "w")
+    if line.state(runs).next is None:
+        return runs, line.state(runs)
+    with Console(stderr=True, markup=False).status("") as status:
+
+        def told(before: list[Run], key: str) -> None:
+            status.update(_progress(line, before, key))
+
+        with Bisection(line, folder) as bisection:
+            for runs in planner.work(bisection, kept, campaign, budget, told):
+                _write(run_log, findings.lines_of_run(line, runs, len(runs)), "a")
+                say(_row(line, runs))
+    return runs, line.state(runs)
+
+
+def _write(file: Path | None, lines: Iterator[str], mode: str) -> None:
+    if file is not None:
+        with file.open(mode) as out:
+            out.writelines(f"{one}\n" for one in lines)
+
+
+def _progress(line: Line, runs: Sequence[Run], key: str) -> str:
+    left = line.state(runs).left
+    return f"run {len(runs) + 1}: {key[:10]}; about {left} to go"
+
+
+def _row(line: Line, runs: Sequence[Run]) -> str:
+    last = runs[-1]
+    why = f"  {last.error}" if last.error else ""
+    taught = findings.taught(line, runs, len(runs))
+    return f"{len(runs):>3}  {last.key[:10]}  {line.plan.term(last)}  {last.seconds:.1f} s{why}\n     {taught}"
+
+
+# --- log and replay ------------------------------------------------------------------------------------------
+
+
+@bisect.command("log")
+def log(store_file: StoreFile = None, as_json: Json = False) -> None:
+    """Print what has been run here and what each run taught, as `hil bisect replay` reads it."""
+    with _opened(store_file) as kept:
+        campaign = _current(kept)
+        line, runs = Line.of(Plan.of(campaign.plan)), kept.runs(campaign)
+    end(Answer("\n".join(findings.log_lines(line, runs)), {"plan": campaign.plan, "runs": runs}))
+
+
+@bisect.command("replay")
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="LOG", help="Of hil bisect log", show_default=False)],
+    source: Annotated[Path | None, typer.Option("--source", help="The repository, where it has moved")] = None,
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Begin a search in this folder with the runs of a log, and say where they lead. Nothing is run."""
+    plan, runs = findings.read_log(files.read(file, LOG_LIMIT).decode(errors="replace"))
+    if source is not None:
+        plan = replace(plan, source=replace(plan.source, path=str(source)))
+    line = Line.of(checked(plan))
+    if strange := [one.key for one in runs if one.key not in line.position]:
+        raise ConfigError(f"the log has runs of {strange[0][:10]}, which is not in the range", hint="another log?")
+    with _opened(store_file) as kept:
+        campaign = _begin(kept, line.plan)
+        for one in runs:
+            kept.record(campaign, one)
+    end(_answer(line, line.state(runs), runs))
+
+
+# --- answers -------------------------------------------------------------------------------------------------
+
+
+def _answer(line: Line, state: State, runs: Sequence[Run]) -> Answer:
+    found = state.outcome is Outcome.FOUND and len(state.candidates) == 1
+    culprit = line.commits[state.candidates[0]] if found else None
+    stat = Repository(Path(line.plan.source.path)).diff_stat(culprit) if culprit else ""
+    seen, changed = findings.evidence(line, runs), findings.changes(line, state, runs)
+    fields = {
+        "outcome": state.outcome,
+        "culprit": culprit,
+        "candidates": [line.commits[one] for one in state.candidates],
+        "probability": state.probability,
+        "diff_stat": stat,
+        "runs": len(runs),
+        "evidence": [asdict(one) for one in seen],
+        "targets": [asdict(one) for one in changed],
+        **_ends(line),
+    }
+    blocks = [_headline(line, state, len(runs)), stat, _evidence(line, seen), _changes(changed)]
+    status = OK if found else NO if state.outcome is Outcome.NO_CHANGE else CANNOT_TELL
+    return Answer("\n\n".join(filter(None, blocks)), fields, status)
+
+
+def _headline(line: Line, state: State, runs: int) -> str:
+    plan, commits = line.plan, [line.commits[one] for one in state.candidates]
+    told = f"probability {state.probability:.3f}, {counted(runs, 'run')}"
+    if state.outcome is Outcome.UNDER_WAY:
+        best = f"most probable {commits[-1].short} ({state.probability:.3f})"
+        return f"not known yet after {counted(runs, 'run')}: {best}; hil bisect run goes on"
+    if state.outcome is Outcome.NO_CHANGE:
+        return f"no commit changed it: both ends behave alike ({counted(runs, 'run')})"
+    if state.outcome is Outcome.CONTRADICTION:
+        return (
+            "no single commit explains these runs of a test that is said to be deterministic: leave out --deterministic"
+        )
+    if len(commits) > 1:
+        names = "\n".join(f"  {one.short}  {one.subject}" for one in commits)
+        why = "what lies between them cannot be tested"
+        return f"the first {plan.term_new} commit is one of {len(commits)}, {why} ({told})\n{names}"
+    one = commits[0]
+    head = f"{one.sha} is the first {plan.term_new} commit ({told})"
+    return f"{head}\n{one.subject}\n{one.author}, {one.date}" + _merged(one)
+
+
+def _merged(commit: Commit) -> str:
+    if len(commit.parents) < 2:
+        return ""
+    first, second = commit.parents[0][:10], commit.parents[1][:10]
+    return f"\na merge: what it brought is searched with hil bisect start {second} $(git merge-base {first} {second})"
+
+
+def _evidence(line: Line, seen: Sequence[findings.Evidence]) -> str:
+    plan = line.plan
+    rows = [
+        (str(one.position), one.commit.short, *map(_count, (one.old, one.new, one.skipped)), one.why) for one in seen
+    ]
+    return table(("commit", "", plan.term_old, plan.term_new, "skip", "why"), rows)
+
+
+def _count(number: int) -> str:
+    return str(number) if number else "-"
+
+
+def _changes(changed: Sequence[findings.Change]) -> str:
+    rows = [(one.test, one.target, one.old, one.new, _outputs(one.outputs_changed), one.at_fault) for one in changed]
+    return table(("test", "target", "before", "since", "outputs", "at fault"), rows) if rows else ""
+
+
+def _outputs(changed: bool | None) -> str:
+    return "-" if changed is None else "changed" if changed else "the same"
+
+
+def _ends(line: Line) -> dict[str, Any]:
+    return {"old": line.plan.old, "new": line.plan.new}
+
+
+# --- store ---------------------------------------------------------------------------------------------------
+
+
+def _opened(file: Path | None) -> Store:
+    return Store(file.absolute() if file else store.default_file())
+
+
+def _begin(kept: Store, plan: Plan) -> Campaign:
+    before = kept.latest(KIND, os.getcwd())
+    if before is not None and before.ended is None:
+        raise ConfigError(
+            "a search is under way in this folder", hint="hil bisect run goes on, hil bisect reset ends it"
+        )
+    return kept.begin(KIND, os.getcwd(), plan.as_fields())
+
+
+def _current(kept: Store) -> Campaign:
+    found = kept.latest(KIND, os.getcwd())
+    if found is None:
+        raise ConfigError("no search was begun in this folder", hint="hil bisect start NEW OLD --source PATH")
+    return found
+
+
+@contextmanager
+def _own_folder(kept: Store, campaign: Campaign) -> Iterator[Path]:
+    """That of the campaign, beside the store. ConfigError while another process leads it."""
+    path = kept.file.parent / f"{kept.file.stem}-{campaign.number}"
+    path.mkdir(exist_ok=True)
+    try:
+        folder = OwnFolder(path)
+    except (BlockingIOError, FileNotFoundError):
+        raise ConfigError("another hil bisect is at work on this search", hint="wait for it, or end it") from None
+    try:
+        yield path
+    finally:
+        folder.remove()
+
+
+# --- step ----------------------------------------------------------------------------------------------------
+
+
+class _Step(typer.core.TyperCommand):
+    """For git bisect run, to which a status of 2 would say that the commit is bad: what is wrong here ends it."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **options)
+        except UsageError as error:
+            tell_problem(of_usage(error), ABORT)
+            raise typer.Exit(ABORT) from None
+
+
+@bisect.command("step", cls=_Step)
+def step(
+    command: Command = None,
+    timeout: Timeout = 1800.0,
+    allow_fallback: Fallback = False,
+    raises: Raises = None,
+    as_json: Json = False,
+) -> None:
+    """Run a test once, for `git bisect run`. Its exit status is 0 good, 1 bad, 125 not known, 128 the call is wrong.
+
+    Of pytest the verdicts count, and not its exit status, which is 1 for a board that is not there, too.
+    """
+    rules = Rules(allow_fallback, tuple(raises or ()))
+    try:
+        if not command:
+            raise ConfigError("no test is named", hint="hil bisect step -- pytest --target=m4-qemu FILE::TEST")
+        with TemporaryFolder() as folder:
+            judged = run_test(command, rules, timeout, folder, None, environment())
+    except HarnessError as error:
+        tell_problem(Problem.of(error), ABORT)
+        raise typer.Exit(ABORT) from None
+    status = {Told.PASS: OK, Told.FAIL: NO}.get(judged.told, SKIP)
+    text = f"{judged.told.value}: {judged.why}" if judged.why else judged.told.value
+    end(Answer(text, {"told": judged.told, "why": judged.why, "tests": [asdict(one) for one in judged.cases]}, status))
