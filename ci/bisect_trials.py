@@ -40,7 +40,7 @@ class Trial:
     runs: int
 
 
-class Test:
+class Flaky:
     """A test that fails at these rates, with a culprit at a random place."""
 
     def __init__(self, generator: random.Random, bad: float, good: float, commits: int = COMMITS) -> None:
@@ -59,7 +59,7 @@ def line(commits: int, *, deterministic: bool = False) -> Line:
     return Line(Plan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made, set())
 
 
-def ours(test: Test, *, deterministic: bool = False) -> Trial:
+def ours(test: Flaky, *, deterministic: bool = False) -> Trial:
     search = line(test.commits, deterministic=deterministic)
     runs: list[Run] = []
     while (state := search.state(runs)).next is not None:
@@ -69,7 +69,7 @@ def ours(test: Test, *, deterministic: bool = False) -> Trial:
     return Trial(found, found and state.candidates == (test.culprit,), test.runs)
 
 
-def bayesect(test: Test) -> Trial:
+def bayesect(test: Flaky) -> Trial:
     before = beliefs.prior([1.0] * test.commits, old_asserted=True, new_asserted=True)
     failures, passes = (np.zeros(test.commits + 1, np.int64) for _ in range(2))
     while True:
@@ -82,7 +82,7 @@ def bayesect(test: Test) -> Trial:
         (failures if test.fails(position) else passes)[position] += 1
 
 
-def plain(test: Test, repeats: int, enough: int) -> Trial:
+def plain(test: Flaky, repeats: int, enough: int) -> Trial:
     """Both ends, and halving; a commit is bad if `enough` of at most `repeats` runs fail."""
 
     def is_bad(position: int) -> bool:
@@ -141,9 +141,9 @@ def row(procedure: str, rates: tuple[float, float], trials: Sequence[Trial]) -> 
     return Row(procedure, *rates, right, len(claims), len(trials), statistics.median(runs), p90)
 
 
-def trials(rates: tuple[float, float], number: int, seed: int, search: Callable[[Test], Trial]) -> list[Trial]:
+def trials(rates: tuple[float, float], number: int, seed: int, search: Callable[[Flaky], Trial]) -> list[Trial]:
     """The same culprits for each procedure."""
-    return [search(Test(random.Random(f"{seed} {rates} {one}"), *rates)) for one in range(number)]
+    return [search(Flaky(random.Random(f"{seed} {rates} {one}"), *rates)) for one in range(number)]
 
 
 def rows(rates: tuple[float, float], number: int, seed: int) -> list[Row]:

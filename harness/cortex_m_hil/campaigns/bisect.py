@@ -23,8 +23,9 @@ from cortex_m_hil.errors import BuildError, ConfigError, LaunchError
 from cortex_m_hil.host import subprocesses
 
 LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
-MARGIN: Final = 0.25  # a test that may be flaky ends with this part of the doubt that is claimed: docs/bisect.md
+MARGIN: Final = 0.3  # a test that may be flaky ends with this part of the doubt that is claimed: docs/bisect.md
 REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
+END_TRIES: Final = 20  # runs of an end that may all contradict what was said of it, before nothing else is run
 INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
 INFRA_IN_A_ROW: Final = 4  # over all commits, after which something else is wrong
 LOG_LINES: Final = 40  # of what a run said, kept where it did not pass
@@ -160,9 +161,12 @@ class Line:
         self, found: beliefs.Posterior, culprits: list[int], probability: float, seen: _Seen
     ) -> tuple[Outcome, int | None]:
         """How far it is, and the position to run next."""
-        for end, asserted in ((self.last, self.plan.new_asserted), (0, self.plan.old_asserted)):
+        ends = (self.last, self.plan.new_asserted, seen.new_like), (0, self.plan.old_asserted, seen.old_like)
+        for end, asserted, as_said in ends:
             if not asserted and not seen.runs[end]:
                 return (Outcome.UNTESTABLE, None) if seen.stuck[end] else (Outcome.UNDER_WAY, end)
+            if not asserted and not as_said[end] and not self.plan.deterministic:
+                return (Outcome.UNDER_WAY, end) if seen.runs[end] < END_TRIES else (Outcome.NO_CHANGE, None)
         doubt = (1.0 - self.plan.confidence) * (1.0 if self.plan.deterministic else MARGIN)
         if found.outside >= 1.0 - doubt:
             return Outcome.NO_CHANGE, None

@@ -58,7 +58,7 @@ class Rates:
 
 
 DETERMINISTIC: Final = Rates(Rate(0, 1.0), Rate(1, 1.0))
-FLAKY: Final = Rates(Rate(0, 0.5), Rate(1, 0.2))
+FLAKY: Final = Rates(Rate(0, 0.2), Rate(1, 0.1))
 
 
 @dataclass(frozen=True)
