@@ -129,7 +129,7 @@ class Dut:
         try:
             self._session = self._boot(self._leased)
             if self._leased.is_wedged:
-                self._verify_board()
+                self.verify()
         except PortNotFound:
             raise
         except (LaunchError, LinkError) as error:
@@ -141,8 +141,8 @@ class Dut:
         self._leased.passed()
         return self._session  # the self-test's, if it had to be recovered
 
-    def _verify_board(self) -> None:
-        """The self-test, on a board that somebody else has given up."""
+    def verify(self) -> None:
+        """The self-test. LaunchError, or another infra error, if the target does not pass it."""
         try:
             selftest(self)
         except VerdictError as error:  # which is no verdict on anybody's program

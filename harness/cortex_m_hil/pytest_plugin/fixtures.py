@@ -162,7 +162,18 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
     dut.seconds = min(markers.seconds(request.node) * multiplier, flow.LONGEST_EXECUTION)
     dut.what = request.node.nodeid
     dut.keep = request.config.getoption("keep_programs")
+    checks = request.config.getoption("hil_self_test")
+    if checks:
+        dut.verify()
     yield dut
+    try:
+        if checks:
+            dut.verify()
+    finally:
+        _end_or_release(request, dut)
+
+
+def _end_or_release(request: pytest.FixtureRequest, dut: flow.Dut) -> None:
     if request.config.getoption("dut_scope") == "function":
         dut.close()
     else:

@@ -25,6 +25,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "--hil-seed": 0,
     "--redzones": False,
     "--hil-no-cache": False,
+    "--hil-self-test": False,
 }
 _SHOWING: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
@@ -54,6 +55,7 @@ def add(parser: pytest.Parser) -> None:
     decisive("--hil-seed", type=seed, metavar="N", help="what all random numbers of tests on a target follow from")
     decisive("--redzones", **flag, help="plan memory that no tensor owns around every tensor, and watch it")
     decisive("--hil-no-cache", **flag, help="lower everything anew, and keep nothing on the disk")
+    decisive("--hil-self-test", **flag, help="the known-answer self-test before and after each test: INFRA if it fails")
     group.addoption(
         "--hil-localize", **flag, help="say of outputs that are wrong which operator is the first to depart"
     )

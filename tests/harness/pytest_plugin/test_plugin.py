@@ -822,3 +822,28 @@ def test_pytest_embedded_keeps_its_option_and_we_say_so(
     theirs = run(pytester, "-p", "pytest_embedded.plugin", "--target=esp32")
     assert theirs.ret == pytest.ExitCode.USAGE_ERROR
     theirs.stderr.fnmatch_lines(["*no target given*--hil-target*"])
+
+
+def test_a_target_that_fails_its_self_test_before_or_after_gives_no_verdict(pytester: pytest.Pytester) -> None:
+    """After a test that breaks it, and before the next one; what a broken target said is no verdict."""
+    pytester.makepyfile(
+        """
+        import pytest
+        from cortex_m_hil.errors import LaunchError, Mismatch
+        from cortex_m_hil.flow import dut as module
+
+        def test_well(hil_dut): pass
+
+        def test_breaks_it(hil_dut):
+            def broken(dut): raise LaunchError("the self-test's output is wrong")
+            module.selftest = broken
+            raise Mismatch("wrong")
+
+        def test_after(hil_dut): pass
+        """
+    )
+    result = pytester.runpytest_subprocess("--target=native", "--hil-self-test", "--junit-xml=junit.xml", timeout=300)
+    result.stdout.fnmatch_lines(["*INFRA LaunchError*"])
+    text = (pytester.path / "junit.xml").read_text()
+    assert text.count('name="hil_verdict" value="PASS"') == 1
+    assert text.count('name="hil_verdict" value="INFRA"') >= 2
