@@ -156,8 +156,8 @@ class Worktree:
             self._repository.git("worktree", "remove", "--force", "--force", str(self.path))
 
     def _registered(self) -> set[str]:
-        fields = self._repository.git("worktree", "list", "--porcelain", "-z").split("\0")
-        return {one.removeprefix("worktree ") for one in fields if one.startswith("worktree ")}
+        rows = self._repository.git("worktree", "list", "--porcelain").split("\n")
+        return {row.removeprefix("worktree ") for row in rows if row.startswith("worktree ")}
 
 
 def variables(worktree: Path, python: str, commit: str) -> Mapping[str, str]:

@@ -24,12 +24,12 @@ _TABLES: Final = """
 CREATE TABLE campaign (
     id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, place TEXT NOT NULL, plan TEXT NOT NULL,
     began REAL NOT NULL, ended REAL
-) STRICT;
+);
 CREATE TABLE run (
     campaign INTEGER NOT NULL REFERENCES campaign ON DELETE CASCADE, number INTEGER NOT NULL, key TEXT NOT NULL,
     verdict TEXT NOT NULL, error TEXT NOT NULL, seconds REAL NOT NULL, at REAL NOT NULL, figures TEXT NOT NULL,
     PRIMARY KEY (campaign, number)
-) STRICT;
+);
 """
 
 
