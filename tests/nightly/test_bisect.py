@@ -14,8 +14,9 @@ from planting import BUGS
 from bisect_trials import RATES, rows
 from command_line import OK, answer, environment
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.host.toolchain import schema_directory
 from paths import IMPORT_ROOT
-from repositories import Repository, history
+from repositories import Repository
 
 COMMITS = 64
 DEADLINE = 4 * 3600.0  # seconds for a search
@@ -88,16 +89,16 @@ def test_a_lowering_pass(tmp_path: Path) -> None:
 
     backend = Path(passes.__path__[0]).parent
     at, place = culprit(), "src/executorch/backends/cortex_m"
-    files = {f"{place}/{one.relative_to(backend)}": one.read_text() for one in backend.rglob("*.py")}
+    made = Repository(tmp_path / "source")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(backend, made.path / place, ignore=ignored)  # with what is compiled
+    shutil.copytree(schema_directory(), made.path / "src/executorch/schema", ignore=ignored)
     name = f"{place}/passes/aten_to_cortex_m_pass.py"
-    right = files[name]
+    right = (made.path / name).read_text()
     assert right.count("bias_arg = bias_node") == 1
     wrong = right.replace("bias_arg = bias_node", "bias_arg = None")
-    made = history(
-        tmp_path / "source",
-        COMMITS,
-        lambda number: {**(files if number == 0 else {}), name: f"{wrong if number >= at else right}# {number}\n"},
-    )
+    for number in range(COMMITS + 1):
+        made.commit({name: f"{wrong if number >= at else right}# {number}\n"}, f"commit {number}")
     found, position = search(made, tmp_path, "src", "--deterministic")
     assert position == at and found["runs"] == 8
 
