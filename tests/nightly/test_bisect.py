@@ -22,10 +22,13 @@ COMMITS = 64
 DEADLINE = 4 * 3600.0  # seconds for a search
 TRIALS, SEED = 200, 1
 TEST = """
+import importlib
+import os
 import torch
 from torch import nn
 
 def test_network(hil):
+    assert importlib.import_module("MODULE").__file__.startswith(os.environ["HIL_BISECT_WORKTREE"])
     torch.manual_seed(5)
     head = nn.Sequential(nn.Flatten(), nn.Linear(6 * 64, 10))
     hil.check(nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), head), (torch.rand(1, 3, 8, 8) * 2 - 0.7,))
@@ -38,9 +41,9 @@ def culprit() -> int:
     return random.Random(seed).randint(1, COMMITS)
 
 
-def search(made: Repository, folder: Path, python: str, *options: str) -> tuple[dict[str, object], int]:
+def search(made: Repository, folder: Path, python: str, module: str, *options: str) -> tuple[dict[str, object], int]:
     """The answer, and how many commits lie before the culprit."""
-    (folder / "test_network.py").write_text(TEST)
+    (folder / "test_network.py").write_text(TEST.replace("MODULE", module))
     hil = [sys.executable, "-m", "cortex_m_hil.cli", "bisect"]
     where = [f"--store={folder / 'store.sqlite'}", "--json"]
     before = made.touched()
@@ -72,7 +75,7 @@ def test_a_kernel(tmp_path: Path) -> None:
             apply = ["patch", "--batch", "--silent", "-p1", "-i", str(bug.patch)]
             subprocess.run(apply, cwd=made.path, check=True, timeout=60)
         made.commit({"notes": f"{number}\n"}, f"commit {number}")
-    found, position = search(made, tmp_path, "harness", "--likely=firmware/runtime")
+    found, position = search(made, tmp_path, "harness", "cortex_m_hil", "--likely=firmware/runtime")
     assert position == at
     assert isinstance(found["runs"], int) and found["runs"] <= 16
     targets = found["targets"]
@@ -84,7 +87,7 @@ def test_a_kernel(tmp_path: Path) -> None:
 
 
 def test_a_lowering_pass(tmp_path: Path) -> None:
-    """ExecuTorch's Cortex-M backend is the source: its packages are namespaces, so the installed rest is beside it."""
+    """ExecuTorch's Cortex-M backend is the source: what else of ExecuTorch is installed is found beside it."""
     import executorch.backends.cortex_m.passes as passes
 
     backend = Path(passes.__path__[0]).parent
@@ -93,13 +96,15 @@ def test_a_lowering_pass(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(backend, made.path / place, ignore=ignored)  # with what is compiled
     shutil.copytree(schema_directory(), made.path / "src/executorch/schema", ignore=ignored)
+    extend = "from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)\n"
+    (made.path / "src/executorch/backends/__init__.py").write_text(extend)
     name = f"{place}/passes/aten_to_cortex_m_pass.py"
     right = (made.path / name).read_text()
     assert right.count("bias_arg = bias_node") == 1
     wrong = right.replace("bias_arg = bias_node", "bias_arg = None")
     for number in range(COMMITS + 1):
         made.commit({name: f"{wrong if number >= at else right}# {number}\n"}, f"commit {number}")
-    found, position = search(made, tmp_path, "src", "--deterministic")
+    found, position = search(made, tmp_path, "src", "executorch.backends.cortex_m.passes", "--deterministic")
     assert position == at and found["runs"] == 8
 
 
