@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from planting import BUGS
 
 from bisect_trials import RATES, rows
 from command_line import OK, answer, environment
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.host.toolchain import schema_directory
 from paths import IMPORT_ROOT
+from planting import BUGS
 from repositories import Repository
 
 COMMITS = 64

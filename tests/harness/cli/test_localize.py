@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bundles import TEST, failure
 
+from bundles import TEST, failure
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import TEST, failure, mismatch
 
+from bundles import TEST, failure, mismatch
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance

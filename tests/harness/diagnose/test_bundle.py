@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bundles import TEST, failure, mismatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bundles import TEST, failure, mismatch
 from cortex_m_hil import flow
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.tolerance import Tolerance

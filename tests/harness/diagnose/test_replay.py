@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from bundles import TEST, failure
 from torch import nn
 
+from bundles import TEST, failure
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.bundle import Bundle, Task, read, write
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay
