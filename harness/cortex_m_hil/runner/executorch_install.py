@@ -1,6 +1,7 @@
-"""An ExecuTorch that the user built and installed for one CPU: where it is, whether it is the right one, which it is.
+"""An ExecuTorch that was installed for one CPU: where it is, whether it is the right one, which it is.
 
-Nothing here fetches or builds ExecuTorch or CMSIS-NN; a `build:` command of the user's is called, no more.
+Nothing here fetches or builds ExecuTorch or CMSIS-NN; a `build:` command of the user's is called, no more. What
+`executorch_build` has installed is found where nothing else is named.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -23,8 +25,9 @@ from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "docs/runtimes.md says how one is built, and where to say where it is"
+DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
-_CORE = "libexecutorch_core.a"
+CORE = "libexecutorch_core.a"
 _REGISTRY = "libcortex_m_ops_lib.a"
 # An ARMv6-M library does for both, and ExecuTorch's builds are of the M0+.
 _STANDS_IN = {"cortex-m0": "cortex-m0plus"}
@@ -51,27 +54,38 @@ def find(target: Target, cache: Path) -> Prefix:
     """
     if target.cpu == "host":
         return _wheel(target)
-    install = _install(target)
+    install = _install(target, cache)
     directory = _directory(install, target.cpu)
     if install.build:
         _refresh(install, directory, target, cache)
     _check(directory, target)
     _check_libraries(install, directory)
     digest = _digest(directory)
-    return Prefix(directory, f"{_source_version(install.source)}libraries {digest[:8]}", digest, install.libraries)
+    version = version_of(install.source) if install.source is not None else installed_version(directory)
+    told = f"{version}, " if version else ""
+    return Prefix(directory, f"{told}libraries {digest[:8]}", digest, install.libraries)
 
 
-def _install(target: Target) -> ExecutorchInstall:
+def chosen(cache: Path, cpu: str) -> Path:
+    """Where `hil executorch install` leaves the prefix for a CPU; `{cpu}` stands for any."""
+    return cache / "executorch" / cpu
+
+
+def _install(target: Target, cache: Path) -> ExecutorchInstall:
     named = os.environ.get(VARIABLE)
     if named:
         return ExecutorchInstall(prefix=named, origin=VARIABLE)
-    if target.executorch is None:
+    if target.executorch is not None:
+        return target.executorch
+    ours = ExecutorchInstall(prefix=str(chosen(cache, "{cpu}")), origin="hil executorch install")
+    if not _directory(ours, target.cpu).is_dir():
         raise ConfigError(
-            "no installed ExecuTorch is named",
+            "no ExecuTorch is installed for it, and none is named",
             target=target.name,
-            hint=f"runtimes: {{executorch: {{prefix: …/{{cpu}}}}}} in targets.yaml, or {VARIABLE}; {DOCS}",
+            hint=f"hil executorch install --source CHECKOUT --cpu {target.cpu}; or runtimes: {{executorch: {{prefix: "
+            f"…/{{cpu}}}}}} in targets.yaml, or {VARIABLE}; {DOCS}",
         )
-    return target.executorch
+    return ours
 
 
 def _directory(install: ExecutorchInstall, cpu: str) -> Path:
@@ -92,14 +106,14 @@ def _check(directory: Path, target: Target) -> None:
         raise refuse("no ExecuTorch is installed there", "build with -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF, install")
     if not (library / _REGISTRY).is_file():
         raise refuse(f"no {_REGISTRY}: it was built without the Cortex-M operators", "-DEXECUTORCH_BUILD_CORTEX_M=ON")
-    built_for = architecture(library / _CORE)
+    built_for = architecture(library / CORE)
     if built_for != target.architecture:
         raise refuse(
             f"its libraries are for {built_for}, {target.config} needs {target.architecture}",
             f"build it with -DTARGET_CPU={target.cpu}",
         )
     identifier = _identifier()
-    if identifier not in (library / _CORE).read_bytes():
+    if identifier not in (library / CORE).read_bytes():
         raise refuse(
             f"it reads programs of another schema than {identifier.decode()}, which the installed executorch writes",
             "install the executorch package and the prefix from versions that share a schema",
@@ -170,17 +184,23 @@ def _digest(directory: Path) -> str:
     return digest.hexdigest()
 
 
-def _source_version(source: Path | None) -> str:
-    """`1.5.0 cff6f4dd32e6, `: an installed prefix says neither, so both are the named source's."""
-    if source is None:
+def installed_version(directory: Path) -> str:
+    """As `version_of` the source that hil built it from; "" of a prefix that somebody else has installed."""
+    try:
+        return str(json.loads((directory / DESCRIPTION).read_text())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def version_of(source: Path) -> str:
+    """`1.5.0 cff6f4dd32e6`: an installed prefix says neither."""
     version = source / "version.txt"
     words = [version.read_text().strip()] if version.is_file() else []
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     with contextlib.suppress(ToolchainError):  # no git
         said = toolchain.ask(command, 60)
         words += [said.out.strip()] if said.status == 0 else []
-    return " ".join(words) + ", " if words else ""
+    return " ".join(words)
 
 
 def _wheel(target: Target) -> Prefix:
@@ -226,10 +246,10 @@ def _is_older(directory: Path, stamp: Path, source: Path | None) -> bool:
         return False
     # An install leaves what did not change as it was, so the last build's start counts as well.
     built = max([*libraries, stamp.stat().st_mtime if stamp.exists() else 0.0])
-    return any(path.stat().st_mtime > built for path in _source_files(source, directory))
+    return any(path.stat().st_mtime > built for path in source_files(source, directory))
 
 
-def _source_files(source: Path, prefix: Path) -> Iterator[Path]:
+def source_files(source: Path, prefix: Path) -> Iterator[Path]:
     """Without what a build writes: a folder with a CMakeCache.txt, and the prefix."""
     for here, folders, files in os.walk(source):
         if "CMakeCache.txt" in files:
@@ -254,16 +274,25 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
     if status != 0:
         text = log.read_text(errors="replace")
         tail = "\n".join(text.splitlines()[-40:])
-        first = f": {found[0]}" if (found := _FIRST_ERROR.search(text)) else ""
+        first = f": {first_error(text)}" if first_error(text) else ""
         raise BuildError(
             f"{install.origin}: build: {install.build!r} ended with status {status}{first}\n{tail}",
             target=target.name,
             log=tail,
-            hint=f"{_submodules_to_get(install.source, text)}the whole of what it said is in {log}",
+            hint=f"{submodules_to_get(install.source, text)}the whole of what it said is in {log}",
         )
 
 
-def _submodules_to_get(source: Path | None, log: str) -> str:
+def first_error(log: str) -> str:
+    """The first line with the file and line of an error, with what CMake says below it; or ""."""
+    found = _FIRST_ERROR.search(log)
+    if found is None:
+        return ""
+    below = re.split(r"\n\n\n|\nCall Stack", log[found.end() :])[0] if found[0].startswith("CMake") else ""
+    return " ".join(f"{found[0]} {below}".split())
+
+
+def submodules_to_get(source: Path | None, log: str) -> str:
     """The command that gets the submodules of `source` that a build missed: those that its log names and git has not.
 
     Most builds need few of ExecuTorch's, so what is not named is not missed.

@@ -1,0 +1,69 @@
+"""hil executorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.cli.answers import Answer, answer_each, tell
+from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.options import Json
+from cortex_m_hil.runner import executorch_build
+from cortex_m_hil.runner.executorch_build import Installed, Order
+
+executorch = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(executorch, name="executorch")
+
+
+@executorch.callback()
+def _executorch() -> None:
+    """Build and list the ExecuTorch that --runtime=executorch runs."""
+
+
+@executorch.command("install")
+def install(
+    source: Annotated[Path, typer.Option("--source", help="A checkout of ExecuTorch", show_default=False)],
+    cpu: Annotated[list[str], typer.Option("--cpu", metavar="NAME", help="Such as cortex-m4; repeatable")],
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- -DNAME=VALUE...]", help="For CMake", show_default=False)
+    ] = None,
+    cmsis_nn: Annotated[
+        Path | None, typer.Option("--cmsis-nn", help="A checkout of CMSIS-NN", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Build a checkout of yours for a CPU, by ExecuTorch's own preset for bare metal, and install it.
+
+    Targets of that CPU then run it with --runtime=executorch. Nothing is fetched; what the checkout lacks is named.
+    """
+
+    def ask(name: str) -> Answer:
+        found = executorch_build.install(
+            Order(source, name, cmsis_nn, tuple(options or ())),
+            lambda what: print(f"{name}: {what}", file=typer.get_text_stream("stderr"), flush=True),
+        )
+        state = "installed" if found.built else "was installed already"
+        return Answer(f"{_line(found)} {state}", {**_fields(found), "built": found.built})
+
+    answer_each(cpu, ask)
+
+
+@executorch.command("list")
+def list_installed(as_json: Json = False) -> None:
+    """List what is installed, for each CPU."""
+    found = executorch_build.installed()
+    if not found:
+        nothing = {"cpu": None, "version": None, "directory": None}
+        tell(Answer("none: hil executorch install --source CHECKOUT --cpu NAME", nothing))
+    for one in found:
+        tell(Answer(_line(one), _fields(one)))
+
+
+def _line(one: Installed) -> str:
+    return f"{one.cpu}: ExecuTorch {one.version} in {one.directory}"
+
+
+def _fields(one: Installed) -> dict[str, object]:
+    return {"cpu": one.cpu, "version": one.version, "directory": one.directory}

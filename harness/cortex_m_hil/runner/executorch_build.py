@@ -1,0 +1,179 @@
+"""A user's ExecuTorch checkout, built by ExecuTorch's own bare-metal preset and installed for one CPU.
+
+Nothing is fetched: what the checkout lacks is named. A build is kept by the content of everything that it is made of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import filelock
+
+from cortex_m_hil.errors import BuildError, ConfigError
+from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.targets.cpu import HOST, cpus
+
+PRESET: Final = "arm-baremetal"
+DESCRIPTION: Final = executorch_install.DESCRIPTION
+_TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
+# docs/runtimes.md says why.
+_OPTIONS: Final = (
+    "CMAKE_BUILD_TYPE=Release",
+    "EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF",
+    "EXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON",
+    "CORTEX_M_ENABLE_RUNTIME_CHECKS=ON",
+    "FETCHCONTENT_FULLY_DISCONNECTED=ON",
+    "FETCH_ETHOS_U_CONTENT=OFF",
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to build: `source` is the checkout, `cmsis_nn` another one; `options` are further ones for CMake."""
+
+    source: Path
+    cpu: str
+    cmsis_nn: Path | None = None
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A prefix. `version` is the checkout's, with its commit; `built`: it was not there before."""
+
+    directory: Path
+    cpu: str
+    version: str
+    built: bool
+
+
+def install(order: Order, told: Callable[[str], None] = lambda _: None) -> Installed:
+    """The prefix of the order, built if it is not there; from now on the one for its CPU.
+
+    `told` gets what is done, as it begins. Raises ConfigError where the order is wrong, ToolchainError where a tool is
+    missing, and BuildError, with the first error and what the checkout lacks, where the build fails.
+    """
+    _check(order)
+    home = cache_directory() / "executorch"
+    directory = home / f"{order.cpu}-{_key(order)}"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(home, "*-*-*")
+        with filelock.FileLock(directory.with_suffix(".lock"), timeout=2 * _TIMEOUT):
+            built = not (directory / DESCRIPTION).is_file()
+            if built:
+                _build(order, directory, told)
+            _choose(order.cpu, directory)
+    except filelock.Timeout as error:
+        raise BuildError(f"another process has been building {directory.name} for {2 * _TIMEOUT:.0f} s") from error
+    except OSError as error:
+        raise BuildError(f"cannot write to {home}: {error.strerror}") from error
+    return Installed(directory, order.cpu, executorch_install.installed_version(directory), built)
+
+
+def _check(order: Order) -> None:
+    if order.cpu == HOST.name or order.cpu not in cpus():
+        known = ", ".join(name for name in cpus() if name != HOST.name)
+        raise ConfigError(f"no CPU {order.cpu!r}", hint=f"--cpu is one of {known}")
+    for name in ("CMakeLists.txt", "CMakePresets.json", "version.txt"):
+        if not (order.source / name).is_file():
+            raise ConfigError(f"{order.source} is no ExecuTorch checkout: it has no {name}", hint="--source PATH")
+    with contextlib.suppress(ValueError):
+        presets = json.loads((order.source / "CMakePresets.json").read_text(errors="replace"))
+        if PRESET not in {one.get("name") for one in presets.get("configurePresets", [])}:
+            version = (order.source / "version.txt").read_text(errors="replace").strip()
+            hint = "check out ExecuTorch 1.5 or newer"
+            raise ConfigError(f"{order.source}, version {version}, has no preset {PRESET}", hint=hint)
+    if order.cmsis_nn is not None and not (order.cmsis_nn / "CMakeLists.txt").is_file():
+        raise ConfigError(f"{order.cmsis_nn} is no CMSIS-NN checkout: it has no CMakeLists.txt", hint="--cmsis-nn PATH")
+    for option in order.options:
+        if not option.startswith("-D"):
+            raise ConfigError(f"{option!r} is no option of CMake's cache", hint="-- -DNAME=VALUE …")
+
+
+def _key(order: Order) -> str:
+    compiler = toolchain.find("arm-none-eabi-g++").banner
+    digest = hashlib.sha256(f"{compiler}\0{order.cpu}\0{_OPTIONS}\0{order.options}\0".encode())
+    for folder in filter(None, (order.source, order.cmsis_nn)):
+        for path in sorted(executorch_install.source_files(folder, Path())):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
+    """Built and installed beside `directory`, then renamed: what is there is whole."""
+    log = directory.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    with TemporaryFolder(f"{directory.name}-", directory.parent) as work:
+        for what, command in _commands(order, work):
+            told(what)
+            _run(command, log, order, what)
+        prefix = work / "prefix"
+        if not (prefix / "lib" / executorch_install.CORE).is_file():
+            raise BuildError(f"the preset {PRESET} of {order.source} installs no {executorch_install.CORE}")
+        told_of = {"version": executorch_install.version_of(order.source), "order": asdict(order)}
+        (prefix / DESCRIPTION).write_text(json.dumps(told_of, default=str, indent=1))
+        if directory.exists():
+            shutil.rmtree(directory)
+        prefix.rename(directory)
+
+
+def _commands(order: Order, work: Path) -> Iterator[tuple[str, list[str]]]:
+    cmake, build = str(toolchain.find("cmake").path), str(work / "build")
+    toolchain.find("ninja")
+    given = [f"-DTARGET_CPU={order.cpu}", *(f"-D{option}" for option in _OPTIONS)]
+    if order.cmsis_nn is not None:
+        given.append(f"-DCMSIS_NN_LOCAL_PATH={order.cmsis_nn.absolute()}")
+    configure = [cmake, "-S", str(order.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
+    yield "configures", [*configure, *given, *order.options]
+    yield "builds, which takes minutes", [cmake, "--build", build]
+    yield "installs", [cmake, "--install", build, "--prefix", str(work / "prefix")]
+
+
+def _run(command: Sequence[str], log: Path, order: Order, what: str) -> None:
+    # A preset's paths are relative to where it is used.
+    status = subprocesses.run(command, log, _TIMEOUT, cwd=order.source)
+    if status is None:
+        raise BuildError(f"{order.source} {what}: no end after {_TIMEOUT:.0f} s", hint=f"its log is {log}")
+    if status == 0:
+        return
+    text = log.read_text(errors="replace")
+    lacks = executorch_install.submodules_to_get(order.source, text)
+    if order.cmsis_nn is None and "cmsis" in text[-4000:].lower():
+        lacks += "--cmsis-nn PATH, a checkout of CMSIS-NN, which ExecuTorch would fetch; "
+    raise BuildError(
+        f"{order.source} for {order.cpu}: {executorch_install.first_error(text) or f'status {status}'}",
+        log="\n".join(text.splitlines()[-40:]),
+        hint=f"{lacks}the whole log is {log}",
+    )
+
+
+def _choose(cpu: str, directory: Path) -> None:
+    """Targets find the prefix of their CPU under its name."""
+    link = executorch_install.chosen(cache_directory(), cpu)
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(directory.name)
+    fresh.replace(link)
+
+
+def installed() -> tuple[Installed, ...]:
+    """What there is, one for each CPU."""
+    found = []
+    for cpu in cpus():
+        link = executorch_install.chosen(cache_directory(), cpu)
+        if (link / DESCRIPTION).is_file():
+            directory = link.resolve()
+            found.append(Installed(directory, cpu, executorch_install.installed_version(directory), built=False))
+    return tuple(found)

@@ -1,0 +1,197 @@
+"""Builds of a small project that has what ExecuTorch's checkouts have: a preset, options, a submodule, an install."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from command_line import answers, spawn
+from cortex_m_hil.errors import BuildError, ConfigError
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner.executorch_build import Order, install, installed
+from cortex_m_hil.targets.load import load_targets
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.22)
+project(executorch CXX)
+foreach(wanted CMAKE_BUILD_TYPE=Release EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF FETCHCONTENT_FULLY_DISCONNECTED=ON
+               EXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON CORTEX_M_ENABLE_RUNTIME_CHECKS=ON FETCH_ETHOS_U_CONTENT=OFF)
+  string(REPLACE "=" ";" pair ${wanted})
+  list(GET pair 0 name)
+  list(GET pair 1 value)
+  if(NOT "${${name}}" STREQUAL "${value}")
+    message(FATAL_ERROR "${name} is '${${name}}'")
+  endif()
+endforeach()
+if(CMSIS_NN_LOCAL_PATH)
+  add_subdirectory(${CMSIS_NN_LOCAL_PATH} cmsis)
+elseif(NEEDS_CMSIS_NN)
+  message(FATAL_ERROR "there is no CMSIS-NN")
+endif()
+if(NEEDS_JSON)
+  add_subdirectory(third-party/json)
+endif()
+add_library(executorch_core STATIC core.cpp)
+add_library(cortex_m_ops_lib STATIC core.cpp)
+install(TARGETS executorch_core cortex_m_ops_lib)
+file(WRITE ${CMAKE_BINARY_DIR}/executorch-config.cmake "")
+install(FILES ${CMAKE_BINARY_DIR}/executorch-config.cmake DESTINATION lib/cmake/ExecuTorch)
+"""
+TOOLCHAIN = """
+set(CMAKE_SYSTEM_NAME Generic)
+set(CMAKE_CXX_COMPILER arm-none-eabi-g++)
+set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+set(CMAKE_CXX_FLAGS_INIT -mcpu=${TARGET_CPU})
+"""
+PRESET = {
+    "name": "arm-baremetal",
+    "binaryDir": "${sourceDir}/cmake-out",
+    "cacheVariables": {"CMAKE_TOOLCHAIN_FILE": "${sourceDir}/toolchain.cmake"},
+}
+M0 = load_targets()["m0-qemu"]
+
+
+def git(folder: Path, *words: str) -> str:
+    settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
+    command = ["git", "-C", str(folder), *settings, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With `third-party/json`, a submodule that is not initialised."""
+    monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv(executorch_install.VARIABLE, raising=False)
+    library = tmp_path / "json"
+    library.mkdir()
+    (library / "CMakeLists.txt").write_text("")
+    source = tmp_path / "executorch"
+    source.mkdir()
+    presets = {"version": 3, "configurePresets": [PRESET]}
+    schema = (toolchain.schema_directory() / "program.fbs").read_text()
+    identifier = re.findall(r'file_identifier "(\w+)"', schema)
+    files = {
+        "CMakeLists.txt": CMAKE,
+        "CMakePresets.json": json.dumps(presets),
+        "toolchain.cmake": TOOLCHAIN,
+        "version.txt": "1.6.0\n",
+        "core.cpp": f'extern const char identifier[] = "{identifier[0]}";\nint one() {{ return 1; }}\n',
+    }
+    for name, text in files.items():
+        (source / name).write_text(text)
+    for folder in (library, source):
+        git(folder, "init", "--quiet")
+        git(folder, "add", ".")
+        git(folder, "commit", "--quiet", "-m", "first")
+    git(source, "submodule", "--quiet", "add", str(library), "third-party/json")
+    git(source, "commit", "--quiet", "-m", "submodule")
+    git(source, "submodule", "--quiet", "deinit", "--force", "third-party/json")
+    return source
+
+
+def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
+        executorch_install.find(M0, tmp_path / "cache")
+    assert "hil executorch install --source CHECKOUT --cpu cortex-m0" in caught.value.hint
+    told: list[str] = []
+    first = install(Order(checkout, "cortex-m0plus"), told.append)
+    assert first.built and [what.partition(",")[0] for what in told] == ["configures", "builds", "installs"]
+    assert first.version == f"1.6.0 {git(checkout, 'rev-parse', '--short=12', 'HEAD').strip()}"
+    found = executorch_install.find(M0, tmp_path / "cache")  # whose code an M0+ library is
+    assert found.directory.resolve() == first.directory and found.version.startswith(f"{first.version}, libraries ")
+    assert not install(Order(checkout, "cortex-m0plus")).built
+    assert [one.directory for one in installed()] == [first.directory]
+
+
+def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
+    options = ("-DX=1",)
+    orders = [
+        Order(checkout, "cortex-m0plus"),
+        Order(checkout, "cortex-m4"),
+        Order(checkout, "cortex-m4", None, options),
+    ]
+    prefixes = [install(order).directory for order in orders]
+    (checkout / "core.cpp").write_text("int two() { return 2; }\n")
+    changed = install(orders[1])
+    assert len({*prefixes, changed.directory}) == 4 and changed.version.endswith("-dirty")
+    assert [one.directory for one in installed()] == [prefixes[0], changed.directory]  # the last one of each CPU
+    assert git(checkout, "status", "--porcelain") == " M core.cpp\n"  # nothing is built in the checkout
+
+
+def missing_submodule(checkout: Path) -> Order:
+    return Order(checkout, "cortex-m4", None, ("-DNEEDS_JSON=ON",))
+
+
+def missing_cmsis_nn(checkout: Path) -> Order:
+    return Order(checkout, "cortex-m4", None, ("-DNEEDS_CMSIS_NN=ON",))
+
+
+def error_of_the_compiler(checkout: Path) -> Order:
+    (checkout / "core.cpp").write_text("\nint one() { return nothing; }\n")
+    return Order(checkout, "cortex-m4")
+
+
+FAILURES: list[tuple[Callable[[Path], Order], str, str]] = [
+    (missing_submodule, r"CMake Error at CMakeLists.txt:\d+", "submodule update --init third-party/json; "),
+    (missing_cmsis_nn, r"CMake Error at CMakeLists.txt:\d+", "--cmsis-nn PATH, a checkout of CMSIS-NN"),
+    (error_of_the_compiler, r"core.cpp:2:20: error: 'nothing' was not declared", "the whole log is "),
+]
+
+
+@pytest.mark.parametrize(("order", "said", "hint"), FAILURES, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_build_that_fails_says_where_and_what_is_missing(
+    order: Callable[[Path], Order], said: str, hint: str, checkout: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BuildError, match=said) as caught:
+        install(order(checkout))
+    assert caught.value.message.startswith(f"{checkout} for cortex-m4: ") and hint in caught.value.hint
+    assert installed() == () and list((tmp_path / "cache" / "executorch").glob("*/")) == []
+
+
+def test_a_cmsis_nn_of_ones_own(checkout: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "cmsis"
+    mine.mkdir()
+    with pytest.raises(ConfigError, match="is no CMSIS-NN checkout"):
+        install(Order(checkout, "cortex-m4", mine))
+    (mine / "CMakeLists.txt").write_text("file(WRITE ${CMAKE_BINARY_DIR}/mine)\n")
+    first = install(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",)))
+    (mine / "kernel.c").write_text("int changed;\n")
+    assert install(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",))).directory != first.directory
+
+
+def without_preset(checkout: Path) -> Order:
+    (checkout / "CMakePresets.json").write_text('{"configurePresets": [{"name": "linux"}]}')
+    return Order(checkout, "cortex-m4")
+
+
+MISTAKES: list[tuple[Callable[[Path], Order], str]] = [
+    (lambda checkout: Order(checkout.parent, "cortex-m4"), "is no ExecuTorch checkout: it has no CMakeLists.txt"),
+    (without_preset, "version 1.6.0, has no preset arm-baremetal"),
+    (lambda checkout: Order(checkout, "cortex-m5"), "no CPU 'cortex-m5'"),
+    (lambda checkout: Order(checkout, "host"), "no CPU 'host'"),
+    (lambda checkout: Order(checkout, "cortex-m4", None, ("X=1",)), "'X=1' is no option of CMake's cache"),
+]
+
+
+@pytest.mark.parametrize(("order", "said"), MISTAKES)
+def test_mistakes(order: Callable[[Path], Order], said: str, checkout: Path) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        install(order(checkout))
+    assert caught.value.hint
+
+
+def test_the_command(checkout: Path, tmp_path: Path) -> None:
+    order = ["executorch", "install", "--source", checkout, "--cpu", "cortex-m4", "--cpu", "cortex-m5"]
+    done = spawn(*order, cwd=tmp_path)
+    assert done.status == 2 and "cortex-m4: ExecuTorch 1.6.0 " in done.out and done.out.endswith(" installed\n")
+    assert "cortex-m4: configures\n" in done.err and "no CPU 'cortex-m5'" in done.err
+    again = answers(spawn(*order, "--json", cwd=tmp_path).out)
+    assert again[0]["built"] is False and again[1]["target"] == "cortex-m5"
+    [one] = answers(spawn("executorch", "list", "--json", cwd=tmp_path).out)
+    assert one["cpu"] == "cortex-m4" and one["directory"] == again[0]["directory"]
