@@ -12,7 +12,7 @@ import typer
 from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Targets, Verbose
-from cortex_m_hil.cli.output import counted, fields_of_target, label_of, log_of_errors, tell_log
+from cortex_m_hil.cli.output import counted, fields_of_target, log_of_errors, tell_log
 from cortex_m_hil.diagnose.bundle import Bundle, read
 from cortex_m_hil.diagnose.replay import Opened, Replay, fields, open_target, replay, require_target
 from cortex_m_hil.host.folders import TemporaryFolder
@@ -72,7 +72,8 @@ class _Order:
         yield f"bundle    {self.path}: {self.bundle.description.test}"
         yield f"was       {self.bundle.description.verdict}"
         yield f"is        {found.now or 'pass'}"
-        yield f"ran       {label_of(resolved)} on {ran.engine}"
+        reason = f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""
+        yield f"ran       {resolved.label} on {ran.engine}{reason}"
         runner = "the bundle's own" if opened.bundled else "built here"
         yield f"runner    {runner}, build id {opened.dut.elf.build_id}"
         yield from (f"notice    {notice}" for notice in opened.notices)
