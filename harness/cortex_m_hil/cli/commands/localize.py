@@ -43,10 +43,11 @@ def localize_command(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Show which operators of a program depart from the references, and which are wrong on right inputs too.
+    """Show which operators depart from the references.
 
-    WHAT is what pytest takes, whose tests are run on each target, and localised where they pass too; or a bundle that a
-    test left with --hil-localize. Exit status 1 where an operator is at fault, or a test fails.
+    And which are wrong on right inputs too. WHAT is what pytest takes, whose tests are run on each target, and
+    localised where they pass too; or a bundle that a test left with --hil-localize. Exit status 1 where an operator is
+    at fault, or a test fails.
     """
     choice = Choice(target, targets_file, runtime)
     if what.endswith(SUFFIX):

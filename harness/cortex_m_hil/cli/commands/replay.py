@@ -37,7 +37,7 @@ def replay_command(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run a failure of a test once more, and tell whether it is the same bit for bit.
+    """Run a failure again, and tell whether it is the same.
 
     The bundle is what pytest's --hil-bundles wrote; torch is not needed. Exit status 1 where the program fails, 0 where
     it passes now.
