@@ -75,6 +75,11 @@ class Bundle:
     elf: bytes = field(repr=False)
     log: str = field(repr=False)
 
+    @property
+    def judges(self) -> bool:
+        """Whether outputs that a replay gives are compared with something, if they were to be."""
+        return self.task.tolerance is None or any(getattr(self.references, name) is not None for name in _SINGLE)
+
 
 # --- bundle.json -----------------------------------------------------------------------------------------
 
@@ -242,7 +247,10 @@ class _Version(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A task that ended in a verdict, with what there was of the target; `bundle` makes a bundle of it."""
+    """A task that ended in a verdict, with what there was of the target; `bundle` makes a bundle of it.
+
+    `references` is None where the task did not come so far.
+    """
 
     task: Task
     error: VerdictError
@@ -250,7 +258,7 @@ class Failure:
     ran: Ran | None
     seconds: float
     log: str
-    references: References = field(default_factory=References)
+    references: References | None = None
     outputs: tuple[HostTensor, ...] = ()
     intermediates: tuple[Intermediate, ...] = ()
 
@@ -264,7 +272,7 @@ class Failure:
 
     def bundle(self, test: str, *, seed: int | None = None, rerun: str = "") -> Bundle:
         """`test` names what failed, `rerun` is the command that runs it again. ConfigError if the ELF is gone."""
-        scratch = _scratch(self.task.program, self.dut.target.isa)
+        scratch, references = _scratch(self.task.program, self.dut.target.isa), self._references()
         description = Description(
             schema_version=SCHEMA_VERSION,
             test=test,
@@ -274,12 +282,24 @@ class Failure:
             verdict=Recorded.of(self.error),
             judgement=_judgement(self.task, self.seconds),
             program=_described(self.task, self.dut.target.isa, scratch),
-            references=_counted(self.references),
+            references=_counted(references),
             outputs=tuple(map(_Tensor.of, self.outputs)),
             intermediates=tuple(map(_of_intermediate, self.intermediates)),
         )
         elf, log = files.read(self.dut.elf.path, ELF_LIMIT), self.log[-_LOG_LIMIT:]
-        return Bundle(description, self.task, self.references, self.outputs, self.intermediates, elf, log)
+        return Bundle(description, self.task, references, self.outputs, self.intermediates, elf, log)
+
+    def _references(self) -> References:
+        """Also those that nothing was compared with yet: else a replay that gives outputs would pass whatever they are.
+
+        None are known where they cannot be computed: this is the report of another error.
+        """
+        if self.references is not None:
+            return self.references
+        if self.task.tolerance is not None and self.task.program.reference is not None:
+            with contextlib.suppress(Exception):
+                return self.task.program.reference(self.task.inputs)
+        return References()
 
     def _machine(self) -> Machine:
         resolved, elf, ran = self.dut.resolved, self.dut.elf, self.ran

@@ -89,8 +89,10 @@ def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier:
         elf = build_runner(resolved.target, resolved.runtime)
         dut, notices = Dut(resolved, elf), changes
         if not changes and elf.build_id != machine.build_id:
-            built = f"the runner is built here ({elf.build_id}), and is not the one that ran ({machine.build_id})"
-            notices = (built,)
+            other = f"the runner is built here ({elf.build_id}), and is not the one that ran ({machine.build_id})"
+            notices = (other,)
+    if not bundle.judges:
+        notices = (*notices, "the bundle has no references: outputs are compared with nothing")
     dut.seconds = min(bundle.description.judgement.seconds * multiplier, flow.LONGEST_EXECUTION)
     dut.what = f"replay of {bundle.description.test}"
     return Opened(dut, bundled, notices)

@@ -6,22 +6,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from bundles import TEST, failure
 from cortex_m_hil import flow
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Bundle, Task, read, write
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay
 from cortex_m_hil.errors import ConfigError, IdentityError, LaunchError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.known_answer import known_answer
-from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from misbehaving import BUSY, OPTIONS, UNMAPPED, bad, ones, spaced
+from misbehaving import program as program_of
 
 RESOLVED = resolve("m4-qemu", load_targets())
 
@@ -31,6 +34,13 @@ class Stray(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.clone(torch.ops.hil_test.stray(torch.clone(x), 20, 0))
+
+
+class Clones(nn.Module):
+    """As many instructions as a program of `bad`."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.clone(torch.clone(x))
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +77,27 @@ def test_a_verdict_without_outputs_is_reproduced(dut: Dut, task: Task, verdict: 
         assert found.now is not None
         then, now = dict(bundle.description.verdict.details)["pc"], dict(found.now.details)["pc"]
         assert " in " in then and now == then.partition(" ")[0]
+
+
+def test_a_fault_that_is_gone_is_no_pass(dut: Dut, tmp_path: Path) -> None:
+    """The references were not computed when it faulted; a replay that gives outputs has them."""
+    references = References(quantized=(np.full(4, 9, np.float32),))
+    program = replace(bad("fault", UNMAPPED), inputs=ones(), reference=lambda _: references)
+    bundle = failure(dut, Task(program, ones(), Tolerance())).bundle(TEST)
+    assert bundle.description.verdict.type == "TargetFault" and bundle.judges
+    good = program_of(Clones())
+    repaired = replace(bundle.task.program, pte=good.pte, file=good.file)
+    found = again(replace(bundle, task=replace(bundle.task, program=repaired)), tmp_path)
+    assert found.now is not None and found.now.type == "Mismatch", found.now
+
+    def broken(_: object) -> References:
+        raise RuntimeError("no reference")
+
+    program = replace(program, reference=broken)
+    without = failure(dut, Task(program, ones(), Tolerance())).bundle(TEST)
+    assert not without.judges
+    write(without, tmp_path / "it.hil.zip")
+    assert "compared with nothing" in open_target(read(tmp_path / "it.hil.zip"), RESOLVED, tmp_path).notices[0]
 
 
 def test_a_runner_that_is_none_tells_nothing(dut: Dut, tmp_path: Path) -> None:

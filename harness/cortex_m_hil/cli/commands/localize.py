@@ -15,7 +15,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, answer_each, say, tell, tell_problem
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, Runtime, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, tell_log
 from cortex_m_hil.cli.pytest_runs import plugin_options
 from cortex_m_hil.diagnose.bundle import SUFFIX, Bundle, read
@@ -37,7 +37,9 @@ def localize_command(
         str, typer.Argument(metavar="WHAT", help="A test file, a test's id, or a bundle (.hil.zip)", show_default=False)
     ],
     target: SeveralTargets,
-    runtime: Runtime = "builtin",
+    runtime: Annotated[
+        str | None, typer.Option("--runtime", help="What executes it [default: builtin, or what ran the bundle]")
+    ] = None,
     timeout_multiplier: Multiplier = 1.0,
     targets_file: Targets = None,
     verbose: Verbose = False,
@@ -49,11 +51,12 @@ def localize_command(
     localised where they pass too; or a bundle that a test left with --hil-localize. Exit status 1 where an operator is
     at fault, or a test fails.
     """
-    choice = Choice(target, targets_file, runtime)
     if what.endswith(SUFFIX):
         order = _Order(_with_intermediates(Path(what)), timeout_multiplier, verbose)
+        choice = Choice(target, targets_file, runtime or order.bundle.description.machine.runtime)
         answer_each(choice.names, lambda name: order.run(choice.resolve(name)))
-    options = [f"--hil-target={name}" for name in choice.names] + [f"--runtime={runtime}"]
+    names = Choice(target, targets_file, runtime or "builtin").names
+    options = [f"--hil-target={name}" for name in names] + [f"--runtime={runtime or 'builtin'}"]
     options += [f"--timeout-multiplier={timeout_multiplier}"]
     options += [f"--targets-file={targets_file}"] if targets_file is not None else []
     raise typer.Exit(_of_tests(what, options, verbose))
