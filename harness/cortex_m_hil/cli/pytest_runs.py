@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 
 
 def plugin_options(own: str) -> list[str]:
@@ -10,3 +12,16 @@ def plugin_options(own: str) -> list[str]:
     installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
     names = [own] if installed else ["cortex_m_hil.pytest_plugin.plugin", own]
     return [word for name in names for word in ("-p", name)]
+
+
+def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, targets_file: Path | None) -> list[str]:
+    """What the options of a command are for pytest."""
+    given = [f"--hil-target={name}" for name in names]
+    given += [f"--runtime={runtime}", f"--timeout-multiplier={multiplier}"]
+    return [*given, f"--targets-file={targets_file}"] if targets_file is not None else given
+
+
+def complaint(said: str) -> str:
+    """The first error that pytest names, else the last line of what it said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pytest said nothing"]
+    return next((line for line in lines if line.startswith(("ERROR", "E  "))), lines[-1])

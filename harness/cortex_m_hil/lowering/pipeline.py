@@ -138,9 +138,17 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eag
         with compiler_state.work(source.no_key):
             return intermediates(file, nodes, host, eager.exported, inputs)
 
+    def origin() -> Any:
+        from cortex_m_hil.lowering.parts import Origin, Part
+
+        options = replace(source.options, calibration=None)
+        return Origin(Part.of(eager.exported, source.inputs), options)
+
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
     references = RememberedReferences(key, eager, structure, models)
-    return Program(pte, file, isa, nodes, source.title, inputs, references, at_instructions, size, no_key=source.no_key)
+    return Program(
+        pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size, no_key=source.no_key
+    )
 
 
 def _lowered(source: _Source, isa: Isa) -> _Lowered:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from typing import Any
 
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.pte import parse_pte
@@ -57,6 +58,7 @@ class Program:
     ``nodes`` has a graph node per instruction ("" unknown); ``inputs`` are example inputs, in the layout the
     program expects; ``isa``, ``reference`` and ``intermediates`` (an item for each instruction; lowers once more what
     came from the cache) are None for a file that came from elsewhere.
+    ``origin`` gives what it was lowered from (`lowering.parts.Origin`).
     ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
     would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
     ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
@@ -71,6 +73,7 @@ class Program:
     inputs: tuple[HostTensor, ...] = field(default=(), repr=False)
     reference: Reference | None = field(default=None, repr=False)
     intermediates: Callable[[tuple[HostTensor, ...]], tuple[Intermediate, ...]] | None = field(default=None, repr=False)
+    origin: Callable[[], Any] | None = field(default=None, repr=False)
     size_without_redzones: int | None = None
     lowering_seconds: float | None = None
     remembered: bool = False

@@ -104,9 +104,8 @@ class Hil(OpenTarget):
             self._node.stash[LOCALIZED] = self._localized(checked.program)
 
     def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
-        if self._node.config.getoption("hil_bundles"):
-            failure = Failure.of(self.dut, task, error, checked)
-            self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
+        failure = Failure.of(self.dut, task, error, checked)
+        self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
 
     def _localized(self, program: Program) -> str:
         """As text; what prevents it is no reason to lose the verdict that is about to be told."""

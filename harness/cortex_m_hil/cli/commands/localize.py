@@ -17,7 +17,7 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, answe
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, tell_log
-from cortex_m_hil.cli.pytest_runs import plugin_options
+from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
 from cortex_m_hil.diagnose.bundle import SUFFIX, Bundle, read
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.replay import boot, open_target
@@ -56,9 +56,7 @@ def localize_command(
         choice = Choice(target, targets_file, runtime or order.bundle.description.machine.runtime)
         answer_each(choice.names, lambda name: order.run(choice.resolve(name)))
     names = Choice(target, targets_file, runtime or "builtin").names
-    options = [f"--hil-target={name}" for name in names] + [f"--runtime={runtime or 'builtin'}"]
-    options += [f"--timeout-multiplier={timeout_multiplier}"]
-    options += [f"--targets-file={targets_file}"] if targets_file is not None else []
+    options = options_of_plugin(names, runtime or "builtin", timeout_multiplier, targets_file)
     raise typer.Exit(_of_tests(what, options, verbose))
 
 
@@ -121,17 +119,11 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
         told = [json.loads(line) for line in into.read_text().splitlines()] if into.exists() else []
     tell_log(said, verbose)
     if status not in (0, 1) or not told:
-        raise ConfigError(_complaint(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
+        raise ConfigError(complaint(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
     statuses = [_tell(one) for one in told]
     if not any("fields" in one for one in told) and max(statuses) == OK:
         raise ConfigError(f"{what}: no program was compared with references", hint="hil.check, or hil.verify")
     return max(statuses)
-
-
-def _complaint(said: str) -> str:
-    """The first error that pytest names, else the last line of what it said."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pytest said nothing"]
-    return next((line for line in lines if line.startswith(("ERROR", "E  "))), lines[-1])
 
 
 def _tell(one: dict[str, Any]) -> int:

@@ -1,0 +1,124 @@
+"""hil shrink."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cortex_m_hil.cli.answers import NO, OK, Answer, tell
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, OneTarget, Runtime, Targets, Verbose, within
+from cortex_m_hil.cli.output import counted, tell_log
+from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.links import LinkClosed
+
+_PREFIX: Final = b"hil-shrink "
+
+
+class Format(str, Enum):
+    """Whose test is written."""
+
+    PYTEST = "pytest"
+    EXECUTORCH = "executorch"
+
+
+@app.command("shrink")
+def shrink_command(
+    test: Annotated[str, typer.Argument(metavar="TEST", help="A test file, or a test's id", show_default=False)],
+    target: OneTarget,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the tests are written")] = Path(
+        "shrunk"
+    ),
+    kind: Annotated[
+        Format, typer.Option("--format", help="For this package's hil.check, or for ExecuTorch's CortexMTester")
+    ] = Format.PYTEST,
+    budget: Annotated[float, typer.Option(callback=within(1, DAY), help="Seconds for each test that fails")] = 600.0,
+    runtime: Runtime = "builtin",
+    timeout_multiplier: Multiplier = 1.0,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Cut a failing test's module down to the smallest part that fails alike.
+
+    The same class of verdict, and the same operator at fault. Writes that part as a test, and the largest part that
+    passes. Exit status 1 where a test fails.
+    """
+    choice = Choice([target], targets_file, runtime)
+    own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]
+    options = options_of_plugin(choice.names, runtime, timeout_multiplier, targets_file)
+    plugin = plugin_options("cortex_m_hil.pytest_plugin.shrinking")
+    command = [sys.executable, "-m", "pytest", "-n0", *plugin, test, *options, *own]
+    process = Process(command)
+    try:
+        told, said = _listen(process)
+        status = process.wait(DAY)
+    finally:
+        process.close()
+    log = said + process.log.decode(errors="replace")
+    tell_log(log, verbose)
+    if status not in (0, 1):
+        raise ConfigError(complaint(log), hint=f"pytest {test} shows it; it takes a file of tests, or a test's id")
+    _answer(told, test, failed=status == 1)
+
+
+def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
+    """What the plugin tells, progress apart, and what pytest says beside."""
+    told, said = [], []
+    for line in _lines(process):
+        if not line.startswith(_PREFIX):
+            said.append(line.decode(errors="replace"))
+        elif "progress" in (one := json.loads(line.removeprefix(_PREFIX))):
+            print(f"{one['test']}: {one['progress']}", file=sys.stderr, flush=True)
+        else:
+            told.append(one)
+    return told, "\n".join(said)
+
+
+def _lines(process: Process) -> Iterator[bytes]:
+    process.end_input()
+    begun, deadline = b"", Deadline.after(DAY)
+    while True:
+        try:
+            *whole, begun = (begun + process.read(deadline)).split(b"\n")
+        except LinkClosed:
+            yield begun
+            return
+        yield from whole
+
+
+def _answer(told: Sequence[dict[str, Any]], test: str, *, failed: bool) -> None:
+    """Ends the command."""
+    problems = [one for one in told if "problem" in one]
+    shrunk = [one for one in told if "fails" in one]
+    for one in shrunk:
+        tell(Answer(_text(one), one, NO))
+    if shrunk:
+        raise typer.Exit(NO)
+    if problems:
+        first = problems[0]
+        raise ConfigError(f"{first['test']}: {first['problem']}", hint="hil localize names the operator")
+    if failed:
+        raise ConfigError(f"{test} fails, and not by a verdict on a program", hint=f"pytest {test} shows why")
+    tell(Answer(f"{test}: nothing fails", dict.fromkeys(_FIELDS), OK))
+    raise typer.Exit(OK)
+
+
+_FIELDS: Final = ("test", "target", "fails", "passes", "verdict", "operator", "operators", "elements", "tried", "ended")
+
+
+def _text(one: dict[str, Any]) -> str:
+    what = f"{one['verdict']} of {one['operator']}" if one["operator"] else one["verdict"]
+    size = f"{counted(one['operators'], 'operator')}, {counted(one['elements'], 'element')}"
+    end = f"{counted(one['tried'], 'part')} tried" + ("" if one["ended"] else "; the budget is spent")
+    passes = f"  passes  {one['passes']}\n" if one["passes"] else ""
+    return f"{one['test']}: {what}: {size} ({end})\n  fails   {one['fails']}\n{passes}"

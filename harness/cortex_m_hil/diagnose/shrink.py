@@ -1,0 +1,199 @@
+"""The smallest part of a module that fails as a test does, and the largest that passes.
+
+A part fails alike if its verdict has the same class and the same operator is at fault; any other failure is not
+followed. Operators go first (from the end, from the beginning, one by one), then the sizes of tensors, then digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cortex_m_hil import flow, lowering
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch, VerdictError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import Guards
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.lowering import LoweringOptions
+from cortex_m_hil.program.program import Program
+
+BUDGET: Final = 600.0  # seconds
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """How something fails: the class of the verdict, and the operator at fault, "" where none is known."""
+
+    verdict: str
+    operator: str
+
+    def __str__(self) -> str:
+        return f"{self.verdict} of {self.operator}" if self.operator else self.verdict
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """`part` (a `lowering.parts.Part`) fails as `symptom` says; `passing` is the largest that was seen to pass.
+
+    `tried` parts were run. `ended` is False where the budget was spent before nothing smaller was left to try.
+    """
+
+    part: Any
+    symptom: Symptom
+    passing: Any | None
+    tried: int
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Runs parts on a target, as the test did."""
+
+    dut: Dut
+    options: LoweringOptions
+    tolerance: Tolerance
+    linted: bool = True
+    guards: Guards | None = None
+
+    def __call__(self, part: Any) -> tuple[Symptom, ...]:
+        """How it fails, empty where it passes. A Mismatch has a symptom for each operator at fault, in their order.
+
+        LoweringError or ConfigError where the part is no program of its own. Raises infra errors.
+        """
+        program = lowering.lower(part.module(), part.arguments(), isa=self.dut.target.isa, options=self.options)
+        try:
+            flow.verify(self.dut, program, tolerance=self.tolerance, linted=self.linted, guards=self.guards)
+        except VerdictError as error:
+            return tuple(Symptom(type(error).__name__, name) for name in self._at_fault(program, error))
+        return ()
+
+    def _at_fault(self, program: Program, error: VerdictError) -> list[str]:
+        if isinstance(error, Mismatch) and (found := localize(self.dut, program).at_fault):
+            return list(dict.fromkeys(row.operator for row in found))
+        return [error.operator.partition(" (")[0]]
+
+
+def shrink(
+    part: Any, judge: Callable[[Any], Sequence[Symptom]], *, budget: float = BUDGET, told: Callable[[str], None]
+) -> Shrunk:
+    """The smallest of `part`'s parts that fails as it does: with the first operator at fault, if there are several.
+
+    Arguments:
+        part: a `lowering.parts.Part`.
+        judge: how a part fails; LoweringError and ConfigError where it is none.
+        budget: seconds after which no further part is tried.
+        told: gets a line for each part that takes the place of the last.
+
+    Returns:
+        The part, how it fails, and the largest part that was seen to pass.
+
+    Raises:
+        ConfigError: the whole does not fail.
+        InfraError: nothing more can be learnt from the target.
+    """
+    found = judge(part)
+    if not found:
+        raise ConfigError(
+            "what the test lowered does not fail when it is lowered by itself",
+            hint="a wrong value of the test's own, or one that comes and goes: run the test again",
+        )
+    return _Search(part, judge, found[0], Deadline.after(budget), told).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        part: Any,
+        judge: Callable[[Any], Sequence[Symptom]],
+        symptom: Symptom,
+        deadline: Deadline,
+        told: Callable[[str], None],
+    ) -> None:
+        self.part, self.symptom = part, symptom
+        self._judge, self._deadline, self._told = judge, deadline, told
+        self._passing: Any | None = None
+        self._tried = 1
+        self._seen = {part.key}
+
+    def run(self) -> Shrunk:
+        whole = self.part
+        self._cut_end()
+        self._cut_beginning()
+        for propose in (self._without_each, self._smaller, self._rounder):
+            while self._takes_one_of(propose()):
+                pass
+        if self._passing is None:
+            self._find_passing(whole)
+        return Shrunk(self.part, self.symptom, self._passing, self._tried, not self._deadline.expired)
+
+    def _fails(self, part: Any | None) -> bool:
+        """Whether it fails alike. One that cannot be lowered, or fails otherwise, does not."""
+        if part is None or part.key in self._seen or self._deadline.expired:
+            return False
+        self._seen.add(part.key)
+        self._tried += 1
+        try:
+            found = self._judge(part)
+        except (LoweringError, ConfigError):
+            return False
+        if not found and (self._passing is None or _size(part) > _size(self._passing)):
+            self._passing = part
+        return self.symptom in found
+
+    def _find_passing(self, whole: Any) -> None:
+        """The longest end of the whole that passes: what comes before the operator is at fault is a right input."""
+        for first in range(1, len(whole.steps)):
+            self._fails(whole.between(first, len(whole.steps)))
+            if self._passing is not None:
+                return
+
+    def _take(self, part: Any) -> None:
+        self.part = part
+        self._told(f"{len(part.steps)} operators, {part.elements} elements: {self.symptom}")
+
+    def _takes_one_of(self, parts: Iterator[Any]) -> bool:
+        for part in parts:
+            if self._fails(part):
+                self._take(part)
+                return True
+        return False
+
+    def _cut_end(self) -> None:
+        """The shortest beginning that fails: by halving, as if each longer one failed as well, then step by step."""
+        whole, low, high = self.part, 0, len(self.part.steps)
+        while high - low > 1:
+            middle = (low + high) // 2
+            shorter = whole.between(0, middle)
+            if self._fails(shorter):
+                high = middle
+                self._take(shorter)
+            else:
+                low = middle
+
+    def _cut_beginning(self) -> None:
+        whole, low, high = self.part, 0, len(self.part.steps)
+        while high - low > 1:
+            middle = (low + high) // 2
+            shorter = whole.between(middle, len(whole.steps))
+            if self._fails(shorter):
+                low = middle
+                self._take(shorter)
+            else:
+                high = middle
+
+    def _without_each(self) -> Iterator[Any]:
+        if len(self.part.steps) > 1:
+            yield from (self.part.without(number) for number in reversed(range(len(self.part.steps))))
+
+    def _smaller(self) -> Iterator[Any]:
+        yield from self.part.smaller()
+
+    def _rounder(self) -> Iterator[Any]:
+        yield from self.part.rounder()
+
+
+def _size(part: Any) -> tuple[int, int]:
+    return len(part.steps), part.elements

@@ -1,0 +1,110 @@
+"""A pytest plugin for `hil shrink`: of each test that fails by a verdict, the smallest part that fails alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cortex_m_hil.diagnose.bundle import Failure
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.shrink import Judge, Shrunk, shrink
+from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.host import files
+from cortex_m_hil.lowering import LoweringOptions
+from cortex_m_hil.lowering.parts import write_test
+from cortex_m_hil.pytest_plugin.fixtures import FAILURE
+
+HIL, EXECUTORCH = "pytest", "executorch"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("hil")
+    group.addoption("--hil-shrink-into", type=Path, metavar="DIR", help="for hil shrink")
+    group.addoption("--hil-shrink-format", default=HIL, help="for hil shrink")
+    group.addoption("--hil-shrink-budget", type=float, help="for hil shrink")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """While the target is still there, and before the failure is forgotten."""
+    failure = item.stash.get(FAILURE, None)
+    error = call.excinfo.value if call.excinfo else None
+    if failure is not None and failure.error is error:
+        try:
+            _shrunk(item, failure)
+        except HarnessError as problem:
+            _tell(item, {"test": item.nodeid, "problem": problem.describe()})
+    return (yield)
+
+
+def _shrunk(item: pytest.Item, failure: Failure) -> None:
+    task, config = failure.task, item.config
+    if task.program.origin is None or task.tolerance is None:
+        raise ConfigError("its program was not lowered from a module, or is compared with nothing", hint="hil.check")
+    origin = task.program.origin()
+    guards = WatchedMemory if task.redzones else None
+    judge = Judge(failure.dut, origin.options, task.tolerance, task.linted, guards)
+    budget = config.getoption("hil_shrink_budget")
+    found = shrink(
+        origin.part, judge, budget=budget,
+        told=lambda line: _tell(item, {"test": item.nodeid, "progress": line}),
+    )  # fmt: skip
+    _write(item, failure, origin.options, found)
+
+
+def _write(item: pytest.Item, failure: Failure, options: LoweringOptions, found: Shrunk) -> None:
+    folder: Path = item.config.getoption("hil_shrink_into")
+    kind, name = item.config.getoption("hil_shrink_format"), files.name_for(item.nodeid.replace("::", "-"))
+    imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, options)
+    where = failure.dut.resolved.label
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for role, part in (("fails", found.part), ("passes", found.passing)):
+        if part is not None:
+            path = folder / f"test_{name}_{role}.py"
+            write_test(part, path, f"{found.symptom}, on {where}: this part of {item.nodeid} {role}.", imports, body)
+            written[role] = str(path)
+    part = found.part
+    size = {"operators": len(part.steps), "elements": part.elements, "tried": found.tried, "ended": found.ended}
+    symptom = {"verdict": found.symptom.verdict, "operator": found.symptom.operator}
+    files_of = {"fails": written["fails"], "passes": written.get("passes")}
+    _tell(item, {"test": item.nodeid, "target": failure.dut.resolved.name, **files_of, **symptom, **size})
+
+
+def _ours(failure: Failure, options: LoweringOptions) -> tuple[list[str], str]:
+    """With what differs from the defaults of `hil.check`."""
+    tolerance = failure.task.tolerance
+    assert tolerance is not None
+    given = {one.name: getattr(tolerance, one.name) for one in fields(tolerance)}
+    given |= {"lint": failure.task.linted, "quantize": options.quantize, "layout": options.layout}
+    usual = {one.name: one.default for one in fields(tolerance)}
+    usual |= {"lint": True, "quantize": LoweringOptions.quantize, "layout": LoweringOptions.layout}
+    changed = "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
+    return [], f"hil.check({{module}}, {{inputs}}{changed})"
+
+
+def _upstreams(failure: Failure) -> tuple[list[str], str]:
+    """A test of ExecuTorch's, by its own tester, which takes a tolerance of its own."""
+    tolerance = failure.task.tolerance
+    assert tolerance is not None
+    home = "executorch.backends.cortex_m"
+    imports = [
+        f"from {home}.target_config import CortexMTargetConfig",
+        f"from {home}.test.tester import CortexMTester",
+    ]
+    config = f'CortexMTargetConfig.from_target_string("{failure.dut.target.cpu}")'
+    tester = f"CortexMTester({{module}}, {{inputs}}, target_config={config})"
+    return imports, f"{tester}.test_implementation(qtol={tolerance.qtol}, atol={tolerance.atol})"
+
+
+def _tell(item: pytest.Item, line: dict[str, Any]) -> None:
+    """On standard output of the process that `hil shrink` reads, a line each."""
+    with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"hil-shrink {json.dumps(line)}", flush=True)
