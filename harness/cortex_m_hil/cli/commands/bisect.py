@@ -49,7 +49,7 @@ Raises = Annotated[
 
 @bisect.callback()
 def _bisect() -> None:
-    """Find the commit that changed the outcome of a test, flaky ones too."""
+    """Find the commit that changed the outcome of a test."""
 
 
 # --- start and reset -----------------------------------------------------------------------------------------

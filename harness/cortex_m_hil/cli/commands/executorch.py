@@ -19,7 +19,7 @@ app.add_typer(executorch, name="executorch")
 
 @executorch.callback()
 def _executorch() -> None:
-    """Build and list the ExecuTorch that --runtime=executorch runs."""
+    """Install an ExecuTorch checkout of yours for a CPU."""
 
 
 @executorch.command("install")

@@ -48,9 +48,9 @@ def shrink_command(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Cut a failing test's module down to the smallest part that fails alike.
+    """Find the smallest part of a module that fails as its test does.
 
-    The same class of verdict, and the same operator at fault. Writes that part as a test, and the largest part that
+    By the same class of verdict, with the same operator at fault. Writes that part as a test, and the largest part that
     passes. Exit status 1 where a test fails.
     """
     choice = Choice([target], targets_file, runtime)
