@@ -65,7 +65,10 @@ def test_help_lists_the_commands(hil: Hil) -> None:
         assert re.search(rf"^  {name} ", done.out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("group", [(), ("bench",), ("board",), ("fvp-shim",)])
+GROUPS = ["bench", "bisect", "board", "cache", "executorch", "fvp-shim"]
+
+
+@pytest.mark.parametrize("group", [(), *((name,) for name in GROUPS)], ids=str)
 def test_help_says_what_each_command_does_in_a_sentence(hil: Hil, group: tuple[str, ...]) -> None:
     listed = hil(*group, "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert listed and all(line.endswith(".") and not line.endswith("...") for line in listed)

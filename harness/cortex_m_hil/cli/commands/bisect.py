@@ -122,7 +122,10 @@ def run(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run the test on commit after commit until the culprit is known; goes on after whatever ended it."""
+    """Run the test on commit after commit until the culprit is known.
+
+    Goes on after whatever ended it.
+    """
     with _opened(store_file) as kept, log_of_errors(verbose):
         campaign = _current(kept)
         rules = Rules(allow_fallback, tuple(raises or ()))
@@ -197,7 +200,10 @@ def _row(line: Line, runs: Sequence[Run]) -> str:
 
 @bisect.command("log")
 def log(store_file: StoreFile = None, as_json: Json = False) -> None:
-    """Print what has been run here and what each run taught, as `hil bisect replay` reads it."""
+    """Print what has been run here, and what each run taught.
+
+    As `hil bisect replay` reads it.
+    """
     with _opened(store_file) as kept:
         campaign = _current(kept)
         line, runs = Line.of(Plan.of(campaign.plan)), kept.runs(campaign)
@@ -211,7 +217,10 @@ def replay(
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
-    """Begin a search in this folder with the runs of a log, and say where they lead. Nothing is run."""
+    """Begin a search with the runs of a log, and say where they lead.
+
+    Nothing is run.
+    """
     plan, runs = findings.read_log(files.read(file, LOG_LIMIT).decode(errors="replace"))
     if source is not None:
         plan = replace(plan, source=replace(plan.source, path=str(source)))

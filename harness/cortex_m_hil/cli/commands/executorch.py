@@ -34,9 +34,10 @@ def install(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build a checkout of yours for a CPU, by ExecuTorch's own preset for bare metal, and install it.
+    """Build a checkout of yours for a CPU, and install it.
 
-    Targets of that CPU then run it with --runtime=executorch. Nothing is fetched; what the checkout lacks is named.
+    By ExecuTorch's own preset for bare metal. Targets of that CPU then run it with --runtime=executorch. Nothing is
+    fetched; what the checkout lacks is named.
     """
 
     def ask(name: str) -> Answer:

@@ -48,7 +48,7 @@ def shrink_command(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest part of a module that fails as its test does.
+    """Cut a failing module down to the part that is wrong.
 
     By the same class of verdict, with the same operator at fault. Writes that part as a test, and the largest part that
     passes. Exit status 1 where a test fails.
