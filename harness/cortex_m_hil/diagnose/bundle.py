@@ -467,7 +467,7 @@ class _Reader:
         except HarnessError as error:
             raise self._error(f"{member}: {error.message}") from None
         except (ValueError, OverflowError, TypeError, MemoryError, RecursionError) as error:
-            raise self._error(f"{member}: {shown(str(error))}") from None
+            raise self._error(f"{member}: {printable(str(error))[:300]}") from None
 
     def _take(self, name: str) -> bytes:
         if name not in self._members:
@@ -565,21 +565,21 @@ def _shapes(outputs: Sequence[Array]) -> list[tuple[int, ...]]:
 
 def _numeric(dtype: Any, shape: tuple[int, ...]) -> None:
     if dtype.kind not in "biuf":
-        raise ConfigError(f"dtype {dtype} is no number")
+        raise ValueError(f"dtype {dtype} is no number")
 
 
 def _host_tensor(data: bytes, member: str, spec: TensorSpec) -> HostTensor:
-    """ConfigError or ValueError where the array is none of that spec."""
+    """ValueError where the array is none of that spec."""
 
     def check(dtype: Any, shape: tuple[int, ...]) -> None:
         _numeric(dtype, shape)
         if shape != spec.shape or (dtype.name != spec.dtype and spec.kind is ValueKind.TENSOR):
-            raise ConfigError(f"{dtype}{list(shape)}, and {DESCRIPTION} says {spec}")
+            raise ValueError(f"{dtype}{list(shape)}, and {DESCRIPTION} says {spec}")
 
     array = arrays.parse_array(data, member, check)
     if spec.kind is ValueKind.TENSOR:
         return HostTensor(spec, HostTensor.from_array(array, spec.dim_order).data)
     found = HostTensor.from_scalar(array.item())
     if found.spec != spec:
-        raise ConfigError(f"{array.dtype}, and {DESCRIPTION} says {spec}")
+        raise ValueError(f"{array.dtype}, and {DESCRIPTION} says {spec}")
     return found
