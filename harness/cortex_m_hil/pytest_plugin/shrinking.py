@@ -61,7 +61,7 @@ def _shrunk(item: pytest.Item, failure: Failure) -> None:
 
 def _write(item: pytest.Item, failure: Failure, options: LoweringOptions, found: Shrunk) -> None:
     folder: Path = item.config.getoption("hil_shrink_into")
-    kind, name = item.config.getoption("hil_shrink_format"), files.name_for(item.nodeid.replace("::", "-"))
+    kind, name = item.config.getoption("hil_shrink_format"), _module_name(item.nodeid)
     imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, options)
     where = failure.dut.resolved.label
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +76,11 @@ def _write(item: pytest.Item, failure: Failure, options: LoweringOptions, found:
     symptom = {"verdict": found.symptom.verdict, "operator": found.symptom.operator}
     files_of = {"fails": written["fails"], "passes": written.get("passes")}
     _tell(item, {"test": item.nodeid, "target": failure.dut.resolved.name, **files_of, **symptom, **size})
+
+
+def _module_name(node_id: str) -> str:
+    """As Python imports one: without a dot."""
+    return files.name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
 
 
 def _ours(failure: Failure, options: LoweringOptions) -> tuple[list[str], str]:
