@@ -19,6 +19,7 @@ from cortex_m_hil.flow.execution import Guards
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.lowering import LoweringOptions
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.cpu import Isa
 
 BUDGET: Final = 600.0  # seconds
 
@@ -53,6 +54,7 @@ class Judge:
     """Runs parts on a target, as the test did."""
 
     dut: Dut
+    isa: Isa
     options: LoweringOptions
     tolerance: Tolerance
     linted: bool = True
@@ -63,7 +65,7 @@ class Judge:
 
         LoweringError or ConfigError where the part is no program of its own. Raises infra errors.
         """
-        program = lowering.lower(part.module(), part.arguments(), isa=self.dut.target.isa, options=self.options)
+        program = lowering.lower(part.module(), part.arguments(), isa=self.isa, options=self.options)
         try:
             flow.verify(self.dut, program, tolerance=self.tolerance, linted=self.linted, guards=self.guards)
         except VerdictError as error:

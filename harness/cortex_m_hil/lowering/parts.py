@@ -20,6 +20,7 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.options import LoweringOptions
 
 _NAME: Final = "Part"
@@ -95,7 +96,7 @@ class Part:
 
     @classmethod
     def of(cls, exported: Any, inputs: tuple[Any, ...]) -> Part:
-        """All of an exported program. ValueError if it has control flow."""
+        """All of an exported program. ConfigError if it has control flow."""
         module = exported.module(check_guards=False)
         leaves = iter(pytree.tree_leaves(inputs))
         steps, given, constants, parameters = [], {}, {}, set()
@@ -105,7 +106,8 @@ class Part:
             elif node.op == "get_attr":
                 value = _attribute(module, node.target)
                 if not isinstance(value, torch.Tensor):
-                    raise ValueError(f"{node.target} is a {type(value).__name__}")
+                    what = f"the module has control flow: {node.target} is a {type(value).__name__}"
+                    raise ConfigError(what, hint="hil localize names the operator")
                 constants[node.name] = value.detach().clone()
                 if isinstance(value, torch.nn.Parameter):
                     parameters.add(node.name)

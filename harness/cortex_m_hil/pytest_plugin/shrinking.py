@@ -50,7 +50,8 @@ def _shrunk(item: pytest.Item, failure: Failure) -> None:
         raise ConfigError("its program was not lowered from a module, or is compared with nothing", hint="hil.check")
     origin = task.program.origin()
     guards = WatchedMemory if task.redzones else None
-    judge = Judge(failure.dut, origin.options, task.tolerance, task.linted, guards)
+    isa = task.program.isa or failure.dut.target.isa  # that of the test's own call, whatever the target's
+    judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards)
     budget = config.getoption("hil_shrink_budget")
     found = shrink(
         origin.part, judge, budget=budget,
