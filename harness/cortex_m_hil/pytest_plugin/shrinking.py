@@ -93,7 +93,11 @@ def _ours(failure: Failure, options: LoweringOptions) -> tuple[list[str], str]:
     usual = {one.name: one.default for one in fields(tolerance)}
     usual |= {"lint": True, "quantize": LoweringOptions.quantize, "layout": LoweringOptions.layout}
     changed = "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
-    return [], f"hil.check({{module}}, {{inputs}}{changed})"
+    isa = failure.task.program.isa
+    if isa in (None, failure.dut.target.isa):
+        return [], f"hil.check({{module}}, {{inputs}}{changed})"
+    imports = ["from cortex_m_hil.targets.cpu import Isa"]
+    return imports, f"hil.check({{module}}, {{inputs}}{changed}, isa={isa})"
 
 
 def _upstreams(failure: Failure) -> tuple[list[str], str]:
