@@ -498,7 +498,7 @@ def test_a_prefix_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_where_nothing_is_installed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no ExecuTorch is installed there"):
         executorch_install.find(with_install("m4-qemu", str(tmp_path)), tmp_path)
-    with pytest.raises(ConfigError, match="no installed ExecuTorch is named") as caught:
+    with pytest.raises(ConfigError, match="no ExecuTorch is installed for it") as caught:
         executorch_install.find(TARGETS["m4-qemu"], tmp_path)
     assert executorch_install.VARIABLE in caught.value.hint
 
