@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from cortex_m_hil import flow, launchers
-from cortex_m_hil.diagnose.bundle import Bundle, Recorded, Task
+from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle_description import Recorded
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.flow.dut import Dut

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import SUFFIX, write
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, write
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.host import files
 from cortex_m_hil.pytest_plugin import records, summary

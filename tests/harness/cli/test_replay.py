@@ -14,7 +14,9 @@ from bundles import TEST, failure, mismatch
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Hil, answer, answers, environment, expect
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Entry, Task, write
+from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle_description import TargetEntry
+from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.diagnose.replay import open_target
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import References
@@ -84,7 +86,7 @@ def test_another_target(hil: Hil, path: Path) -> None:
 
 
 def test_a_target_that_is_not_here(hil: Hil, on_native: Bundle, tmp_path: Path) -> None:
-    entry = Entry(name="all", entry={"cpu": "cortex-m4", "launcher": {"serial": {"flash": "rm\x1b -rf"}}})
+    entry = TargetEntry(name="all", entry={"cpu": "cortex-m4", "launcher": {"serial": {"flash": "rm\x1b -rf"}}})
     write(changed(on_native, target=entry), tmp_path / "it.hil.zip")
     done = hil("replay", "it.hil.zip")
     expect(done, CANNOT_TELL, "ConfigError: it.hil.zip ran on 'all'", '"flash": "rm\\u001b -rf"', "-t NAME", "read it")
@@ -92,7 +94,7 @@ def test_a_target_that_is_not_here(hil: Hil, on_native: Bundle, tmp_path: Path) 
 
 
 def test_a_target_that_is_another_here(hil: Hil, on_native: Bundle, tmp_path: Path) -> None:
-    entry = Entry(name="native", entry={"cpu": "host", "board": "native", "launcher": "native"})
+    entry = TargetEntry(name="native", entry={"cpu": "host", "board": "native", "launcher": "native"})
     write(changed(on_native, target=entry, build_id="0" * 16), tmp_path / "it.hil.zip")
     done = hil("replay", "it.hil.zip")
     assert 'notice    native is another target here: isa: "scalar", and it was null\n' in done.out
@@ -121,7 +123,7 @@ def test_a_strangers_runner_runs_emulated_and_confined_only(
     monkeypatch.setattr("cortex_m_hil.diagnose.replay.build_runner", lambda *_: on_this_machine)
     target = load_targets()[name]
     resolved = replace(resolve("native", load_targets()), requested=target, target=target)
-    said = changed(on_native, target=Entry.of(target))
+    said = changed(on_native, target=TargetEntry.of(target))
     monkeypatch.setattr("cortex_m_hil.launchers.qemu.landlock_abi", lambda: 0)
     assert not open_target(said, resolved, tmp_path).bundled
     monkeypatch.setattr("cortex_m_hil.launchers.qemu.landlock_abi", lambda: 1)

@@ -19,7 +19,9 @@ from bundles import TEST, failure, mismatch
 from cortex_m_hil import flow
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import DESCRIPTION, PROGRAM, Bundle, Failure, Recorded, Task, pack, read, write
+from cortex_m_hil.diagnose.bundle import Bundle, Failure, Task
+from cortex_m_hil.diagnose.bundle_description import Recorded
+from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack, read, write
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import archives

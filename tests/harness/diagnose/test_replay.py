@@ -14,7 +14,8 @@ from torch import nn
 from bundles import TEST, failure
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Task, read, write
+from cortex_m_hil.diagnose.bundle import Bundle, Task
+from cortex_m_hil.diagnose.bundle_file import read, write
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay
 from cortex_m_hil.errors import ConfigError, IdentityError, LaunchError
 from cortex_m_hil.flow.dut import Dut

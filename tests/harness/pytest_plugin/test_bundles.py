@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import read
+from cortex_m_hil.diagnose.bundle_file import read
 from cortex_m_hil.host.paths import cache_directory
 
 pytest_plugins = ["pytester"]

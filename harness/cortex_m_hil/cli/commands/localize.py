@@ -18,7 +18,8 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, tell_log
 from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
-from cortex_m_hil.diagnose.bundle import SUFFIX, Bundle, read
+from cortex_m_hil.diagnose.bundle import Bundle
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, read
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.replay import boot, open_target
 from cortex_m_hil.errors import ConfigError

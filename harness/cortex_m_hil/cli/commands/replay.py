@@ -13,7 +13,8 @@ from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Targets, Verbose
 from cortex_m_hil.cli.output import counted, fields_of_target, log_of_errors, tell_log
-from cortex_m_hil.diagnose.bundle import Bundle, read
+from cortex_m_hil.diagnose.bundle import Bundle
+from cortex_m_hil.diagnose.bundle_file import read
 from cortex_m_hil.diagnose.replay import Opened, Replay, fields, open_target, replay, require_target
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.results import Ran

@@ -1,0 +1,177 @@
+"""bundle.json: what a bundle says of its members, as pydantic reads and writes it. docs/bundles.md lists the fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.flow.dut import LONGEST_EXECUTION
+from cortex_m_hil.program.model import MAX_RANK
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.model import Target
+from cortex_m_hil.text import printable, printable_lines
+
+SCHEMA_VERSION: Final = 1  # of bundle.json: higher when an older reader would not understand it
+
+Line = Annotated[str, AfterValidator(printable)]
+Lines = Annotated[str, AfterValidator(printable_lines)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Number = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class TargetEntry(_Strict):
+    """A target's name, and what `targets.yaml` says of it: as data, nothing of it is ever executed."""
+
+    name: Line
+    entry: dict[str, JsonValue]
+
+    @classmethod
+    def of(cls, target: Target) -> TargetEntry:
+        return cls(name=target.name, entry=dict(target.entry))
+
+
+class Machine(_Strict):
+    """What ran, and with what. `engine` and `runtime_version` are empty where no runner has answered."""
+
+    requested: TargetEntry
+    target: TargetEntry
+    fallback_reason: Line = ""
+    shim: Line = ""
+    engine: Line = ""
+    runtime: Line
+    runtime_version: Line = ""
+    build_id: Line
+    config: Line
+    versions: dict[str, Line]
+
+
+class Recorded(_Strict):
+    """An error as values."""
+
+    type: Line
+    message: Lines
+    operator: Line = ""
+    details: tuple[tuple[Line, Lines], ...] = ()
+    hint: Lines = ""
+
+    @classmethod
+    def of(cls, error: VerdictError) -> Recorded:
+        return cls(
+            type=type(error).__name__, message=error.message, operator=error.operator, details=error.details,
+            hint=error.hint,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" + (f" [operator {self.operator}]" if self.operator else "")
+
+
+class TensorEntry(_Strict):
+    """What a .npy file does not say of a tensor, and what it has to say."""
+
+    dtype: str
+    shape: Annotated[tuple[_Count, ...], Field(max_length=MAX_RANK)]
+    dim_order: tuple[_Count, ...]
+    kind: ValueKind = ValueKind.TENSOR
+
+    @classmethod
+    def of(cls, tensor: HostTensor) -> TensorEntry:
+        spec = tensor.spec
+        return cls(dtype=spec.dtype, shape=spec.shape, dim_order=spec.dim_order, kind=spec.kind)
+
+    def spec(self) -> TensorSpec:
+        return TensorSpec(self.dtype, self.shape, self.dim_order, self.kind)
+
+
+class ToleranceEntry(_Strict):
+    qtol: int
+    fake_quant_qtol: int | None
+    atol: float
+    rtol: float
+    eager_sqnr: float
+
+    @classmethod
+    def of(cls, one: Tolerance) -> ToleranceEntry:
+        """Its numbers may be NumPy's."""
+        most = None if one.fake_quant_qtol is None else int(one.fake_quant_qtol)
+        rest = {name: float(getattr(one, name)) for name in ("atol", "rtol", "eager_sqnr")}
+        return cls(qtol=int(one.qtol), fake_quant_qtol=most, **rest)
+
+
+class ScratchEntry(_Strict):
+    instruction: _Count
+    operator: Line
+    value: _Count
+    required: _Number
+    planned: _Number
+    elsewhere: tuple[tuple[Isa, _Number], ...]
+
+
+class IntermediateEntry(_Strict):
+    dialect: tuple[TensorEntry, ...]
+    quantized: bool
+    eager: bool
+    scale: float
+    zero_point: _Number
+    graph_quanta: _Number | None
+    source: Line
+
+
+class ReferencesEntry(_Strict):
+    """How many outputs each reference has; None: there is no such reference."""
+
+    dialect: _Count | None = None
+    quantized: _Count | None = None
+    eager: _Count | None = None
+    expected: _Count | None = None
+    disturbed: tuple[_Count, ...] = ()
+
+
+class ProgramEntry(_Strict):
+    name: Line
+    isa: Isa | None
+    nodes: tuple[Line, ...]
+    size_without_redzones: _Count | None
+    inputs: tuple[TensorEntry, ...]
+    scratch_isa: Isa
+    scratch: tuple[ScratchEntry, ...] | None
+
+
+class Judgement(_Strict):
+    """How the program was judged; `seconds` are its limit."""
+
+    tolerance: ToleranceEntry | None
+    linted: bool
+    redzones: bool
+    excluded: tuple[Line, ...]
+    seconds: Annotated[float, Field(gt=0, le=LONGEST_EXECUTION)]
+
+
+class Description(_Strict):
+    """bundle.json. The arrays are members of their own; here is which there are."""
+
+    schema_version: int
+    test: Line
+    seed: Annotated[int, Field(ge=0)] | None
+    rerun: Line
+    machine: Machine
+    verdict: Recorded
+    judgement: Judgement
+    program: ProgramEntry
+    references: ReferencesEntry
+    outputs: tuple[TensorEntry, ...]
+    intermediates: tuple[IntermediateEntry, ...]
+
+
+class Version(BaseModel):
+    """Of a description, whatever else it says."""
+
+    schema_version: int

@@ -1,0 +1,255 @@
+"""A bundle as a file, `NAME.hil.zip`: written, and read back whoever wrote it. docs/bundles.md is its specification."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from cortex_m_hil.checks.inputs import misfits
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.bundle import SINGLE, Bundle, Task
+from cortex_m_hil.diagnose.bundle_description import (
+    SCHEMA_VERSION,
+    Description,
+    IntermediateEntry,
+    Judgement,
+    ProgramEntry,
+    ReferencesEntry,
+    TensorEntry,
+    Version,
+)  # fmt: skip
+from cortex_m_hil.errors import ConfigError, HarnessError, InfraError
+from cortex_m_hil.host import archives, arrays
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.text import printable, printable_lines, shown
+
+SUFFIX: Final = ".hil.zip"
+DESCRIPTION, PROGRAM, RUNNER, LOG = "bundle.json", "program.pte", "runner.elf", "log.txt"
+_Part = TypeVar("_Part")
+
+
+def write(bundle: Bundle, path: Path) -> None:
+    """Beside its place, then renamed: a reader sees the whole file, or the one before. InfraError if it cannot be."""
+    data = pack(bundle)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise
+    except OSError as error:
+        raise InfraError(f"cannot write {path}: {error.strerror}", hint="another --hil-bundles") from error
+
+
+def pack(bundle: Bundle) -> bytes:
+    """The bytes of the file; equal bundles give equal bytes."""
+    described = json.dumps(bundle.description.model_dump(mode="json"), indent=1, ensure_ascii=True)
+    members = {DESCRIPTION: described.encode(), PROGRAM: bundle.task.program.pte}
+    members |= {RUNNER: bundle.elf, LOG: bundle.log.encode(errors="backslashreplace")}
+    members |= _tensors("inputs", bundle.task.inputs)
+    for name, outputs in _runs(bundle.references):
+        members |= {_member(name, number): arrays.npy(one) for number, one in enumerate(outputs)}
+    members |= _tensors("got", bundle.outputs)
+    for number, one in enumerate(bundle.intermediates):
+        members |= _tensors(f"intermediates/{number}/dialect", one.dialect)
+        floats = {"quantized": one.quantized, "eager": one.eager}
+        members |= {
+            f"intermediates/{number}/{name}.npy": arrays.npy(array)
+            for name, array in floats.items()
+            if array is not None
+        }
+    return archives.pack(members)
+
+
+def _runs(references: References) -> Iterator[tuple[str, tuple[Array, ...]]]:
+    for name in SINGLE:
+        yield f"references/{name}", getattr(references, name) or ()
+    for number, run in enumerate(references.disturbed):
+        yield f"references/disturbed/{number}", run
+
+
+def _tensors(folder: str, tensors: Sequence[HostTensor]) -> dict[str, bytes]:
+    return {_member(folder, number): one.npy() for number, one in enumerate(tensors)}
+
+
+def _member(folder: str, number: int) -> str:
+    return f"{folder}/{number}.npy"
+
+
+# --- from a file -------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Bundle:
+    """The bundle in a file, whoever wrote it. ConfigError, with the member, for whatever is wrong."""
+    return _Reader(path, archives.unpack(path)).bundle()
+
+
+class _Reader:
+    """The members of one file, each of which must be asked for."""
+
+    def __init__(self, path: Path, members: Mapping[str, bytes]) -> None:
+        self._path = path
+        self._members = dict(members)
+
+    def bundle(self) -> Bundle:
+        description = self._describe(self._take(DESCRIPTION))
+        program = self._program(description)
+        references = self._references(description.references)
+        intermediates = self._intermediates(program, description.intermediates)
+        scratch = self._scratch(program, description.program)
+        program = replace(
+            program,
+            inputs=self._tensors("inputs", description.program.inputs),
+            reference=lambda _: references,
+            intermediates=(lambda _: intermediates) if intermediates else None,
+            scratch=scratch,
+        )
+        task = self._task(program, description.judgement)
+        outputs = self._tensors("got", description.outputs)
+        elf, log = self._take(RUNNER), self._take(LOG).decode(errors="replace")
+        if self._members:
+            raise self._error(f"{shown(min(self._members))} is no member of a bundle, or {DESCRIPTION} lacks it")
+        return Bundle(description, task, references, outputs, intermediates, elf, printable_lines(log))
+
+    def _error(self, what: str, hint: str = "pytest --hil-bundles DIR writes it anew") -> ConfigError:
+        return ConfigError(f"{self._path}: {what}", hint=hint)
+
+    def _understood(self, member: str, make: Callable[[], _Part]) -> _Part:
+        """What `make` gives of a member; what it cannot be made of is an error of the file."""
+        try:
+            return make()
+        except HarnessError as error:
+            raise self._error(f"{member}: {error.message}") from None
+        except (ValueError, OverflowError, TypeError, MemoryError, RecursionError) as error:
+            raise self._error(f"{member}: {printable(str(error))[:300]}") from None
+
+    def _take(self, name: str) -> bytes:
+        if name not in self._members:
+            raise self._error(f"it has no {name}", hint="is it a bundle, NAME.hil.zip?")
+        return self._members.pop(name)
+
+    def _describe(self, data: bytes) -> Description:
+        try:
+            version = Version.model_validate_json(data).schema_version
+            if version > SCHEMA_VERSION:
+                what = f"its format is {version}, and this version of cortex_m_hil reads up to {SCHEMA_VERSION}"
+                raise self._error(what, hint="a newer cortex_m_hil")
+            return Description.model_validate_json(data)
+        except ValidationError as error:
+            worst = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, worst["loc"]))
+            raise self._error(f"{DESCRIPTION}: {shown(place)}: {printable(worst['msg'])}") from None
+
+    def _program(self, description: Description) -> Program:
+        said = description.program
+        program = self._understood(PROGRAM, partial(Program.from_bytes, self._take(PROGRAM), PROGRAM))
+        if len(said.nodes) != len(program.file.instructions):
+            raise self._error(f"{PROGRAM} has {len(program.file.instructions)} instructions, {len(said.nodes)} named")
+        return replace(
+            program, isa=said.isa, nodes=said.nodes, name=said.name, size_without_redzones=said.size_without_redzones
+        )
+
+    def _task(self, program: Program, judged: Judgement) -> Task:
+        problem = self._understood("inputs", lambda: next(misfits(program, program.inputs), None))
+        if problem is not None:
+            raise self._error(f"inputs: {problem[0]}")
+        said = judged.tolerance
+        tolerance = None if said is None else self._understood(DESCRIPTION, lambda: Tolerance(**said.model_dump()))
+        return Task(program, program.inputs, tolerance, judged.linted, judged.redzones, judged.excluded)
+
+    def _scratch(self, program: Program, said: ProgramEntry) -> Callable[[Isa], tuple[ScratchNeed, ...]] | None:
+        if said.scratch is None:
+            return None
+        needs = tuple(ScratchNeed(**_fields_of(one)) for one in said.scratch)
+        for need in needs:
+            classes = {said.scratch_isa, *(isa for isa, _ in need.elsewhere)}
+            if need.instruction >= len(program.file.instructions) or classes != set(Isa):
+                raise self._error(f"{DESCRIPTION}: program.scratch is not about this program")
+        return lambda isa: tuple(need.on(isa, said.scratch_isa) for need in needs)
+
+    def _tensors(self, folder: str, said: Sequence[TensorEntry]) -> tuple[HostTensor, ...]:
+        return tuple(self._tensor(_member(folder, number), one) for number, one in enumerate(said))
+
+    def _tensor(self, member: str, said: TensorEntry) -> HostTensor:
+        return self._understood(member, lambda: _host_tensor(self._take(member), member, said.spec()))
+
+    def _array(self, member: str) -> Array:
+        return self._understood(member, lambda: arrays.parse_array(self._take(member), member, _numeric))
+
+    def _run(self, folder: str, count: int) -> tuple[Array, ...]:
+        return tuple(self._array(_member(folder, number)) for number in range(count))
+
+    def _references(self, said: ReferencesEntry) -> References:
+        counts = {name: getattr(said, name) for name in SINGLE}
+        single = {name: None if n is None else self._run(f"references/{name}", n) for name, n in counts.items()}
+        disturbed = [self._run(f"references/disturbed/{number}", n) for number, n in enumerate(said.disturbed)]
+        wanted = _shapes(single["quantized"] or ())
+        if any(_shapes(run) != wanted for run in disturbed):
+            raise self._error("references/disturbed: their shapes are not those of references/quantized")
+        return References(**single, disturbed=tuple(disturbed))
+
+    def _intermediates(self, program: Program, said: Sequence[IntermediateEntry]) -> tuple[Intermediate, ...]:
+        if said and len(said) != len(program.file.instructions):
+            raise self._error(f"{len(said)} intermediates for {len(program.file.instructions)} instructions")
+        return tuple(self._intermediate(program, number, one) for number, one in enumerate(said))
+
+    def _intermediate(self, program: Program, number: int, said: IntermediateEntry) -> Intermediate:
+        folder = f"intermediates/{number}"
+        dialect = self._tensors(f"{folder}/dialect", said.dialect)
+        floats = {
+            name: self._array(f"{folder}/{name}.npy") if getattr(said, name) else None
+            for name in ("quantized", "eager")
+        }
+        places = written(program.file, program.file.instructions[number])
+        specs = [program.file.values[place].spec for place in places]
+        if dialect and [one.spec for one in dialect] != specs:
+            raise self._error(f"{folder}: it is not what instruction {number} writes")
+        if any(one is not None and (not dialect or one.shape != dialect[0].spec.shape) for one in floats.values()):
+            raise self._error(f"{folder}: arrays of other shapes than the value's")
+        return Intermediate(**{**_fields_of(said), "dialect": dialect, **floats})
+
+
+def _fields_of(said: BaseModel) -> dict[str, Any]:
+    return {name: getattr(said, name) for name in type(said).model_fields}
+
+
+def _shapes(outputs: Sequence[Array]) -> list[tuple[int, ...]]:
+    return [one.shape for one in outputs]
+
+
+def _numeric(dtype: Any, shape: tuple[int, ...]) -> None:
+    if dtype.kind not in "biuf":
+        raise ValueError(f"dtype {dtype} is no number")
+
+
+def _host_tensor(data: bytes, member: str, spec: TensorSpec) -> HostTensor:
+    """ValueError where the array is none of that spec."""
+
+    def check(dtype: Any, shape: tuple[int, ...]) -> None:
+        _numeric(dtype, shape)
+        if shape != spec.shape or (dtype.name != spec.dtype and spec.kind is ValueKind.TENSOR):
+            raise ValueError(f"{dtype}{list(shape)}, and {DESCRIPTION} says {spec}")
+
+    array = arrays.parse_array(data, member, check)
+    if spec.kind is ValueKind.TENSOR:
+        return HostTensor(spec, HostTensor.from_array(array, spec.dim_order).data)
+    found = HostTensor.from_scalar(array.item())
+    if found.spec != spec:
+        raise ValueError(f"{array.dtype}, and {DESCRIPTION} says {spec}")
+    return found
