@@ -33,12 +33,16 @@ LOG_LINES: Final = 40  # of what a run said, kept where it did not pass
 
 @dataclass(frozen=True)
 class Source:
-    """A repository, its folder that goes on PYTHONPATH, a line for the shell that builds it; both may be empty."""
+    """A repository, its folder that goes on PYTHONPATH, a line for the shell that builds it; both may be empty.
+
+    `excluded` are paths that are not checked out.
+    """
 
     path: str
     python: str = ""
     build: str = ""
     incremental: bool = False
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,8 @@ class Plan:
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
         """From what `asdict` made of one, and JSON of that."""
-        rules, source = fields["rules"], Source(**fields["source"])
+        rules, said = fields["rules"], fields["source"]
+        source = Source(**{**said, "excluded": tuple(said.get("excluded", ()))})
         found = Rules(rules["allow_fallback"], tuple(rules["raises"]))
         lists = {name: tuple(fields[name]) for name in ("likely", "command")}
         return cls(**{**fields, **lists, "source": source, "rules": found})
@@ -219,7 +224,10 @@ class Bisection:
         self.line, self._folder, self._told = line, folder, told
         plan = line.plan
         self._repository = Repository(Path(plan.source.path))
-        self._tree = Worktree(self._repository, folder / "tree", incremental=plan.source.incremental)
+        source = plan.source
+        self._tree = Worktree(
+            self._repository, folder / "tree", incremental=source.incremental, excluded=source.excluded
+        )
         self._in_vain = 0
 
     def __enter__(self) -> Bisection:
@@ -311,6 +319,7 @@ def checked(plan: Plan) -> Plan:
     if folder and (os.path.isabs(folder) or ".." in Path(folder).parts):
         raise ConfigError(f"--python {folder!r} is not within the source", hint="a folder below --source, such as src")
     new = repository.resolve(plan.new)
+    repository.excludable(new, plan.source.excluded)
     below = Path(folder) != Path()
     if below and not repository.git("ls-tree", "-d", "--name-only", new, "--", folder.rstrip("/")).strip():
         raise ConfigError(f"{new[:10]} has no folder {folder!r}", hint="--python names one that is committed")

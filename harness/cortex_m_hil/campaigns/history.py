@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,8 +70,9 @@ class Repository:
         said = self._ask(*words, at=at)
         if said.status != 0:
             what = printable(said.err.strip().splitlines()[-1] if said.err.strip() else f"status {said.status}")
-            hint = "git's words are above; it may want room on the disk, or an object that is not in this clone"
-            raise ToolchainError(f"git {words[0]} in {at or self.path}: {what}", log=said.err, hint=hint)
+            hint = "git's words are above; it may want room on the disk, or an object that this clone lacks (--exclude)"
+            verb = next(word for word in words if word != "-c" and "=" not in word)
+            raise ToolchainError(f"git {verb} in {at or self.path}: {what}", log=said.err, hint=hint)
         return said.out
 
     def resolve(self, revision: str) -> str:
@@ -125,6 +127,17 @@ class Repository:
         """Against the first parent."""
         return self.git("diff", "--stat=100", "--no-ext-diff", "--no-color", f"{commit.sha}^1", commit.sha).rstrip("\n")
 
+    def excludable(self, commit: str, paths: Sequence[str]) -> None:
+        """ConfigError for a path that is not in the commit."""
+        for path in paths:
+            if not self.git("ls-tree", "--name-only", commit, "--", path.strip("/")).strip():
+                raise ConfigError(f"{commit[:10]} has no {path!r}", hint="--exclude is relative to the source's top")
+
+
+def _literally(path: str) -> str:
+    """As a line of gitignore's patterns, which a sparse checkout is given."""
+    return re.sub(r"([\\*?\[\]])", r"\\\1", path)
+
 
 def _parse(row: str) -> Commit:
     sha, parents, author, date, subject = row.split("\0")
@@ -132,19 +145,26 @@ def _parse(row: str) -> Commit:
 
 
 class Worktree:
-    """A worktree of our own at `path`, whatever an earlier process has left there."""
+    """A worktree of our own at `path`, whatever an earlier process has left there; without the paths in `excluded`."""
 
-    def __init__(self, repository: Repository, path: Path, *, incremental: bool) -> None:
+    def __init__(self, repository: Repository, path: Path, *, incremental: bool, excluded: Sequence[str] = ()) -> None:
         self._repository, self.path, self._incremental = repository, path.resolve(), incremental
+        self._patterns = ["/*", *("!/" + _literally(one.strip("/")) for one in excluded)] if excluded else []
 
     def add(self, sha: str) -> None:
         self.remove()
         self._repository.git("worktree", "add", "--force", "--no-checkout", "--detach", str(self.path), sha)
+        if self._patterns:
+            file = Path(self._repository.git("rev-parse", "--git-path", "info/sparse-checkout", at=self.path).strip())
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("".join(f"{one}\n" for one in self._patterns))
 
     def check_out(self, sha: str) -> None:
         """Files of this commit and no others, but what is ignored if `incremental`. BuildError if it cannot be."""
         try:
-            self._repository.git("checkout", "--quiet", "--force", "--detach", sha, at=self.path)
+            # Not by `git sparse-checkout`, which writes to the configuration of the user's repository.
+            sparse = ["-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false"] if self._patterns else []
+            self._repository.git(*sparse, "checkout", "--quiet", "--force", "--detach", sha, at=self.path)
             self._repository.git("clean", "-ffdq" if self._incremental else "-ffdxq", at=self.path)
         except ToolchainError as error:
             raise BuildError(error.message, log=error.log, hint=error.hint) from error

@@ -156,3 +156,33 @@ def test_the_worktree_comes_first_and_git_is_not_led_astray(tmp_path: Path, monk
     assert changed["PYTHONPATH"] == f"{tmp_path}/src:/users" and "GIT_DIR" not in changed
     assert (changed["HIL_BISECT_WORKTREE"], changed["HIL_BISECT_COMMIT"]) == (str(tmp_path), "abc")
     assert variables(tmp_path, "", "abc")["PYTHONPATH"] == "/users"
+
+
+def test_what_is_excluded_is_not_checked_out_and_need_not_be_there(tmp_path: Path) -> None:
+    made = history(tmp_path / "repository", 2, lambda n: {"kept/a": f"{n}", "large[1]/b": f"large {n}", "large1/c": ""})
+    before = made.touched()
+    for commit in made.commits:
+        blob = made.git("rev-parse", f"{commit}:large[1]/b")
+        (made.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    repository = Repository(made.path)
+    tree = Worktree(repository, tmp_path / "tree", incremental=False, excluded=["large[1]/"])
+    tree.add(made.commits[0])
+    for number in (0, 2, 1):
+        tree.check_out(made.commits[number])
+        assert sorted(one.name for one in tree.path.iterdir()) == [".git", "kept", "large1"]
+        assert (tree.path / "kept" / "a").read_text() == f"{number}"
+    tree.remove()
+    assert made.touched() == before
+    with pytest.raises(ConfigError, match="has no 'larger'"):
+        repository.excludable(made.commits[2], ["kept", "larger"])
+
+
+def test_a_checkout_of_an_object_that_is_not_there_says_what_may_be_done(tmp_path: Path) -> None:
+    made = history(tmp_path / "repository", 1, lambda n: {"large": f"large {n}"})
+    blob = made.git("rev-parse", f"{made.commits[1]}:large")
+    (made.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    tree = Worktree(Repository(made.path), tmp_path / "tree", incremental=False)
+    tree.add(made.commits[0])
+    with pytest.raises(BuildError, match="git checkout in") as caught:
+        tree.check_out(made.commits[1])
+    assert "--exclude" in caught.value.hint

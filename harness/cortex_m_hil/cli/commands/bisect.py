@@ -63,6 +63,10 @@ def start(
     python: Annotated[str, typer.Option("--python", metavar="FOLDER", help="Of the source, for PYTHONPATH")] = "",
     build: Annotated[str, typer.Option("--build", metavar="LINE", help="For the shell, in each worktree")] = "",
     incremental: Annotated[bool, typer.Option("--incremental", help="Keep ignored files between commits")] = False,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATH", help="Do not check it out; the test needs none of it"),
+    ] = None,
     likely: Annotated[
         list[str] | None, typer.Option("--likely", metavar="PATH", help="What the culprit may touch")
     ] = None,
@@ -78,9 +82,10 @@ def start(
 ) -> None:
     """Begin a search in this folder. The ends and what is between them follow first parents."""
     terms = ("broken", "fixed") if find_fix else ("good", "bad")
+    repository = Source(str(source), python, build, incremental, tuple(exclude or ()))
     plan = checked(
         Plan(
-            Source(str(source), python, build, incremental), old, new, assert_old, assert_new, tuple(likely or ()),
+            repository, old, new, assert_old, assert_new, tuple(likely or ()),
             confidence, deterministic, find_fix, term_old or terms[0], term_new or terms[1],
         )
     )  # fmt: skip
