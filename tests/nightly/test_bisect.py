@@ -1,4 +1,6 @@
-"""`hil bisect` among 64 commits, with a culprit in a kernel, or in a lowering pass; 200 searches at each pair."""
+"""`hil bisect` among 64 commits, with a culprit in a kernel, a lowering pass or a board's clock set-up, and on a board
+that fails at random; 200 simulated searches at each pair of rates.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,18 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bisect_trials import RATES, rows
 from command_line import OK, answer, environment
+from cortex_m_hil import known_answer
+from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.errors import FlashError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.host.toolchain import schema_directory
 from paths import IMPORT_ROOT
@@ -20,7 +28,8 @@ from repositories import Repository
 
 COMMITS = 64
 DEADLINE = 4 * 3600.0  # seconds for a search
-TRIALS, SEED = 200, 1
+TRIALS, SEED = 200, 1  # of simulated searches
+BOARD_TRIALS = 5
 TEST = """
 import importlib
 import os
@@ -41,15 +50,21 @@ def culprit() -> int:
     return random.Random(seed).randint(1, COMMITS)
 
 
-def search(made: Repository, folder: Path, python: str, module: str, *options: str) -> tuple[dict[str, object], int]:
-    """The answer, and how many commits lie before the culprit."""
+def pytest_of(folder: Path, module: str, targets: str, *options: str) -> list[str]:
+    """The command of a test that says whether it imports `module` from the commit."""
     (folder / "test_network.py").write_text(TEST.replace("MODULE", module))
+    return [sys.executable, "-m", "pytest", f"--target={targets}", *options, "test_network.py"]
+
+
+def search(
+    made: Repository, folder: Path, python: str, test: Sequence[str], *options: str
+) -> tuple[dict[str, object], int]:
+    """The answer, and how many commits lie before the culprit."""
     hil = [sys.executable, "-m", "cortex_m_hil.cli", "bisect"]
     where = [f"--store={folder / 'store.sqlite'}", "--json"]
     before = made.touched()
     start = ["start", made.commits[-1], made.commits[0], f"--source={made.path}", f"--python={python}"]
     subprocess.run([*hil, *start, *options, *where], cwd=folder, env=environment(), check=True, timeout=300)
-    test = [sys.executable, "-m", "pytest", "--target=m4-qemu,m0-qemu", "--hil-localize", "test_network.py"]
     done = subprocess.run(
         [*hil, "run", *where, "--", *test], cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True,
         timeout=DEADLINE, check=False,
@@ -61,21 +76,71 @@ def search(made: Repository, folder: Path, python: str, module: str, *options: s
     return found, made.commits.index(found["culprit"]["sha"])
 
 
-def test_a_kernel(tmp_path: Path) -> None:
-    """This project is the source: its firmware and harness. A commit that changes neither finds its runner built."""
-    at, bug = culprit(), BUGS["bias_dropped"]
-
-    made = Repository(tmp_path / "source")
+def firmware_history(path: Path, at: int, plant: Callable[[Path], None]) -> Repository:
+    """This project's firmware and harness. A commit that changes neither finds its runner built."""
+    made = Repository(path)
     shutil.copytree(package_data("firmware"), made.path / "firmware")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(IMPORT_ROOT, made.path / "harness", ignore=ignored)
     shutil.copy(package_data("targets.yaml"), made.path)
     for number in range(COMMITS + 1):
         if number == at:
-            apply = ["patch", "--batch", "--silent", "-p1", "-i", str(bug.patch)]
-            subprocess.run(apply, cwd=made.path, check=True, timeout=60)
+            plant(made.path)
         made.commit({"notes": f"{number}\n"}, f"commit {number}")
-    found, position = search(made, tmp_path, "harness", "cortex_m_hil", "--likely=firmware/runtime")
+    return made
+
+
+def kernel_bug(top: Path) -> None:
+    apply = ["patch", "--batch", "--silent", "-p1", "-i", str(BUGS["bias_dropped"].patch)]
+    subprocess.run(apply, cwd=top, check=True, timeout=60)
+
+
+def endless_wait_for_the_pll(top: Path) -> None:
+    """QEMU's PLL never locks, as one that is set up wrongly would not."""
+    board = top / "firmware/boards/stm32f4/board.cpp"
+    right = board.read_text()
+    bounded = "  if (!becomes(kRccCr, kPllReady, kPllReady)) return;\n"
+    assert right.count(bounded) == 1
+    board.write_text(right.replace(bounded, "  while (!becomes(kRccCr, kPllReady, kPllReady)) {\n  }\n"))
+
+
+@contextmanager
+def board_that_fails(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """vboard-f405, whose link drops bytes now and then, and that loses its power or hangs, also while it is flashed."""
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
+    rng, over = random.Random(seed), threading.Event()
+    orders: list[tuple[str, dict[str, object]]] = [
+        ("fault", {"faults": {"drop": 0.002}}), ("fault", {"faults": {"hang": 1}}), ("fault", {"faults": {}}),
+        ("fault", {"faults": {"vanish": 1.0}}), ("power", {"state": "off"}),
+    ]  # fmt: skip
+
+    def disturb() -> None:
+        while not over.wait(rng.uniform(2, 40)):
+            what, details = rng.choice(orders)
+            print(what, details)
+            try:
+                vboard.order("f405", what, **details)
+                if what == "power":
+                    over.wait(0.5)
+                    vboard.order("f405", "power", state="on")
+            except FlashError as error:  # the board has no runner yet
+                print(error)
+
+    with vboard.running("f405", "f405"):
+        thread = threading.Thread(target=disturb)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_a_kernel(tmp_path: Path) -> None:
+    at = culprit()
+    made = firmware_history(tmp_path / "source", at, kernel_bug)
+    test = pytest_of(tmp_path, "cortex_m_hil", "m4-qemu,m0-qemu", "--hil-localize")
+    found, position = search(made, tmp_path, "harness", test, "--likely=firmware/runtime")
     assert position == at
     assert isinstance(found["runs"], int) and found["runs"] <= 16
     targets = found["targets"]
@@ -104,7 +169,31 @@ def test_a_lowering_pass(tmp_path: Path) -> None:
     wrong = right.replace("bias_arg = bias_node", "bias_arg = None")
     for number in range(COMMITS + 1):
         made.commit({name: f"{wrong if number >= at else right}# {number}\n"}, f"commit {number}")
-    found, position = search(made, tmp_path, "src", "executorch.backends.cortex_m.passes", "--deterministic")
+    test = pytest_of(tmp_path, "executorch.backends.cortex_m.passes", "m4-qemu,m0-qemu", "--hil-localize")
+    found, position = search(made, tmp_path, "src", test, "--deterministic")
+    assert position == at and found["runs"] == 8
+
+
+@pytest.mark.parametrize("trial", range(BOARD_TRIALS))
+def test_a_kernel_on_a_board_that_fails(trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the board does is no evidence: the culprit is found all the same."""
+    at = culprit()
+    made = firmware_history(tmp_path / "source", at, kernel_bug)
+    test = pytest_of(tmp_path, "cortex_m_hil", "vboard-f405", "--hil-self-test")
+    with board_that_fails(at + trial, monkeypatch, tmp_path):
+        _, position = search(made, tmp_path, "harness", test)
+    assert position == at
+
+
+def test_the_clock_set_up_of_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a board says nothing is an infra error, and no evidence unless the command takes it for a failure."""
+    monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
+    at = culprit()
+    made = firmware_history(tmp_path / "source", at, endless_wait_for_the_pll)
+    program = Path(known_answer.__path__[0]) / "dsp.pte"
+    hil = f"{sys.executable} -m cortex_m_hil.cli run {program} -t vboard-f405 --no-lint"
+    with vboard.running("f405", "f405"):
+        found, position = search(made, tmp_path, "harness", ["sh", "-c", f"{hil} || exit 1"], "--deterministic")
     assert position == at and found["runs"] == 8
 
 

@@ -469,6 +469,11 @@ def test_a_rate_of_a_virtual_board(hil: Hil, baud: str) -> None:
     expect(hil("vboard", "--baud", baud, "native", "reset"), CANNOT_TELL, "--baud: a number from 300 to 12000000, not")
 
 
+def test_help_of_a_virtual_board_also_behind_its_name(hil: Hil) -> None:
+    asked = [hil("vboard", "--help"), hil("vboard", "f405", "--help")]
+    assert [(done.status, "power on|off|cycle" in done.out) for done in asked] == [(OK, True)] * 2
+
+
 def test_unknown_runtime(hil: Hil) -> None:
     done = hil("build", "-t", "m4-qemu", "--runtime", "bultin")
     expect(done, CANNOT_TELL, "unknown runtime 'bultin'", "did you mean 'builtin'")

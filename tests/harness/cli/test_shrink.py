@@ -22,6 +22,7 @@ import torch
 sys.path.append({str(REPOSITORY / "tests")!r})
 from planting import BUGS, network
 
+from cortex_m_hil import Isa
 from cortex_m_hil.runner.build import build_runner
 
 
@@ -40,6 +41,12 @@ def test_relu(hil):
 
 def test_of_its_own(hil):
     assert 1 == 2
+
+
+def test_of_another_class(hil):
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    hil.check(net, (torch.rand(1, 64) * 0.002,), isa=Isa.MVE)
 """
 
 
@@ -64,6 +71,17 @@ def test_a_bug_of_a_kernel_is_one_operator(folder: Path) -> None:
     text = (folder / one["fails"]).read_text()
     assert "hil.check(Part().eval(), INPUTS, qtol=1)" in text and "test_net.py::test_net" in text
     assert passes(folder, one["fails"]) and (one["passes"] is None or passes(folder, one["passes"]))
+
+
+def test_a_layout_of_another_class_is_one_operator(folder: Path) -> None:
+    done = spawn(
+        "shrink", "test_net.py::test_of_another_class", "-t", "native", "--json", "--budget", "240", cwd=folder
+    )
+    assert done.status == NO, done.err
+    one = answer(done.out)
+    assert (one["verdict"], one["operators"]) == ("LintError", 1) and "linear" in one["operator"]
+    assert "isa=Isa.MVE" in (folder / one["fails"]).read_text()
+    assert not passes(folder, one["fails"]) and (one["passes"] is None or passes(folder, one["passes"]))
 
 
 def test_a_test_of_executorchs_own_tester(folder: Path) -> None:

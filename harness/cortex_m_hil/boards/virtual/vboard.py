@@ -373,6 +373,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     name = chosen.name or chosen.machine
     match chosen.action:
+        case ["-h" | "--help"]:
+            parser.print_help()
         case []:
             board = VirtualBoard(chosen.machine, name, chosen.baud, chosen.seed)
             print(f"port      {board.directory / 'port'}\nbaud      {board.baud}", flush=True)
