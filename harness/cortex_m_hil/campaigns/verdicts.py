@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import files
 from cortex_m_hil.text import printable
 
@@ -22,6 +22,8 @@ JUNIT_LIMIT: Final = 256 << 20  # bytes
 _PYTEST: Final = ("pytest", "py.test")
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
 _SKIP: Final = 125  # of git bisect run
+# What the commit lacks, or does not build: another run of it says the same.
+_OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
 
 
 class Told(str, Enum):
@@ -133,8 +135,8 @@ def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> Judgement:
     if counted:
         return Judgement(Told.FAIL, _summary(counted), cases)
     if failed or untold:
-        only_broken = not failed and all(case.verdict == "ERROR" for case in untold)
-        return Judgement(Told.SKIP if failed or only_broken else Told.INFRA, _summary(failed + untold), cases)
+        again = not failed and any(case.verdict == "INFRA" and case.error not in _OF_THE_COMMIT for case in untold)
+        return Judgement(Told.INFRA if again else Told.SKIP, _summary(failed + untold), cases)
     if any(case.verdict in ("PASS", "XFAIL") for case in cases):
         return Judgement(Told.PASS, "", cases) if status == 0 else _odd(status, cases)
     return Judgement(Told.SKIP, "no test ran" if status in (0, 5) else f"pytest's exit status {status}", cases)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from cortex_m_hil.host import trees
 from cortex_m_hil.lowering.disk_cache import DiskCache
 
 _known: Final = DiskCache()
@@ -43,9 +44,8 @@ def _files(package: str) -> Iterator[tuple[str, Path, os.stat_result]]:
     """What of a package decides what it does, in the order of the names: relative name, place, state."""
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        for folder, folders, names in os.walk(place):
-            folders.sort()
-            for name in sorted(names):
+        for folder, _, names in trees.walk(Path(place)):
+            for name in names:
                 if name.endswith(_DECIDING):
-                    path = Path(folder, name)
-                    yield os.path.relpath(path, place), path, path.stat()
+                    path = folder / name
+                    yield str(path.relative_to(place)), path, path.stat()

@@ -16,7 +16,7 @@ from pathlib import Path
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
-from cortex_m_hil.host import files, subprocesses, toolchain
+from cortex_m_hil.host import files, subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
 from cortex_m_hil.host.paths import cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
@@ -138,9 +138,9 @@ def _key(target: Target, firmware: Path, definitions: Mapping[str, str], install
 def _sources(target: Target, firmware: Path) -> Iterator[tuple[Path, Path]]:
     boards = firmware / "boards"
     for root in (firmware, target.board.directory):
-        for path in sorted(root.rglob("*")):
+        for path in trees.files(root):
             skip = root == firmware and boards in path.parents
-            if path.is_file() and not skip and path.suffix not in (".md", ".pyc"):
+            if not skip and path.suffix not in (".md", ".pyc"):
                 yield root, path
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
-from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host import subprocesses, toolchain, trees
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
@@ -178,9 +178,8 @@ def _digest(directory: Path) -> str:
     """Of all that is compiled against or linked."""
     digest = hashlib.sha256()
     for root in ("include", "lib"):
-        for path in sorted((directory / root).rglob("*")):
-            if path.is_file():
-                digest.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
+        for path in trees.files(directory / root):
+            digest.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
@@ -251,12 +250,12 @@ def _is_older(directory: Path, stamp: Path, source: Path | None) -> bool:
 
 def source_files(source: Path, prefix: Path) -> Iterator[Path]:
     """Without what a build writes: a folder with a CMakeCache.txt, and the prefix."""
-    for here, folders, files in os.walk(source):
+    for here, folders, files in trees.walk(source):
         if "CMakeCache.txt" in files:
             folders.clear()
             continue
-        folders[:] = [name for name in folders if name[0] != "." and Path(here, name) != prefix]
-        yield from (Path(here, name) for name in files if name.endswith(_SOURCES) and Path(here, name).exists())
+        folders[:] = [name for name in folders if name[0] != "." and here / name != prefix]
+        yield from (here / name for name in files if name.endswith(_SOURCES))
 
 
 def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log: Path) -> None:

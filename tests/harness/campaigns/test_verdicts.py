@@ -17,7 +17,7 @@ from cortex_m_hil.errors import ConfigError
 
 TESTS = """
 import pytest
-from cortex_m_hil.errors import LinkError, ConfigError, Mismatch
+from cortex_m_hil.errors import BuildError, ConfigError, LinkError, Mismatch, ToolchainError
 
 def test_pass(): pass
 def test_fail(): assert False
@@ -35,6 +35,8 @@ def test_hil_fail(target_spec): raise Mismatch("wrong")
 def test_hil_other(target_spec): raise AttributeError("too old")
 def test_hil_infra(target_spec): raise LinkError("cable")
 def test_hil_error(target_spec): raise ConfigError("wrong call")
+def test_hil_old(target_spec): raise ToolchainError("this ExecuTorch is too old")
+def test_hil_build(target_spec): raise BuildError("a syntax error")
 """
 
 
@@ -83,6 +85,14 @@ def run(elements: dict[str, ElementTree.Element], tmp_path: Path) -> Run:
         ("import", 2, Told.SKIP, "ERROR ::test_import"),
         ("hil_pass[native]", 0, Told.PASS, ""),
         ("hil_pass[native] hil_infra[native]", 1, Told.INFRA, "INFRA LinkError test_it.py::test_hil_infra [native]"),
+        ("hil_pass[native] hil_old[native]", 1, Told.SKIP, "INFRA ToolchainError test_it.py::test_hil_old [native]"),
+        ("hil_build[native]", 1, Told.SKIP, "INFRA BuildError test_it.py::test_hil_build [native]"),
+        (
+            "hil_build[native] hil_infra[native]",
+            1,
+            Told.INFRA,
+            "INFRA BuildError test_it.py::test_hil_build [native], and 1 more",
+        ),
         ("hil_fail[native] hil_infra[native]", 1, Told.FAIL, "FAIL Mismatch test_it.py::test_hil_fail [native]"),
         ("hil_pass[native] hil_error[native]", 1, Told.SKIP, "ERROR ConfigError test_it.py::test_hil_error [native]"),
     ],

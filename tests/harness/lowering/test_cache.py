@@ -676,6 +676,20 @@ def test_the_files_of_the_compiler_are_in_the_key(tmp_path: Path, monkeypatch: p
     assert contents("watched") != changed
 
 
+def test_files_behind_links_are_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout's `src/executorch` consists of links: two commits of it once had the same keys."""
+    passes = tmp_path / "backends" / "passes.py"
+    passes.parent.mkdir()
+    passes.write_text("A = 1\n")
+    (tmp_path / "src" / "linked").mkdir(parents=True)
+    (tmp_path / "src" / "linked" / "backends").symlink_to("../../backends")
+    monkeypatch.syspath_prepend(tmp_path / "src")
+    contents = compiler_files.contents.__wrapped__
+    before = contents("linked")
+    passes.write_text("A = 22\n")
+    assert contents("linked") != before
+
+
 # --- what is left behind --------------------------------------------------------------------------------------
 
 SEEN: list[Any] = []
