@@ -175,19 +175,19 @@ class Line:
         doubt = (1.0 - self.plan.confidence) * (1.0 if self.plan.deterministic else MARGIN)
         if found.outside >= 1.0 - doubt:
             return Outcome.NO_CHANGE, None
-        allowed = self._allowed(seen)
+        chances = self._chances(seen)
         if probability >= 1.0 - doubt:
-            pair = [one for one in (culprits[-1], culprits[0] - 1) if allowed[one]]
+            pair = [one for one in (culprits[-1], culprits[0] - 1) if chances[one]]
             again = [one for one in pair if seen.runs[one] < REPEATED and not self.plan.deterministic]
             return (Outcome.UNDER_WAY, again[0]) if again else (Outcome.FOUND, None)
-        following = beliefs.most_telling(found, allowed)
+        following = beliefs.most_telling(found, chances)
         return (Outcome.UNTESTABLE if following is None else Outcome.UNDER_WAY), following
 
-    def _allowed(self, seen: _Seen) -> Any:
-        allowed = ~seen.untestable
-        allowed[0] &= not self.plan.old_asserted
-        allowed[-1] &= not self.plan.new_asserted
-        return allowed
+    def _chances(self, seen: _Seen) -> Any:
+        chances = beliefs.chances(seen.runs > 0, seen.untestable)
+        chances[0] *= not self.plan.old_asserted
+        chances[-1] *= not self.plan.new_asserted
+        return chances
 
     def _left(self, found: beliefs.Posterior, following: int | None) -> int:
         """By what the next run is expected to tell; later ones tell less, or more."""

@@ -57,6 +57,7 @@ class Rates:
     new: Rate
 
 
+RARELY: Final = 0.001  # the chance where the nearest runs on both sides could not be tested: tried last
 DETERMINISTIC: Final = Rates(Rate(0, 1.0), Rate(1, 1.0))
 FLAKY: Final = Rates(Rate(0, 0.2), Rate(1, 0.1))
 
@@ -136,11 +137,28 @@ def _below(counts: Counts) -> Counts:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def most_telling(found: Posterior, allowed: npt.NDArray[np.bool_]) -> int | None:
-    """Of the positions that may be run, the one whose run leaves the least entropy; the middle one of equals."""
-    expected = np.where(allowed, found.expected_entropy(), np.inf)
-    least = expected.min()
-    if not np.isfinite(least):
+def most_telling(found: Posterior, chances: Array) -> int | None:
+    """The position whose run is expected to tell most; the middle one of equals. None if none may be run.
+
+    `chances` are those that a run there tells anything at all; 0 where none may be.
+    """
+    gains = chances * (found.entropy() - found.expected_entropy())
+    gains = np.where(chances > 0, gains, -np.inf)
+    most = gains.max()
+    if not np.isfinite(most):
         return None
-    best = np.flatnonzero(expected <= least + 1e-9)
+    best = np.flatnonzero(gains >= most - 1e-9)
     return int(best[len(best) // 2])
+
+
+def chances(told: npt.NDArray[np.bool_], untestable: npt.NDArray[np.bool_]) -> Array:
+    """That a run at a position tells anything, by the nearest runs on both sides of it; a guess.
+
+    Commits that cannot be tested come in stretches: what is missing was missing before. Between one that told
+    something and one that could not be tested the chance is linear, between two that could not be tested it is small.
+    """
+    known = np.flatnonzero(told | untestable)
+    if not len(known):
+        return np.ones(len(told))
+    between = np.interp(np.arange(len(told)), known, told[known].astype(np.float64))
+    return np.where(untestable & ~told, 0.0, np.maximum(between, RARELY))

@@ -172,7 +172,7 @@ def test_a_likely_commit_is_run_sooner() -> None:
     for before in (flat, tilted):
         found = beliefs.posterior(before, beliefs.DETERMINISTIC, none, none)
         assert found is not None
-        nexts.append(beliefs.most_telling(found, np.ones(17, np.bool_)))
+        nexts.append(beliefs.most_telling(found, np.ones(17)))
     first, second = nexts
     assert first is not None and second is not None and second > first
 
@@ -181,3 +181,37 @@ def test_a_range_of_one_commit_needs_its_ends_alone() -> None:
     search = line(1, deterministic=True)
     runs = [Run(search.commits[1].sha, "fail"), Run(search.commits[0].sha, "pass")]
     assert search.state(runs).candidates == (1,) and search.state(runs).next is None
+
+
+def test_chances_follow_the_nearest_runs() -> None:
+    nothing = np.zeros(9, np.bool_)
+    assert beliefs.chances(nothing, nothing).tolist() == [1.0] * 9
+    told, untestable = nothing.copy(), nothing.copy()
+    told[8] = untestable[[0, 4]] = True
+    rarely = beliefs.RARELY
+    assert beliefs.chances(told, untestable).tolist() == [0, rarely, rarely, rarely, 0, 0.25, 0.5, 0.75, 1]
+
+
+@pytest.mark.parametrize("testable_from", [0, 100, 229, 245])
+def test_a_stretch_that_cannot_be_tested_takes_few_runs(testable_from: int) -> None:
+    """755 commits, as between two releases of ExecuTorch; the culprit is 246."""
+    size, culprit = 756, 246
+    failures, passes = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    untestable, before = np.zeros(size, np.bool_), beliefs.prior([1.0] * (size - 1), old_asserted=True)
+    for _ in range(60):
+        found = beliefs.posterior(before, beliefs.DETERMINISTIC, failures, passes)
+        assert found is not None
+        if found.culprit.max() > 0.95:
+            break
+        chances = beliefs.chances(failures + passes > 0, untestable)
+        chances[0] = 0
+        position = beliefs.most_telling(found, chances)
+        assert position is not None
+        if position < testable_from:
+            untestable[position] = True
+        else:
+            (failures if position >= culprit else passes)[position] += 1
+    told = failures.sum() + passes.sum()
+    print(testable_from, told, untestable.sum())
+    assert found is not None and int(found.culprit.argmax()) == culprit
+    assert told <= 14 and untestable.sum() <= 10
