@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import statistics
 import sys
@@ -12,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cortex_m_hil.bench.processes import failed
-from cortex_m_hil.host import subprocesses
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.suite import find as find_suite
 
 DEADLINE = 4 * 3600.0  # seconds for one run
 
@@ -52,6 +56,28 @@ class Compared:
 def pytest_command(targets: Sequence[str], paths: Sequence[Path]) -> tuple[str, ...]:
     here = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     return (*here, f"--target={','.join(targets)}", *map(str, paths))
+
+
+def upstream_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """`hil upstream` of its tests of operators."""
+    ours = (sys.executable, "-m", "cortex_m_hil.cli", "upstream", f"--target={','.join(targets)}", *options)
+    return (*ours, "--", "-q", str(find_suite() / "ops"))
+
+
+def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, folder: Path) -> str:
+    """A line for the shell: ExecuTorch's own command for each target, on runners in `folder`, which are built here.
+
+    None of our code is in those pytests; behind what they take for an FVP is QEMU.
+    """
+    here = (sys.executable, "-m", "cortex_m_hil.cli")
+    runners = [f"--runner={name}" for name in targets]
+    done = toolchain.ask([*here, "fvp-shim", "install", str(folder), *runners, *options, "--json"], DEADLINE)
+    if done.status != 0:
+        raise ConfigError(f"no runners for ExecuTorch's own command: {done.err.strip()}", hint="name targets on QEMU")
+    commands = json.loads(done.out)["commands"]
+    first = shlex.quote(str(Path(sys.executable).parent))
+    only = f"-q -p no:cacheprovider -k {shlex.quote(keyword)}"
+    return " && ".join([f"PATH={first}:$PATH", *(f"{command} {only}" for command in commands)])
 
 
 def measure(ours: Sequence[str], theirs: Sequence[str] | None, repetitions: Iterable[int]) -> Compared:

@@ -72,6 +72,14 @@ def test_matrix_takes_turns_and_each_side_has_its_own_cache(hil: Hil, tmp_path: 
     assert found["cold_ratio"] > 1 and found["against"]["command"] == ["sh", "-c", other]
 
 
+def test_matrix_of_executorchs_own_tests_and_its_own_command(hil: Hil) -> None:
+    chosen = "test_implementation_add and self_rank_1"
+    done = hil("bench", "matrix", "--upstream", "-t", "m4-qemu", "-k", chosen, "--runs", "1", "--json")
+    found = answer(done.out)
+    assert "--cortex-m-target=cortex-m4" in found["against"]["command"][2]
+    assert min(found["cold_ratio"], found["warm_ratio"], *found["here"]["cold"], *found["against"]["warm"]) > 0
+
+
 def test_ratios_are_medians_of_pairs() -> None:
     ours, theirs = Seconds((), (2.0, 9.0, 4.0), (1.0,)), Seconds((), (4.0, 3.0, 4.0), (2.0,))
     assert (Compared(ours, theirs).cold_ratio, Compared(ours, theirs).warm_ratio) == (1.0, 0.5)
@@ -87,6 +95,8 @@ def test_ratios_are_medians_of_pairs() -> None:
         (["lowering", "a.pte"], "ConfigError: no network 'a.pte'"),
         (["lowering", "no_such_module:make", "-n", "1"], "ToolchainError: the lowering ended with status 1"),
         (["matrix", "nowhere.py", "-t", "native"], "ended with status 4"),
+        (["matrix", "--upstream", "-t", "native"], "not on QEMU"),
+        (["matrix", "--upstream", "test_it.py", "-t", "m4-qemu"], "--upstream has its own tests"),
     ],
 )
 def test_what_cannot_be_measured_is_an_error(hil: Hil, tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -17,6 +17,7 @@ from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table, with_status
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering.networks import NETWORKS, check_name
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.resolve import Resolved
@@ -167,6 +168,10 @@ def bench_matrix(
         list[Path] | None, typer.Argument(metavar="PATH...", help="What pytest is to run [default: tests/targets]")
     ] = None,
     against: Annotated[str, typer.Option(metavar="CMD", help="A command for the shell, to compare with")] = "",
+    upstream: Annotated[
+        bool, typer.Option("--upstream", help="ExecuTorch's own ops/ tests, here and by its own command on QEMU")
+    ] = False,
+    keyword: Annotated[str, typer.Option("-k", metavar="EXPR", help="Of --upstream's tests")] = "test_implementation",
     runs: Runs = 3,
     targets_file: Targets = None,
     verbose: Verbose = False,
@@ -177,10 +182,18 @@ def bench_matrix(
     Cold: the runners are built, and nothing is lowered yet. Each command has a cache folder of its own, named by
     HIL_CACHE_DIR; the two take turns.
     """
+    if upstream and (paths or against):
+        raise ConfigError(
+            "--upstream has its own tests, and its own command to compare with", hint="leave the rest out"
+        )
     names = Choice(target, targets_file, "builtin").names
     options = [] if targets_file is None else [f"--targets-file={targets_file}"]
-    ours = (*matrix.pytest_command(names, paths or [Path("tests/targets")]), *options)
-    with log_of_errors(verbose):
+    with log_of_errors(verbose), TemporaryFolder() as folder:
+        if upstream:
+            ours = (*matrix.upstream_command(names, options), "-k", keyword)
+            against = matrix.upstreams_own(names, options, keyword, folder)
+        else:
+            ours = (*matrix.pytest_command(names, paths or [Path("tests/targets")]), *options)
         found = matrix.measure(ours, ("sh", "-c", against) if against else None, _with_progress(runs))
     rows = [_side("here", found.ours), *([_side("against", found.theirs)] if found.theirs else [])]
     rows += [("ratio", _ratio(found.cold_ratio), _ratio(found.warm_ratio))] if found.theirs else []
