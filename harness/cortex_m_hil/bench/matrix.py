@@ -72,12 +72,14 @@ def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, 
     here = (sys.executable, "-m", "cortex_m_hil.cli")
     runners = [f"--runner={name}" for name in targets]
     done = toolchain.ask([*here, "fvp-shim", "install", str(folder), *runners, *options, "--json"], DEADLINE)
+    said = json.loads(done.out) if done.out else {"error": {"message": done.err.strip(), "hint": "the words above"}}
     if done.status != 0:
-        raise ConfigError(f"no runners for ExecuTorch's own command: {done.err.strip()}", hint="name targets on QEMU")
-    commands = json.loads(done.out)["commands"]
+        raise ConfigError(
+            f"no runners for ExecuTorch's own command: {said['error']['message']}", hint=said["error"]["hint"]
+        )
     first = shlex.quote(str(Path(sys.executable).parent))
     only = f"-q -p no:cacheprovider -k {shlex.quote(keyword)}"
-    return " && ".join([f"PATH={first}:$PATH", *(f"{command} {only}" for command in commands)])
+    return " && ".join([f"PATH={first}:$PATH", *(f"{command} {only}" for command in said["commands"])])
 
 
 def measure(ours: Sequence[str], theirs: Sequence[str] | None, repetitions: Iterable[int]) -> Compared:
