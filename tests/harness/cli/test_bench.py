@@ -72,14 +72,6 @@ def test_matrix_takes_turns_and_each_side_has_its_own_cache(hil: Hil, tmp_path: 
     assert found["cold_ratio"] > 1 and found["against"]["command"] == ["sh", "-c", other]
 
 
-def test_matrix_of_executorchs_own_tests_and_its_own_command(hil: Hil) -> None:
-    chosen = "test_implementation_add and self_rank_1"
-    done = hil("bench", "matrix", "--upstream", "-t", "m4-qemu", "-k", chosen, "--runs", "1", "--json")
-    found = answer(done.out)
-    assert "--cortex-m-target=cortex-m4" in found["against"]["command"][2]
-    assert min(found["cold_ratio"], found["warm_ratio"], *found["here"]["cold"], *found["against"]["warm"]) > 0
-
-
 def test_ratios_are_medians_of_pairs() -> None:
     ours, theirs = Seconds((), (2.0, 9.0, 4.0), (1.0,)), Seconds((), (4.0, 3.0, 4.0), (2.0,))
     assert (Compared(ours, theirs).cold_ratio, Compared(ours, theirs).warm_ratio) == (1.0, 0.5)
