@@ -474,6 +474,13 @@ def test_help_of_a_virtual_board_also_behind_its_name(hil: Hil) -> None:
     assert [(done.status, "power on|off|cycle" in done.out) for done in asked] == [(OK, True)] * 2
 
 
+def test_a_command_beside_a_virtual_board_gets_its_words_as_they_are(tmp_path: Path) -> None:
+    words = ["-x", "--", "--json", "--", "-y"]
+    command = ["vboard", "--name", "words", "native", "run", "sh", "-c", 'echo "$@"', "sh", *words]
+    done = spawn(*command, cwd=tmp_path)
+    assert (done.status, done.out.splitlines()[-1]) == (OK, " ".join(words)), done.err
+
+
 def test_unknown_runtime(hil: Hil) -> None:
     done = hil("build", "-t", "m4-qemu", "--runtime", "bultin")
     expect(done, CANNOT_TELL, "unknown runtime 'bultin'", "did you mean 'builtin'")

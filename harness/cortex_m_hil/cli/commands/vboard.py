@@ -9,8 +9,10 @@ import typer
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.cli.app import app
 
+_AS_THEY_ARE = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 
-@app.command("vboard", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+
+@app.command("vboard", context_settings=_AS_THEY_ARE)
 def virtual_board(arguments: Annotated[list[str] | None, typer.Argument(metavar="BOARD [ACTION]…")] = None) -> None:
     """Start a board without hardware, or act on one. See 'hil vboard --help'."""
     raise typer.Exit(vboard.main(arguments or []))
