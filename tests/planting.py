@@ -23,20 +23,24 @@ DEADLINE: Final = 60.0  # seconds
 
 
 class Network(nn.Module):
-    """For (1, 3, 24, 24): every operator that has a bug, and channels that fill no block."""
+    """For (1, 3, 24, 24): every operator that has a bug, and channels that fill no block.
+
+    The sums of a large pool exceed 16 bits, and hide what is wrong in a few pixels; a small one shows that.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.entry = nn.Sequential(nn.Conv2d(3, 19, 3, stride=(2, 1), padding=1), nn.ReLU())
         self.depthwise = nn.Conv2d(19, 19, 3, padding=1, groups=19)
         self.exit = nn.Sequential(nn.Conv2d(19, 37, 1), nn.ReLU())
-        self.head = nn.Linear(37, 10)
+        self.overall, self.head = nn.Linear(37, 10), nn.Linear(4 * 37, 10)
 
     def forward(self, x: Any) -> Any:
         x = self.entry(x)
         x = nn.functional.pad(x + self.depthwise(x), (1, 1, 1, 1))
-        x = nn.functional.avg_pool2d(self.exit(x), (14, 26))
-        return self.head(torch.flatten(x, 1))
+        x = self.exit(x)
+        large, small = (nn.functional.avg_pool2d(x, window) for window in ((14, 26), (7, 13)))
+        return self.overall(torch.flatten(large, 1)) + self.head(torch.flatten(small, 1))
 
 
 def network() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:

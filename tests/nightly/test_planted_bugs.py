@@ -1,19 +1,24 @@
-"""Each bug that is planted into the kernels is caught and named, on a target of each ISA class."""
+"""Each planted bug of a kernel is caught, named and shrunk to one operator, by ISA class and on a virtual board."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from cortex_m_hil import flow
+from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones
+from cortex_m_hil.diagnose.shrink import Judge, shrink
 from cortex_m_hil.errors import Mismatch, RedzoneViolation, TargetFault
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import LoweringOptions, lower
+from cortex_m_hil.lowering.parts import Part
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -21,7 +26,7 @@ from cortex_m_hil.targets.resolve import resolve
 from planting import BUGS, Bug, network
 
 TARGETS = load_targets()
-NAMES = ("m4-qemu", "m55-qemu", "m0-qemu")
+NAMES = ("m4-qemu", "m55-qemu", "m0-qemu", "vboard-f405")
 
 
 @functools.cache
@@ -36,7 +41,7 @@ def operator(text: str) -> str:
 
 def caught(dut: Dut, bug: Bug) -> set[str]:
     """The operators that are named, by whatever check it is that ends the test."""
-    one = program(dut.target.isa, bug.patch.stem == "scratch_overflow")
+    one = program(dut.target.isa, planned(bug))
     try:
         flow.verify(dut, one, tolerance=Tolerance(), guards=RedZones if one.size_without_redzones is not None else None)
     except (TargetFault, RedzoneViolation) as error:
@@ -46,12 +51,44 @@ def caught(dut: Dut, bug: Bug) -> set[str]:
     return set()
 
 
+def planned(bug: Bug) -> bool:
+    """With red zones, where it is those that find it."""
+    return bug.patch.stem == "scratch_overflow"
+
+
+@pytest.fixture(scope="module")
+def board() -> Iterator[None]:
+    with vboard.running("f405", "f405"):
+        yield
+
+
+@pytest.fixture
+def bug(name: str, target: str, request: pytest.FixtureRequest) -> Bug:
+    """The one of that name, if the target's class shows it; the target runs."""
+    isa = TARGETS[target].isa
+    if isa not in BUGS[name].classes:
+        pytest.skip(f"no {isa.value} core shows it")
+    if target.startswith("vboard"):
+        request.getfixturevalue("board")
+    return BUGS[name]
+
+
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_caught_and_named(name: str, target: str, tmp_path: Path) -> None:
-    bug, resolved = BUGS[name], resolve(target, TARGETS)
-    if resolved.target.isa not in bug.classes:
-        pytest.skip(f"no {resolved.target.isa.value} core shows it")
-    with flow.open_dut(resolved, firmware=bug.plant(tmp_path)) as dut:
+def test_a_planted_bug_is_caught_and_named(bug: Bug, target: str, tmp_path: Path) -> None:
+    with flow.open_dut(resolve(target, TARGETS), firmware=bug.plant(tmp_path)) as dut:
         named = caught(dut, bug)
     assert named and named <= bug.operators
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_shrunk_to_one_operator(bug: Bug, target: str, tmp_path: Path) -> None:
+    module, inputs = network()
+    whole = Part.of(torch.export.export(module, inputs, strict=True), inputs)
+    guards = RedZones if planned(bug) else None
+    with flow.open_dut(resolve(target, TARGETS), firmware=bug.plant(tmp_path)) as dut:
+        judge = Judge(dut, dut.target.isa, LoweringOptions(redzones=planned(bug)), Tolerance(), guards=guards)
+        found = shrink(whole, judge, told=print)
+    named = operator(found.symptom.operator)
+    assert len(found.part.steps) == 1 and named in bug.operators, (named, found.part.steps)
