@@ -29,14 +29,18 @@ class Rule(str, Enum):
     OVERLAP = "overlap"
     OPERATOR = "operator"
     DELEGATE = "delegate"
+    FLOAT_NOTE = "float-note"
     PLANNED_POOL = "planned-pool"
     PROGRAM_POOL = "program-pool"
 
 
-NOTES: Final = frozenset({Rule.SCRATCH_NOTE})
+NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE})
 """Rules whose findings are worth telling and stop nothing."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
+_QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
+_MOVES: Final = ("cat", "full", "permute_copy", "select_copy", "unsqueeze_copy")
+"""Operators of ATen that compute nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, plan, operators, memory.
+    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, plan, operators, floats, memory.
 
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
     target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
@@ -76,6 +80,7 @@ def lint(
         *_scratch(program, target, scratch, runtime),
         *_overlaps(program),
         *_operators(program, operators),
+        *_left_in_float(program),
         *_memory(program, target),
     )
 
@@ -163,6 +168,19 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             finding = _finding(Rule.OPERATOR, f"the runner has no {name}{cause}", program, instruction)
             yield replace(finding, hint=_REDESIGN if blind else "")
+
+
+def _left_in_float(program: Program) -> Iterator[LintFinding]:
+    """Operators that compute in float, in a program that quantises: right, and slow, and nobody else says it."""
+    instructions = [one for one in program.file.instructions if one.kind is InstructionKind.KERNEL]
+    if all(one.operator != _QUANTIZE for one in instructions):
+        return
+    for instruction in instructions:
+        namespace, _, name = instruction.operator.partition("::")
+        out = program.file.values[instruction.args[-1]].spec if instruction.args else None
+        if namespace == "aten" and name.partition(".")[0] not in _MOVES and out is not None and "float" in out.dtype:
+            text = f"{instruction.operator} computes in {out.dtype}: ExecuTorch left it out of the quantisation"
+            yield _finding(Rule.FLOAT_NOTE, text, program, instruction)
 
 
 def _is_blind(instruction: Instruction, program: Program) -> bool:

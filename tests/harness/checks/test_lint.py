@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cortex_m_hil import errors, flow
 from cortex_m_hil.checks.inputs import misfits, require_fit
-from cortex_m_hil.checks.lint import LintFinding, Rule, lint, raise_findings
+from cortex_m_hil.checks.lint import NOTES, LintFinding, Rule, lint, raise_findings
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz.judge import example_inputs
@@ -147,7 +147,7 @@ def hint_of(*found: LintFinding) -> str:
 
 
 def test_every_rule_has_a_next_step_of_its_own() -> None:
-    hints = {rule: hint_of(LintFinding(rule, "it")) for rule in Rule if rule is not Rule.SCRATCH_NOTE}
+    hints = {rule: hint_of(LintFinding(rule, "it")) for rule in Rule if rule not in NOTES}
     assert all(hints.values())
     runs_all_the_same = {rule for rule, hint in hints.items() if "runs this program as it is" in hint}
     assert runs_all_the_same == {Rule.LAYOUT, Rule.ISA}
@@ -304,6 +304,33 @@ def rows(dtype: str, *shape: int) -> TensorSpec:
     return TensorSpec.contiguous(dtype, shape)
 
 
+def quantised_and(operator: str, dtype: str) -> Program:
+    """An operator between a quantisation and nothing."""
+    made = of_one(operator, rows(dtype, 4), rows(dtype, 4))
+    first = replace(made.file.instructions[0], operator="cortex_m::quantize_per_tensor.out", args=())
+    return replace(made, file=replace(made.file, instructions=(first, replace(made.file.instructions[0], index=1))))
+
+
+def test_a_layer_that_stayed_float_in_a_quantised_program_is_a_note() -> None:
+    found = lint(quantised_and("aten::mul.out", "float32"), target(Isa.DSP), operators=None)
+    assert rules(found) == [Rule.FLOAT_NOTE] and found[0].operator == "aten::mul.out" and found[0].is_note
+    assert "aten::mul.out computes in float32: ExecuTorch left it out of the quantisation" in found[0].message
+    raise_findings(found, "x")
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        quantised_and("aten::mul.out", "int8"),
+        quantised_and("aten::cat.out", "float32"),  # which computes nothing
+        quantised_and("cortex_m::dequantize_per_tensor.out", "float32"),
+        of_one("aten::mul.out", rows("float32", 4), rows("float32", 4)),  # nothing is quantised, as was asked for
+    ],
+)
+def test_what_is_no_layer_that_stayed_float(near: Program) -> None:
+    assert Rule.FLOAT_NOTE not in rules(lint(near, target(Isa.DSP), operators=None))
+
+
 def transposed(stride: tuple[int, int], padding: tuple[int, int], kernel: tuple[int, int], scratch: int) -> Program:
     """A quantized_transpose_conv2d of (1, 3, 4, 5) to 2 channels."""
     height, width = ((n - 1) * s - 2 * p + k for n, s, p, k in zip((4, 5), stride, padding, kernel, strict=True))
@@ -404,7 +431,7 @@ def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: 
         changed = Program.from_bytes(bytes(edited))
     except errors.ProgramRejected:
         return  # two tensors that share their dim order's bytes
-    found = lint(changed, native.target, operators=None)
+    found = tuple(one for one in lint(changed, native.target, operators=None) if not one.is_note)
     try:
         flow.run(native, changed, example_inputs(changed), linted=False)
     except errors.ProgramRejected as refused:
