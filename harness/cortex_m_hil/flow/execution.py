@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cortex_m_hil.errors import ProtocolError
 from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.launcher import Clock
 
 if TYPE_CHECKING:
     from cortex_m_hil.flow.dut import Dut
@@ -43,9 +46,19 @@ def _pass(
 ) -> tuple[list[HostTensor], int]:
     prepare(session, inputs, poison, guard)
     ticks = session.execute(dut.seconds)
+    _require_ticks(dut, program, ticks)
     if guard:
         guard.inspect(session, poison)
     return [session.get_output(number) for number in range(len(program.file.outputs))], ticks
+
+
+def _require_ticks(dut: Dut, program: Program, ticks: int) -> None:
+    """A counter that stands still would be taken for a program that costs nothing (ExecuTorch #21833)."""
+    counts = dut.ran().clock in (Clock.INSTRUCTIONS, Clock.CORE)
+    operators = sum(one.kind is InstructionKind.KERNEL for one in program.file.instructions)
+    if counts and operators and not ticks:
+        what = f"the runner counted 0 {dut.ran().clock.value} while {operators} operators were executed"
+        raise ProtocolError(what, target=dut.target.name)
 
 
 def prepare(session: Session, inputs: Sequence[HostTensor], poison: int, guard: Guard | None = None) -> None:

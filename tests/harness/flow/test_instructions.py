@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from cortex_m_hil import flow
+from cortex_m_hil.errors import ProtocolError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import prepare
 from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.launcher import Clock
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -54,6 +56,22 @@ def test_the_number_of_instructions_is_the_same_each_time(dut: Dut) -> None:
     assert by_operator(dut, program) == steps
     dut.restart()
     assert counted(dut, program) == first
+
+
+@pytest.mark.parametrize(("name", "is_an_error"), [("m55-qemu", True), ("native", False)])
+def test_a_counter_that_stands_still_is_an_error(name: str, is_an_error: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where instructions are counted; by a clock of the host a program may well take no time. ExecuTorch #21833."""
+    execute = Session.execute
+    monkeypatch.setattr(Session, "execute", lambda self, seconds: execute(self, seconds) and 0)
+    with flow.open_dut(resolve(name, load_targets())) as dut:
+        program = lowered(dut, torch.nn.Linear(9, 5), 2, 9)
+        if is_an_error:
+            with pytest.raises(
+                ProtocolError, match=r"0 instructions while 3 operators were executed \[target m55-qemu"
+            ):
+                flow.run(dut, program)
+        else:
+            assert flow.run(dut, program).ticks == 0
 
 
 def with_args(name: str, *args: str) -> Dut:
