@@ -59,11 +59,16 @@ class Bug:
     classes: frozenset[Isa]
 
     def plant(self, folder: Path) -> Path:
-        """A copy of the firmware that has the bug. An error where the patch does not fit the kernels any more."""
-        shutil.copytree(package_data("firmware"), folder / "firmware")
-        apply = ["patch", "--batch", "--silent", "-p1", "-i", str(self.patch)]
-        subprocess.run(apply, cwd=folder, check=True, timeout=DEADLINE)
-        return folder / "firmware"
+        """A copy of the firmware that has the bug."""
+        return plant(self.patch, folder)
+
+
+def plant(patch: Path, folder: Path) -> Path:
+    """A copy of the firmware with a patch. An error where it does not fit the firmware any more."""
+    shutil.copytree(package_data("firmware"), folder / "firmware")
+    apply = ["patch", "--batch", "--silent", "-p1", "-i", str(patch)]
+    subprocess.run(apply, cwd=folder, check=True, timeout=DEADLINE)
+    return folder / "firmware"
 
 
 def _read(patch: Path) -> Bug:

@@ -1,0 +1,86 @@
+"""The table in docs/known_bugs.md, made from tests/known_bugs/bugs.py with `python ci/known_bugs_table.py`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+if str(ROOT / "tests") not in sys.path:
+    sys.path.append(str(ROOT / "tests"))
+
+from known_bugs.bugs import FINDS, THREADS, How, KnownBug, Shown  # noqa: E402 - found by the line above
+
+PAGE: Final = ROOT / "docs" / "known_bugs.md"
+_BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_HEAD: Final = "| bug | upstream | shown by | on | caught by | operator |\n|---|---|---|---|---|---|\n"
+
+
+def rendered(page: str) -> str:
+    """The page with its tables and its count made anew."""
+    made = {"threads": _table(THREADS), "finds": _table(FINDS), "count": _count(THREADS + FINDS)}
+    return _BLOCK.sub(lambda block: block[1] + made[block[2]], page)
+
+
+def _count(bugs: Iterable[KnownBug]) -> str:
+    """By the best that there is of each."""
+    kinds = [_kind(bug) for bug in bugs]
+    rows = "".join(f"| {kind} | {kinds.count(kind)} |\n" for kind in dict.fromkeys(_KINDS))
+    return f"| shown | bugs |\n|---|---|\n{rows}| all | {len(kinds)} |\n"
+
+
+_KINDS: Final = (
+    "real",
+    "foreseen",
+    "planted",
+    "by tests elsewhere in this repository only",
+    "not shown",
+)
+
+
+def _kind(bug: KnownBug) -> str:
+    hows = {shown.how for shown in bug.shown}
+    best = next((how.value for how in (How.REAL, How.FORESEEN, How.PLANTED) if how in hows), "")
+    return best or _KINDS[3 if bug.shown_by else 4]
+
+
+def _table(bugs: Iterable[KnownBug]) -> str:
+    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for bug in bugs for row in _rows(bug))
+
+
+def _rows(bug: KnownBug) -> Iterator[tuple[str, ...]]:
+    first = (f"**{bug.name}**: {bug.symptom}", ", ".join(map(_link, bug.upstream)))
+    for cells in (*map(_shown, bug.shown), *map(_elsewhere, bug.shown_by), *_not_shown(bug)):
+        yield (*first, *cells)
+        first = ("", "")
+
+
+def _shown(shown: Shown) -> tuple[str, ...]:
+    hidden = f"; passes on {', '.join(shown.hidden)}" if shown.hidden else ""
+    operator = f"`{shown.caught.operator}`, by {shown.caught.named_by.value}" if shown.caught.operator else "–"
+    return f"{shown.how.value}: {shown.words}", f"{', '.join(shown.shows)}{hidden}", f"{shown.caught}", operator
+
+
+def _elsewhere(test: str) -> tuple[str, ...]:
+    path, _, name = test.partition("::")
+    return f"`{name}` in `{path}`", "", "", ""
+
+
+def _not_shown(bug: KnownBug) -> Iterator[tuple[str, ...]]:
+    if bug.why_not:
+        yield f"not shown: {bug.why_not}", "", "", ""
+
+
+def _link(reference: str) -> str:
+    repository, _, number = reference.partition("#")
+    if not number:
+        return f"[{reference}](verification.md#what-was-found-in-executorch-and-cmsis-nn)"
+    name = "CMSIS-NN " if repository.endswith("CMSIS-NN") else ""
+    return f"[{name}#{number}](https://github.com/{repository}/issues/{number})"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text()))

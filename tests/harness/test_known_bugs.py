@@ -1,0 +1,86 @@
+"""The list of known bugs: one way of each is shown, all that it names exists, and docs/known_bugs.md is made from it.
+
+tests/nightly/test_known_bugs.py shows them in all ways.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import known_bugs_table
+from known_bugs.bugs import BUGS, THREADS, How, KnownBug, Shown
+from known_bugs.showing import PATCHES, TARGETS, By, judge
+from paths import REPOSITORY
+from planting import plant
+
+ALL = [pytest.param(bug, id=bug.name) for bug in BUGS]
+# The first way of each bug of upstream's threads that needs no firmware of its own, on one target.
+CHEAP = [
+    pytest.param(shown, id=bug.name)
+    for bug in THREADS
+    for shown in [one for one in bug.shown if one.wrong.patch is None][:1]
+]
+
+
+@pytest.mark.parametrize("shown", CHEAP)
+def test_a_known_bug_is_caught_by_its_check(shown: Shown, tmp_path: Path) -> None:
+    target = shown.shows[0]
+    assert judge(target, shown.right, tmp_path) is None
+    assert judge(target, shown.wrong, tmp_path) == shown.caught
+
+
+@pytest.mark.parametrize("bug", ALL)
+def test_a_known_bug_is_shown_or_says_why_not(bug: KnownBug) -> None:
+    assert bool(bug.shown or bug.shown_by) != bool(bug.why_not)
+    for shown in bug.shown:
+        targets = (*shown.shows, *shown.hidden)
+        assert shown.shows and len({*targets}) == len(targets) and {*targets} <= {*TARGETS}
+        assert shown.right is not shown.wrong and shown.right.patch is None and shown.right.compiler is None
+        foreseen = not shown.wrong.runs and shown.wrong.runtime == "executorch"
+        changed = shown.wrong.patch is not None or shown.wrong.compiler is not None
+        assert (shown.how is not How.FORESEEN or foreseen) and (shown.how is How.PLANTED or not changed)
+        assert bool(shown.caught.operator) == (shown.caught.named_by is not By.NOBODY)
+
+
+@pytest.mark.parametrize("bug", ALL)
+def test_the_tests_that_are_said_to_show_it_exist(bug: KnownBug) -> None:
+    for test in bug.shown_by:
+        path, _, name = test.partition("::")
+        statements = ast.parse((REPOSITORY / path).read_text()).body
+        functions = [one.name for one in statements if isinstance(one, ast.FunctionDef)]
+        assert name.startswith("test_") and functions.count(name) == 1, test
+
+
+def test_names_and_references_are_those_of_one_bug() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS)
+    references = [reference for bug in BUGS for reference in bug.upstream]
+    form = re.compile(r"pytorch/executorch#\d+|ARM-software/CMSIS-NN#\d+|find \d+")
+    assert all(bug.upstream for bug in BUGS) and all(form.fullmatch(reference) for reference in references)
+
+
+def test_every_find_of_this_project_is_listed_once() -> None:
+    text = (REPOSITORY / "docs" / "verification.md").read_text()
+    table = text[text.index("### What was found in ExecuTorch and CMSIS-NN") :]
+    numbers = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)
+    listed = [reference.split()[1] for bug in BUGS for reference in bug.upstream if reference.startswith("find")]
+    assert len(numbers) >= 16 and sorted(listed, key=int) == numbers
+
+
+def test_every_patch_is_used_and_fits_the_firmware(tmp_path: Path) -> None:
+    used = {shown.wrong.patch for bug in BUGS for shown in bug.shown}
+    found = sorted(PATCHES.glob("*.patch"))
+    assert found and {*found} <= used
+    for patch in found:
+        plant(patch, tmp_path / patch.stem)
+
+
+def test_the_page_is_made_from_the_list() -> None:
+    """Otherwise: python ci/known_bugs_table.py."""
+    page = known_bugs_table.PAGE.read_text()
+    assert page.count("<!-- table: ") == page.count("<!-- end -->") == 3
+    assert known_bugs_table.rendered(page).splitlines() == page.splitlines()
+    assert all(bug.name in page for bug in BUGS)

@@ -1,0 +1,105 @@
+"""What the bugs are shown with: small modules, always with the same weights and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+Sample = tuple[nn.Module, tuple[torch.Tensor, ...]]
+"""A module and its example inputs."""
+
+
+class Apply(nn.Module):
+    """A function of layers and tensors."""
+
+    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*self.layers, *inputs)
+
+
+def sample(make: Callable[[], nn.Module], *shapes: tuple[int, ...], scale: float = 1.0) -> Callable[[], Sample]:
+    """Normally distributed inputs of these shapes, times ``scale``."""
+
+    def made() -> Sample:
+        torch.manual_seed(7)
+        return make().eval(), tuple(torch.randn(shape) * scale for shape in shapes)
+
+    return made
+
+
+def biased_layer() -> Sample:
+    """A fully connected layer whose outputs are almost nothing but its bias."""
+    torch.manual_seed(7)
+    return nn.Linear(512, 10), (torch.rand(1, 512) * 0.002,)
+
+
+def transposed(kernel: int, stride: int | tuple[int, int], padding: int = 0) -> Callable[[], Sample]:
+    return sample(lambda: nn.ConvTranspose2d(3, 4, kernel, stride=stride, padding=padding), (1, 3, 4, 9))
+
+
+def grouped() -> Sample:
+    """Two groups, no bias."""
+    return sample(lambda: nn.Conv2d(4, 6, 3, groups=2, bias=False), (1, 4, 6, 6))()
+
+
+def ramp() -> Sample:
+    """The grouped convolution's layer with positive weights, on a ramp: all sums are beyond what was calibrated."""
+    module, _ = grouped()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.abs_()
+    return module, (torch.arange(1.0, 145.0).reshape(1, 4, 6, 6),)
+
+
+def softmax_after(activation: Callable[[], nn.Module]) -> Callable[[], Sample]:
+    return sample(lambda: nn.Sequential(nn.Linear(8, 8), activation(), nn.Linear(8, 4)), (3, 8))
+
+
+def hard_sigmoid(bias: float) -> Callable[[], Sample]:
+    """Behind a layer whose outputs all lie below a half where ``bias`` is -1, and above where it is 1."""
+
+    def made() -> Sample:
+        layer = nn.Conv2d(1, 1, 1)
+        nn.init.constant_(layer.weight, 0.5)
+        nn.init.constant_(layer.bias, bias)  # type: ignore[arg-type]
+        torch.manual_seed(7)
+        return nn.Sequential(layer, nn.Hardsigmoid()), (torch.rand(1, 1, 8, 8),)
+
+    return made
+
+
+def gate(bias: float) -> Callable[[], Sample]:
+    """A relu between two layers, which lets nothing through where ``bias`` is far below zero."""
+
+    def made() -> Sample:
+        torch.manual_seed(7)
+        first, last = nn.Linear(4, 4), nn.Linear(4, 4)
+        nn.init.constant_(first.bias, bias)
+        nn.init.constant_(last.bias, 1.0)
+        return nn.Sequential(first, nn.ReLU(), last), (torch.rand(3, 4),)
+
+    return made
+
+
+def clamped() -> Sample:
+    """A relu, of `ordinary` values."""
+    return nn.ReLU(), ordinary()
+
+
+def far_outside() -> Sample:
+    """A relu of ordinary values and of two that are some 40,000 quanta large; calibrated with `ordinary`."""
+    (values,) = ordinary()
+    values = values.clone()
+    values[0, :2] = 157.0
+    return nn.ReLU(), (values,)
+
+
+def ordinary() -> tuple[torch.Tensor, ...]:
+    return (torch.linspace(0.0, 1.0, 256).reshape(1, 256),)

@@ -1,0 +1,169 @@
+"""How a bug is shown: what is run, on what, and which check catches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil import flow
+from cortex_m_hil.checks.comparison import Comparison, Kind
+from cortex_m_hil.checks.lint import LintFinding, Rule, raise_findings
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.localize import ROUNDING, localize
+from cortex_m_hil.diagnose.redzones import RedZones
+from cortex_m_hil.errors import HarnessError, HilWarning, Mismatch, VerdictError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.resolve import resolve
+from known_bugs.modules import Sample
+from planting import plant
+from trust import trust_again
+
+TARGETS: Final = load_targets()
+PATCHES: Final = Path(__file__).parent / "patches"
+
+
+class By(str, Enum):
+    """What names the operator."""
+
+    MESSAGE = "the message"
+    KERNEL = "localize, as a wrong kernel"
+    GRAPH = "localize, as a wrong graph"
+    NOBODY = "nobody: it is about the whole program"
+
+
+@dataclass(frozen=True)
+class Caught:
+    """A class of our errors (HilWarning and LintFinding where nothing is raised), with its rule where it has several.
+
+    ``operator`` is without namespace and overload.
+    """
+
+    error: type
+    rule: Rule | Kind | None = None
+    operator: str = ""
+    named_by: By = By.MESSAGE
+
+    def __str__(self) -> str:
+        name = "a note of lint" if self.error is LintFinding else self.error.__name__
+        return f"{name}: {self.rule.value}" if self.rule is not None else name
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What is run.
+
+    Attributes:
+        network: makes the module and its example inputs.
+        lowered_for: another ISA class than the target's.
+        options: of `flow.lower`.
+        change: what is done to the program after that.
+        compiler: changes ExecuTorch for as long as it is open.
+        patch: of the firmware, a file in `patches/` or a path.
+        build: CMake definitions of the runner.
+        runtime: executes the program; or, where it is not run, what lint is asked for.
+        runs: whether it is run at all, or only looked at by lint.
+        linted: whether lint looks at it before it runs.
+    """
+
+    network: Callable[[], Sample]
+    lowered_for: Isa | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    change: Callable[[Program], Program] = lambda program: program
+    compiler: Callable[[], AbstractContextManager[None]] | None = None
+    patch: Path | None = None
+    build: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = "builtin"
+    runs: bool = True
+    linted: bool = True
+    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - frozen
+
+    def program(self, isa: Isa) -> Program:
+        module, inputs = self.network()
+        return self.change(flow.lower(module, inputs, isa=self.lowered_for or isa, **self.options))
+
+
+def judge(name: str, setup: Setup, folder: Path) -> Caught | None:
+    """What catches it on the target of that name; None where nothing does. ``folder`` is for changed firmware."""
+    with _compiler(setup):
+        if not setup.runs:
+            target = TARGETS[name]
+            return _by_lint(flow.findings(setup.program(target.isa), target, None, setup.runtime), target)
+        resolved = resolve(name, TARGETS, runtime=setup.runtime)
+        firmware = None if setup.patch is None else plant(setup.patch, folder)
+        with flow.open_dut(resolved, options=setup.build, firmware=firmware) as dut:
+            return _by_running(dut, setup.program(dut.target.isa), setup)
+
+
+@contextmanager
+def _compiler(setup: Setup) -> Iterator[None]:
+    with ExitStack() as stack:
+        if setup.compiler is not None:
+            stack.callback(trust_again)
+            stack.enter_context(setup.compiler())
+        yield
+
+
+def _by_lint(findings: tuple[LintFinding, ...], target: Target) -> Caught | None:
+    try:
+        raise_findings(findings, target.name)
+    except VerdictError as error:
+        return Caught(type(error), _rule(findings, error), operator_of(error.operator), _namer(error.operator))
+    notes = [Caught(LintFinding, one.rule, operator_of(one.operator)) for one in findings]
+    return notes[0] if notes else None
+
+
+def _rule(findings: tuple[LintFinding, ...], error: VerdictError) -> Rule | None:
+    """Of the finding that became the message; None where the runner itself refused the program."""
+    return next((one.rule for one in findings if error.message.startswith(one.message)), None)
+
+
+def _by_running(dut: Dut, program: Program, setup: Setup) -> Caught | None:
+    findings: tuple[LintFinding, ...] = ()
+    if setup.linted:
+        findings = flow.findings(program, dut.target, dut.session().identity.operators, setup.runtime)
+    compared: list[Comparison] = []
+    guards = RedZones if program.size_without_redzones is not None else None
+    try:
+        flow.verify(
+            dut, program, tolerance=setup.tolerance, linted=setup.linted, guards=guards,
+            observe=lambda checked: compared.append(checked.comparison),
+        )  # fmt: skip
+    except Mismatch as error:
+        kind = compared[-1].errors[0].kind
+        return Caught(Mismatch, kind, *_localised(dut, program, error))
+    except HarnessError as error:
+        rule = _rule(findings, error) if isinstance(error, VerdictError) else None
+        return Caught(type(error), rule, operator_of(error.operator), _namer(error.operator))
+    for comparison in compared:
+        for warning in comparison.warnings:
+            return Caught(HilWarning, warning.kind, operator_of(comparison.operators[warning.output]))
+    return _by_lint(findings, dut.target)
+
+
+def _localised(dut: Dut, program: Program, error: Mismatch) -> tuple[str, By]:
+    """The operator that localize finds at fault; else the one whose node is wrong; else that of the message."""
+    rows = localize(dut, program).rows
+    for named_by, wrong in (
+        (By.KERNEL, [row for row in rows if row.at_fault is not None or row.damaged]),
+        (By.GRAPH, [row for row in rows if row.graph_quanta is not None and row.graph_quanta > ROUNDING]),
+    ):
+        if wrong:
+            return " ".join(sorted({operator_of(row.operator) for row in wrong})), named_by
+    return operator_of(error.operator), By.MESSAGE
+
+
+def _namer(operator: str) -> By:
+    return By.MESSAGE if operator else By.NOBODY
+
+
+def operator_of(text: str) -> str:
+    """`quantized_linear` of `cortex_m::quantized_linear.out (node)`."""
+    return text.partition("::")[2].partition(".")[0]
