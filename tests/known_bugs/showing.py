@@ -36,6 +36,7 @@ class By(str, Enum):
     MESSAGE = "the message"
     KERNEL = "localize, as a wrong kernel"
     GRAPH = "localize, as a wrong graph"
+    UNJUDGED = "localize, as the one that cannot be compared"
     NOBODY = "nobody: it is about the whole program"
 
 
@@ -149,11 +150,13 @@ def _by_running(dut: Dut, program: Program, setup: Setup) -> Caught | None:
 
 
 def _localised(dut: Dut, program: Program, error: Mismatch) -> tuple[str, By]:
-    """The operator that localize finds at fault; else the one whose node is wrong; else that of the message."""
-    rows = localize(dut, program).rows
+    """The operator that localize finds at fault; else one whose node is wrong, or may be; else that of the message."""
+    found = localize(dut, program)
+    rows = found.rows
     for named_by, wrong in (
         (By.KERNEL, [row for row in rows if row.at_fault is not None or row.damaged]),
         (By.GRAPH, [row for row in rows if row.graph_quanta is not None and row.graph_quanta > ROUNDING]),
+        (By.UNJUDGED, found.unjudged),
     ):
         if wrong:
             return " ".join(sorted({operator_of(row.operator) for row in wrong})), named_by

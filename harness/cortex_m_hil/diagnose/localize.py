@@ -113,6 +113,11 @@ class Localization:
         return tuple(row for row in self.rows if row.at_fault is not None or row.damaged)
 
     @property
+    def unjudged(self) -> tuple[Row, ...]:
+        """Operators on integers without a counterpart in the fake-quantised module: a pass may have got them wrong."""
+        return tuple(row for row in self.rows if _is_unjudged(row))
+
+    @property
     def first(self) -> Row | None:
         """The first that departs in the program as it ran."""
         return next((row for row in self.rows if row.departure is not None), None)
@@ -426,6 +431,18 @@ def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{unknown} of {len(rows)} values have no counterpart in the dialect's graph, and were not compared"
 
 
+_NOT_JUDGED: Final = (
+    *("quantize_per_tensor", "dequantize_per_tensor"),
+    *("cat", "full", "pad", "permute_copy", "select_copy", "transpose", "unsqueeze_copy", "_clone_dim_order"),
+)
+"""Operators of which the graph column is empty in a right graph too: they convert, or compute nothing."""
+
+
+def _is_unjudged(row: Row) -> bool:
+    name = row.operator.partition("::")[2].partition(".")[0]
+    return row.graph_quanta is None and row.spec.startswith("int8") and name not in _NOT_JUDGED
+
+
 def _of_kernel(row: Row) -> str:
     parts = []
     if row.at_fault is not None:
@@ -441,17 +458,29 @@ def _of_kernel(row: Row) -> str:
 
 
 def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
-    """Where all kernels and nodes are right: does the quantisation lose much at one place?"""
+    """Where all kernels and nodes are right, as far as is known: does the quantisation lose much at one place?"""
     if (first := next((row for row in rows if row.departure is not None), None)) is not None:
         yield f"no kernel is wrong on right inputs; {first.place} is the first to depart, within what is known of it"
-    coarse = [(row.inputs_db - row.dialect_db, row) for row in rows if row.inputs_db and row.dialect_db is not None]
+    unjudged = [row for row in rows if _is_unjudged(row)]
+    for row in unjudged:
+        yield (
+            f"whether a pass built the right graph is not known of {row.place}: the fake-quantised module has no value "
+            "of its scale and zero point"
+        )
+    right = "kernels are right" if unjudged else "kernels and graph are right"
+    coarse = [
+        (row.inputs_db - row.dialect_db, row)
+        for row in rows
+        if row.inputs_db is not None and row.dialect_db is not None and math.isfinite(row.inputs_db)
+    ]
     if not coarse:
+        yield f"{right}; what an operator loses to quantisation is not known"
         return
     loss, row = max(coarse, key=lambda one: one[0])
     if loss > COARSE:
         yield (
             f"quantisation is coarse here: {row.place} has {row.dialect_db:.1f} dB against the float module, its "
-            f"inputs {row.inputs_db:.1f} dB; kernels and graph are right"
+            f"inputs {row.inputs_db:.1f} dB; {right}"
         )
     else:
-        yield "kernels and graph are right, and no operator loses much to quantisation"
+        yield f"{right}, and no operator loses much to quantisation"

@@ -22,6 +22,7 @@ from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from known_bugs.modules import hard_sigmoid
 from networks import Net
 from planting import BUGS, Bug, network
 
@@ -136,6 +137,23 @@ def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
     found = localize(native, flow.lower(Coarse(), (torch.rand(1, 32),), isa=Isa.SCALAR))
     assert not found.at_fault
     assert any(one.startswith("quantisation is coarse here") and "(second)" in one for one in found.conclusions)
+
+
+def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Dut) -> None:
+    """Find 14 (docs/verification.md): a pass clamps a zero point, and fake-quant has no value of that zero point."""
+    module, inputs = hard_sigmoid(-1.0)()
+    found = localize(native, flow.lower(module, inputs, isa=Isa.SCALAR))
+    assert not found.at_fault
+    assert [row.operator for row in found.unjudged] == ["cortex_m::quantized_depthwise_conv2d.out"]
+    not_known, right = found.conclusions
+    assert not_known.startswith("whether a pass built the right graph is not known of cortex_m::quantized_depthwise")
+    assert right.startswith("kernels are right; ")
+    assert localize(native, program(Isa.SCALAR)).unjudged == ()
+
+
+def test_there_is_a_conclusion_where_nothing_is_quantised(native: Dut) -> None:
+    found = localize(native, flow.lower(nn.Softmax(-1), (torch.randn(3, 5),), isa=Isa.SCALAR, quantize=False))
+    assert not found.unjudged and found.conclusions[0].startswith("kernels and graph are right; ")
 
 
 def test_a_program_without_references_is_a_mistake_of_the_call(native: Dut) -> None:
