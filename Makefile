@@ -20,7 +20,7 @@ demo: install ## install what is missing, then run the sample tests on three tar
 		tests/targets tests/harness/flow/test_isa_agreement.py
 
 test: lint ## lint, the own tests, tests/targets on four targets, on one with red zones; do they use every operator?
-	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal --durations=20 --cov --cov-report=term tests/harness tests/ci
+	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal --durations=20 --cov --cov-report=term --cov-fail-under=66 tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
 	rm -rf build/programs
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones --keep-programs build/programs tests/targets
