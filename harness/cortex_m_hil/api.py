@@ -370,6 +370,9 @@ class OpenTarget:
     def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
         """Told of every verdict on a program that is about to be raised, with what was compared before."""
 
+    def _passed(self, task: Task, checked: Checked | None) -> None:
+        """Told of every program that passes, with what was compared."""
+
     def _compared(self, checked: Checked) -> None:
         """Told of every comparison, before its verdict is raised."""
         self._ran(checked.program, checked.result)
@@ -396,6 +399,8 @@ class _Attempt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, VerdictError):
             self._target._failed(self._task, error, self._checked)
+        elif error is None:
+            self._target._passed(self._task, self._checked)
 
 
 def _warn(text: str) -> None:

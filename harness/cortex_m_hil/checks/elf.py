@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cortex_m_hil.errors import ConfigError, OutOfTargetMemory
@@ -15,6 +16,7 @@ from cortex_m_hil.targets.model import Target
 
 LIMIT = 256 << 20  # bytes
 MAGIC = b"\x7fELF"
+_NOTE, _NO_BITS, _ALLOCATED = 7, 8, 2  # types of sections, and a flag
 _EXECUTABLE, _POSITION_INDEPENDENT, _LOAD = 2, 3, 1
 _MACHINES = {3: "x86", 8: "MIPS", 40: "Arm", 62: "x86-64", 94: "Xtensa", 183: "AArch64", 243: "RISC-V"}
 _ARM = 40
@@ -108,6 +110,44 @@ def _places(elf: Executable) -> Iterator[tuple[int, int]]:
             yield segment.address, segment.size
         if segment.stored:
             yield segment.loaded, segment.stored
+
+
+# --- what is executed ----------------------------------------------------------------------------------------
+
+
+def executed(path: Path) -> str:
+    """A digest of all that is in memory when it runs: its code and data, but nothing for debuggers, and no notes.
+
+    ConfigError where it is no ELF.
+    """
+    data = files.read(path, LIMIT)
+    digest = hashlib.sha256()
+    try:
+        for section in _sections(data):
+            digest.update(repr(section).encode())
+            if section.kind != _NO_BITS:
+                digest.update(data[section.offset : section.offset + section.size])
+    except struct.error:
+        raise _no_elf(path, "it is cut short") from None
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class _Section:
+    kind: int
+    address: int
+    offset: int = field(repr=False)
+    size: int
+
+
+def _sections(data: bytes) -> Iterator[_Section]:
+    wide = data[4:5] == b"\2"
+    start = struct.unpack_from("<Q" if wide else "<I", data, 40 if wide else 32)[0]
+    entry, count = struct.unpack_from("<HH", data, 58 if wide else 46)
+    for at in (start + number * entry for number in range(count)):
+        _, kind, flags, address, offset, size = struct.unpack_from("<2I4Q" if wide else "<6I", data, at)
+        if flags & _ALLOCATED and kind != _NOTE:
+            yield _Section(kind, address, offset, size)
 
 
 # --- the format ----------------------------------------------------------------------------------------------

@@ -83,11 +83,11 @@ class Bundle:
 class Failure:
     """A task that ended in a verdict, with what there was of the target; `bundle` makes a bundle of it.
 
-    `references` is None where the task did not come so far.
+    `references` is None where the task did not come so far; `error` is None where it passed, and is kept all the same.
     """
 
     task: Task
-    error: VerdictError
+    error: VerdictError | None
     dut: Dut
     ran: Ran | None
     seconds: float
@@ -97,14 +97,14 @@ class Failure:
     intermediates: tuple[Intermediate, ...] = ()
 
     @classmethod
-    def of(cls, dut: Dut, task: Task, error: VerdictError, checked: flow.Checked | None) -> Failure:
+    def of(cls, dut: Dut, task: Task, error: VerdictError | None, checked: flow.Checked | None) -> Failure:
         ran, seconds = dut.last_ran(), dut.seconds
         if checked is None:
-            return cls(task, error, dut, ran, seconds, error.log)
+            return cls(task, error, dut, ran, seconds, error.log if error is not None else "")
         result = checked.result
         return cls(task, error, dut, ran, seconds, result.log, checked.references, result.outputs)
 
-    def bundle(self, test: str, *, seed: int | None = None, rerun: str = "") -> Bundle:
+    def bundle(self, test: str, *, seed: int | None = None, rerun: str = "", with_runner: bool = True) -> Bundle:
         """`test` names what failed, `rerun` is the command that runs it again. ConfigError if the ELF is gone."""
         scratch, references = _scratch(self.task.program, self.dut.target.isa), self._references()
         description = Description(
@@ -113,14 +113,14 @@ class Failure:
             seed=seed,
             rerun=rerun,
             machine=self._machine(),
-            verdict=Recorded.of(self.error),
+            verdict=Recorded.of(self.error) if self.error is not None else Recorded.passed(),
             judgement=_judgement(self.task, self.seconds),
             program=_described(self.task, self.dut.target.isa, scratch),
             references=_counted(references),
             outputs=tuple(map(TensorEntry.of, self.outputs)),
             intermediates=tuple(map(_of_intermediate, self.intermediates)),
         )
-        elf, log = files.read(self.dut.elf.path, ELF_LIMIT), self.log[-_LOG_LIMIT:]
+        elf, log = files.read(self.dut.elf.path, ELF_LIMIT) if with_runner else b"", self.log[-_LOG_LIMIT:]
         return Bundle(description, self.task, references, self.outputs, self.intermediates, elf, log)
 
     def _references(self) -> References:

@@ -17,6 +17,7 @@ from cortex_m_hil.targets.model import Target
 from cortex_m_hil.text import printable, printable_lines
 
 SCHEMA_VERSION: Final = 1  # of bundle.json: higher when an older reader would not understand it
+PASSED: Final = "pass"  # where a verdict's class stands
 
 Line = Annotated[str, AfterValidator(printable)]
 Lines = Annotated[str, AfterValidator(printable_lines)]
@@ -69,6 +70,11 @@ class Recorded(_Strict):
             type=type(error).__name__, message=error.message, operator=error.operator, details=error.details,
             hint=error.hint,
         )  # fmt: skip
+
+    @classmethod
+    def passed(cls) -> Recorded:
+        """Of a program that is kept to be judged again."""
+        return cls(type=PASSED, message="")
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" + (f" [operator {self.operator}]" if self.operator else "")

@@ -33,6 +33,10 @@ class OwnFolder:
             os.close(self._lock)
             raise
 
+    def release(self) -> None:
+        """Instead of `remove`: the folder stays, and is anybody's."""
+        os.close(self._lock)
+
     def remove(self) -> None:
         """Once. The lock's file goes last: until then another process may finish what we have begun."""
         with contextlib.suppress(OSError):

@@ -25,6 +25,7 @@ from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.resolve import Resolved
 
+ToldOfTask = Callable[[pytest.Item, Failure], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
@@ -32,6 +33,7 @@ TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its tar
 LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # where the last program that failed departs
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # what is told of every program, where it is set
+TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # what is told of every program, passed or not, where it is set
 FAILURE: pytest.StashKey[Failure] = pytest.StashKey()  # the last program that failed, and all that is known of it
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
@@ -106,6 +108,14 @@ class Hil(OpenTarget):
     def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
         failure = Failure.of(self.dut, task, error, checked)
         self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
+        self._tell_of_task(failure)
+
+    def _passed(self, task: Task, checked: Checked | None) -> None:
+        self._tell_of_task(Failure.of(self.dut, task, None, checked))
+
+    def _tell_of_task(self, ended: Failure) -> None:
+        if TASKS in self._node.config.stash:
+            self._node.config.stash[TASKS](self._node, ended)
 
     def _localized(self, program: Program) -> str:
         """As text; what prevents it is no reason to lose the verdict that is about to be told."""

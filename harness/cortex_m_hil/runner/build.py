@@ -24,7 +24,7 @@ from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import check_runtime
 
-RUNNER, DIGEST = "runner.elf", "runner.elf.sha256"
+RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
 ELF_LIMIT = 256 << 20  # bytes
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
@@ -151,25 +151,64 @@ def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[st
     each time, wherever the sources lie.
     """
     with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
-        board = work / "board" / target.board.directory.name
-        copies = {firmware: work / "firmware", target.board.directory: board}
-        for root, path in _sources(target, firmware):
-            copy = copies[root] / path.relative_to(root)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
-        log = work / "build.log"
-        for command in _commands(work, board, target, definitions):
+        copies = _copy(work, target, firmware)
+        log = work / LOG
+        for command in _commands(work, copies[target.board.directory], target, definitions):
             _run(command, log, target, copies)
         finished = work / "finished"
         finished.mkdir()
         shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
         (finished / DIGEST).write_text(hashlib.sha256((finished / RUNNER).read_bytes()).hexdigest())
-        shutil.copy2(log, finished / "build.log")
+        shutil.copy2(log, finished / LOG)
         if folder.exists():
-            with (finished / "build.log").open("a") as text:
+            with (finished / LOG).open("a") as text:
                 text.write(f"{DAMAGED}\n")
             shutil.rmtree(folder)
         finished.rename(folder)
+
+
+def _copy(work: Path, target: Target, firmware: Path) -> dict[Path, Path]:
+    """The sources' folders, and where their copies lie."""
+    copies = {firmware: work / "firmware", target.board.directory: work / "board" / target.board.directory.name}
+    for root, path in _sources(target, firmware):
+        copy = copies[root] / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    return copies
+
+
+class BuildTree:
+    """Sources and objects of a builtin runner in a folder, to build it again and again with files changed.
+
+    Only what depends on them is compiled. All of these runners have one build id, and none is in the cache: they are
+    for simulators, since a board would take one for another.
+    """
+
+    def __init__(self, target: Target, folder: Path) -> None:
+        """Copies and configures, compiles nothing. Warnings are no errors here. Raises what `build_runner` does."""
+        firmware = package_data("firmware")
+        definitions = _definitions(target, "builtin") | {"HIL_WERROR": "OFF"}
+        build_id = _key(target, firmware, definitions, "")
+        self._target, self._firmware, self._log = target, firmware, folder / LOG
+        self._elf = Elf(folder / "build" / RUNNER, build_id, target.config)
+        self._copies = _copy(folder, target, firmware)
+        self._changed: frozenset[str] = frozenset()
+        commands = _commands(
+            folder, self._copies[target.board.directory], target, definitions | {"HIL_BUILD_ID": build_id}
+        )
+        configure, self._build = commands
+        _run(configure, self._log, target, self._copies)
+
+    def build(self, changed: Mapping[str, str]) -> Elf:
+        """With the texts of these files instead, by their paths below `firmware`. The ELF is good until the next."""
+        for path in self._changed - changed.keys():
+            shutil.copyfile(self._firmware / path, self._copies[self._firmware] / path)
+        for path, text in changed.items():
+            (self._copies[self._firmware] / path).write_text(text)
+        self._changed = frozenset(changed)
+        self._log.unlink()
+        _run(self._build, self._log, self._target, self._copies)
+        return self._elf
 
 
 def _commands(work: Path, board: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:

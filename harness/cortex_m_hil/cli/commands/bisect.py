@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,19 +12,20 @@ import typer
 import typer.core
 from rich.console import Console
 
-from cortex_m_hil.campaigns import findings, planner, store
+from cortex_m_hil.campaigns import findings, planner
 from cortex_m_hil.campaigns.bisect import Bisection, Line, Outcome, Plan, Source, State, checked, run_test
 from cortex_m_hil.campaigns.history import Commit, Repository, environment
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.campaigns.verdicts import Rules, Told, with_junit
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, end, say, tell_problem
 from cortex_m_hil.cli.app import Commands, UsageError, app, of_usage
+from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import YEAR, Json, Verbose, within
 from cortex_m_hil.cli.output import counted, log_of_errors, table
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import files
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder
+from cortex_m_hil.host.folders import TemporaryFolder
 
 KIND: Final = "bisect"
 LOG_LIMIT: Final = 1 << 30  # bytes
@@ -34,9 +34,6 @@ SKIP, ABORT = 125, 128  # exit statuses that git bisect run knows: nothing is kn
 bisect = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(bisect, name="bisect")
 
-StoreFile = Annotated[
-    Path | None, typer.Option("--store", help="Where campaigns are kept [default: the user's state folder]")
-]
 Command = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="The test, such as pytest …")]
 Timeout = Annotated[
     float, typer.Option("--timeout", callback=within(0.01, YEAR), help="Seconds for one run of the test")
@@ -90,7 +87,7 @@ def start(
         )
     )  # fmt: skip
     line = Line.of(plan)
-    with _opened(store_file) as kept:
+    with opened(store_file) as kept:
         _begin(kept, plan)
     text = f"{counted(line.last, 'commit')} to choose from; now: hil bisect run -- COMMAND"
     end(Answer(text, {"commits": line.last, **_ends(line)}))
@@ -99,9 +96,9 @@ def start(
 @bisect.command("reset")
 def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
     """Forget the search of this folder, and all of its runs."""
-    with _opened(store_file) as kept:
+    with opened(store_file) as kept:
         campaign = _current(kept)
-        with _own_folder(kept, campaign) as folder:
+        with own_folder(kept, campaign) as folder:
             Bisection.clean_up(Plan.of(campaign.plan), folder)
             kept.forget(campaign)
     end(Answer("forgotten", {"began": campaign.began}))
@@ -117,9 +114,7 @@ def run(
     build_timeout: Annotated[
         float, typer.Option("--build-timeout", callback=within(0.01, YEAR), help="Seconds")
     ] = 7200.0,
-    budget: Annotated[
-        float, typer.Option("--budget", callback=within(0, YEAR), help="Begin no run after so many seconds")
-    ] = YEAR,
+    budget: Budget = YEAR,
     allow_fallback: Fallback = False,
     raises: Raises = None,
     run_log: Annotated[Path | None, typer.Option("--run-log", help="Write the log there as it grows")] = None,
@@ -131,12 +126,12 @@ def run(
 
     Goes on after whatever ended it.
     """
-    with _opened(store_file) as kept, log_of_errors(verbose):
+    with opened(store_file) as kept, log_of_errors(verbose):
         campaign = _current(kept)
         rules = Rules(allow_fallback, tuple(raises or ()))
         plan = _with_test(kept, campaign, command or [], timeout, build_timeout, rules)
         line = Line.of(plan)
-        with _own_folder(kept, campaign) as folder:
+        with own_folder(kept, campaign) as folder:
             runs, state = _work(line, kept, campaign, folder, Deadline.after(budget), run_log)
         if state.outcome is not Outcome.UNDER_WAY:
             kept.end(campaign)
@@ -209,7 +204,7 @@ def log(store_file: StoreFile = None, as_json: Json = False) -> None:
 
     As `hil bisect replay` reads it.
     """
-    with _opened(store_file) as kept:
+    with opened(store_file) as kept:
         campaign = _current(kept)
         line, runs = Line.of(Plan.of(campaign.plan)), kept.runs(campaign)
     end(Answer("\n".join(findings.log_lines(line, runs)), {"plan": campaign.plan, "runs": runs}))
@@ -232,7 +227,7 @@ def replay(
     line = Line.of(checked(plan))
     if strange := [one.key for one in runs if one.key not in line.position]:
         raise ConfigError(f"the log has runs of {strange[0][:10]}, which is not in the range", hint="another log?")
-    with _opened(store_file) as kept:
+    with opened(store_file) as kept:
         campaign = _begin(kept, line.plan)
         for one in runs:
             kept.record(campaign, one)
@@ -319,12 +314,8 @@ def _ends(line: Line) -> dict[str, Any]:
 # --- store ---------------------------------------------------------------------------------------------------
 
 
-def _opened(file: Path | None) -> Store:
-    return Store(file.absolute() if file else store.default_file())
-
-
 def _begin(kept: Store, plan: Plan) -> Campaign:
-    before = kept.latest(KIND, os.getcwd())
+    before = current(kept, KIND)
     if before is not None and before.ended is None:
         raise ConfigError(
             "a search is under way in this folder", hint="hil bisect run goes on, hil bisect reset ends it"
@@ -333,25 +324,10 @@ def _begin(kept: Store, plan: Plan) -> Campaign:
 
 
 def _current(kept: Store) -> Campaign:
-    found = kept.latest(KIND, os.getcwd())
+    found = current(kept, KIND)
     if found is None:
         raise ConfigError("no search was begun in this folder", hint="hil bisect start NEW OLD --source PATH")
     return found
-
-
-@contextmanager
-def _own_folder(kept: Store, campaign: Campaign) -> Iterator[Path]:
-    """That of the campaign, beside the store. ConfigError while another process leads it."""
-    path = kept.file.parent / f"{kept.file.stem}-{campaign.number}"
-    path.mkdir(exist_ok=True)
-    try:
-        folder = OwnFolder(path)
-    except (BlockingIOError, FileNotFoundError):
-        raise ConfigError("another hil bisect is at work on this search", hint="wait for it, or end it") from None
-    try:
-        yield path
-    finally:
-        folder.remove()
 
 
 # --- step ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+"""What a campaign of mutants found: how many were noticed, of which operator, and all that were not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cortex_m_hil.campaigns.mutation_worker import Fate
+from cortex_m_hil.campaigns.store import Run
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of `judged` mutants were killed. `of` is an operator, or a kind of change; `isa` is the target's."""
+
+    of: str
+    target: str
+    isa: str
+    killed: int
+    judged: int
+
+    @property
+    def rate(self) -> float:
+        return self.killed / self.judged
+
+    def __str__(self) -> str:
+        return f"{self.killed} of {self.judged}, {self.rate:.0%}"
+
+
+@dataclass(frozen=True)
+class Report:
+    runs: tuple[Run, ...]
+
+    def of(self, fate: Fate) -> list[Run]:
+        return [run for run in self.runs if run.verdict == fate.value]
+
+    @property
+    def judged(self) -> list[Run]:
+        """Those that count: killed or survived."""
+        return [run for run in self.runs if run.verdict in (Fate.KILLED.value, Fate.SURVIVED.value)]
+
+    @property
+    def survivors(self) -> list[Run]:
+        return self.of(Fate.SURVIVED)
+
+    def by_operator(self) -> list[Rate]:
+        """A mutant of what several operators share counts for each of them."""
+        return list(self._rates(lambda run: run.figures["operators"]))
+
+    def by_kind(self) -> list[Rate]:
+        return list(self._rates(lambda run: [run.figures["kind"]]))
+
+    def by_purpose(self) -> list[Rate]:
+        return list(self._rates(lambda run: ["refuses arguments" if run.figures["refuses"] else "computes"]))
+
+    def total(self) -> list[Rate]:
+        """Of each target."""
+        return list(self._rates(lambda run: ["all"]))
+
+    def _rates(self, groups: Callable[[Run], Iterable[str]]) -> Iterator[Rate]:
+        found: dict[tuple[str, str, str], list[Run]] = {}
+        for run in self.judged:
+            for group in groups(run):
+                found.setdefault((group, run.figures["target"], run.figures["isa"]), []).append(run)
+        for (group, target, isa), runs in sorted(found.items()):
+            killed = sum(run.verdict == Fate.KILLED.value for run in runs)
+            yield Rate(group, target, isa, killed, len(runs))
+
+    def localized(self) -> tuple[int, int] | None:
+        """Of how many killed mutants the right operator was named, and of how many it was looked for."""
+        looked = [run.figures["localized"] for run in self.of(Fate.KILLED) if "localized" in run.figures]
+        return (sum(looked), len(looked)) if looked else None
+
+    def mislocalized(self) -> list[Run]:
+        return [run for run in self.of(Fate.KILLED) if not run.figures.get("localized", True)]
+
+    def fields(self) -> dict[str, Any]:
+        """For machines."""
+        localized = self.localized()
+        return {
+            **{fate.name.lower(): len(self.of(fate)) for fate in Fate},
+            "rates": [_fields_of(rate) for rate in self.total()],
+            "operators": [_fields_of(rate) for rate in self.by_operator()],
+            "kinds": [_fields_of(rate) for rate in (*self.by_kind(), *self.by_purpose())],
+            "survivors": [_survivor(run) for run in self.survivors],
+            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(Fate.INFRA)],
+            "localized": None if localized is None else {"right": localized[0], "of": localized[1]},
+        }
+
+
+def _fields_of(rate: Rate) -> dict[str, Any]:
+    names = ("of", "target", "isa", "killed", "judged", "rate")
+    return {name: getattr(rate, name) for name in names}
+
+
+def _survivor(run: Run) -> dict[str, Any]:
+    names = ("target", "isa", "path", "line", "column", "function", "kind", "refuses", "operators", "diff")
+    return {name: run.figures[name] for name in names}
+
+
+def place(run: Run) -> str:
+    """`firmware/…/linear.cpp:88:20`"""
+    return f"firmware/{run.figures['path']}:{run.figures['line']}:{run.figures['column']}"
+
+
+def survivors(runs: Sequence[Run]) -> Iterator[str]:
+    """Each once, as a heading and a diff, with the targets on which it survived."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.key.rpartition(" ")[0], []).append(run)
+    for several in found.values():
+        first, figures = several[0], several[0].figures
+        where = ", ".join(run.figures["target"] for run in several)
+        inside = f"in {figures['function']}, " if figures["function"] else ""
+        operators = ", ".join(figures["operators"])
+        head = f"{place(first)}: survived on {where} ({inside}{figures['kind']}; {operators})"
+        yield f"{head}\n{figures['diff'].rstrip()}"

@@ -1,0 +1,187 @@
+"""A process that builds mutants of the kernels and judges them: a request a line, an answer a line (`mutation.Worker`).
+
+It ends with its standard input. Nothing else is on its standard output; what libraries say is in its log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.kernels import Kernels
+from cortex_m_hil.campaigns.mutants import Mutant
+from cortex_m_hil.campaigns.ready import Noticed, ReadyProgram, first_noticed, kept_in, ordered, timed
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.checks.elf import executed
+from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.errors import BuildError, HarnessError, InfraError, Mismatch
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.host import files
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.runner.build import BuildTree
+from cortex_m_hil.session.session import ResponseTimeout
+from cortex_m_hil.targets.load import load_user_targets
+from cortex_m_hil.targets.resolve import Resolved, resolve
+
+ATTEMPTS: Final = 2  # at a mutant of which infra errors tell nothing
+
+
+class Fate(str, Enum):
+    """What became of a mutant on a target."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    UNCHANGED = "no change"  # the same code and data as without it
+    NOT_BUILT = "not built"
+    INFRA = "infra"  # nothing was learnt
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker works on. `ready` is a folder of kept programs, with a folder for each target."""
+
+    ready: str
+    targets: tuple[str, ...]
+    targets_file: str = ""
+    localize: bool = False
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Assignment:
+        return cls(**{**fields, "targets": tuple(fields["targets"])})
+
+    def resolve(self, name: str) -> Resolved:
+        known = load_user_targets(Path(self.targets_file) if self.targets_file else None)
+        return resolve(name, known, runtime="builtin")
+
+    def programs(self, target: str) -> list[ReadyProgram]:
+        return kept_in(Path(self.ready) / files.name_for(target))
+
+
+class Workplace:
+    """The sources of one target's runner, to be built again and again, and its programs."""
+
+    def __init__(self, resolved: Resolved, programs: Sequence[ReadyProgram], kernels: Kernels, folder: Path) -> None:
+        """Builds the unmutated runner."""
+        self._resolved, self._kernels = resolved, kernels
+        self._programs = list(programs)
+        self._tree = BuildTree(resolved.target, folder)
+        elf = self._tree.build({})
+        self._digest = executed(elf.path)
+        copy = Path(shutil.copy2(elf.path, folder / "sound.elf"))
+        self.sound = Dut(resolved, replace(elf, path=copy))
+
+    def time(self) -> dict[str, float | None]:
+        """Seconds of each program without a mutant; None: it does not end as it did in its test."""
+        return {program.name: seconds for program, seconds in timed(self.sound, self._programs)}
+
+    def operators(self) -> list[str]:
+        """Of all programs together."""
+        return sorted(frozenset().union(*(one.operators for one in self._programs)))
+
+    def judge(self, mutant: Mutant, seconds: Mapping[str, float], *, localized: bool) -> Run:
+        """With the programs that have `seconds`."""
+        began, operators = time.monotonic(), self._kernels.operators(mutant)
+        programs = [ReadyProgram(one.path, seconds[one.name]) for one in self._programs if one.name in seconds]
+        fate, why, more = self._fate(mutant, ordered(programs, operators), localized)
+        told = {name: getattr(mutant, name) for name in ("path", "line", "column", "function", "refuses", "change")}
+        figures = {**told, "kind": mutant.kind.value, "operators": sorted(operators), **more}
+        figures |= {"target": self._resolved.name, "isa": self._resolved.target.isa.value}
+        if fate is Fate.SURVIVED:
+            figures["diff"] = self._kernels.diff(mutant)
+        return Run("", fate.value, why, round(time.monotonic() - began, 3), time.time(), figures)
+
+    def _fate(
+        self, mutant: Mutant, programs: Sequence[ReadyProgram], localized: bool
+    ) -> tuple[Fate, str, dict[str, Any]]:
+        try:
+            elf = self._tree.build(self._kernels.changed(mutant))
+        except BuildError as error:
+            return Fate.NOT_BUILT, error.message.splitlines()[0], {}
+        if executed(elf.path) == self._digest:
+            return Fate.UNCHANGED, "", {}
+        problem = ""
+        for _ in range(ATTEMPTS):
+            try:
+                with Dut(self._resolved, elf) as dut:
+                    noticed = first_noticed(dut, self.sound, programs)
+                    more = self._localized(dut, noticed, mutant) if localized and noticed is not None else {}
+            except InfraError as error:
+                problem = f"{type(error).__name__}: {error.message}"
+            else:
+                return (Fate.SURVIVED, "", {}) if noticed is None else (Fate.KILLED, str(noticed), more)
+        return Fate.INFRA, problem, {}
+
+    def _localized(self, dut: Dut, noticed: Noticed, mutant: Mutant) -> dict[str, Any]:
+        """The operators that are named: of wrong outputs those at fault, else the one that the verdict has."""
+        named = sorted(set(_named(dut, noticed)))
+        return {"named": named, "localized": bool(named) and set(named) <= self._kernels.operators(mutant)}
+
+
+def _named(dut: Dut, noticed: Noticed) -> Iterator[str]:
+    program = noticed.program.bundle.task.program
+    if noticed.type == Mismatch.__name__ and program.intermediates is not None:
+        try:
+            yield from (row.operator for row in localize(dut, program).at_fault)
+        except (HarnessError, ResponseTimeout):
+            return
+    elif noticed.operator:
+        yield noticed.operator.partition(" ")[0]
+
+
+class _Desk:
+    """Answers requests, with a workplace for each target that was asked for."""
+
+    def __init__(self, assignment: Assignment, stack: ExitStack) -> None:
+        self._assignment, self._stack = assignment, stack
+        self._kernels = Kernels.of(package_data("firmware"))
+        self._places: dict[str, Workplace] = {}
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        place = self._place(request["target"])
+        if "mutant" not in request:
+            return {"seconds": place.time(), "operators": place.operators()}
+        mutant = self._kernels.by_name[request["mutant"]]
+        run = place.judge(mutant, request["seconds"], localized=self._assignment.localize)
+        return {"run": asdict(run)}
+
+    def _place(self, target: str) -> Workplace:
+        if target not in self._places:
+            folder = self._stack.enter_context(TemporaryFolder("hil-mutate-"))
+            resolved, programs = self._assignment.resolve(target), self._assignment.programs(target)
+            self._places[target] = place = Workplace(resolved, programs, self._kernels, folder)
+            self._stack.callback(place.sound.close)
+        return self._places[target]
+
+
+def _error(error: HarnessError) -> dict[str, Any]:
+    return {"type": type(error).__name__, "message": error.message, "hint": error.hint, "log": error.log}
+
+
+def main(assignment: str, log: str) -> None:
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    with ExitStack() as stack:
+        desk = _Desk(Assignment.of(json.loads(assignment)), stack)
+        for line in iter(partial(sys.stdin.buffer.readline), b""):
+            try:
+                answer = desk.answer(json.loads(line))
+            except HarnessError as error:
+                answer = {"error": _error(error)}
+            answers.write(json.dumps(answer).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

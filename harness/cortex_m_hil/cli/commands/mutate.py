@@ -1,0 +1,252 @@
+"""hil mutate."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from cortex_m_hil.campaigns import mutation_report, planner
+from cortex_m_hil.campaigns.kernels import Kernels
+from cortex_m_hil.campaigns.mutation import Mutation, Plan, Workers
+from cortex_m_hil.campaigns.mutation_report import Rate, Report
+from cortex_m_hil.campaigns.mutation_worker import Fate
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
+from cortex_m_hil.cli.options import DAY, YEAR, Choice, Json, Targets, Verbose
+from cortex_m_hil.cli.output import counted, log_of_errors, table
+from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.targets.launcher import HardwareLauncher
+
+KIND: Final = "mutate"
+READY: Final = "ready"  # in the campaign's folder: programs of the tests
+SEEDS: Final = 1 << 32
+
+
+@app.command("mutate")
+def mutate(
+    tests: Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=0, help="How many mutants are drawn; 0: all")] = 100,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, max=SEEDS - 1, help="The same seed draws the same mutants")
+    ] = None,
+    redzones: Annotated[bool, typer.Option("--redzones", help="Plan red zones, and watch them")] = False,
+    localize: Annotated[bool, typer.Option("--localize", help="Is the operator of what is killed named?")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants at a time")] = 1,
+    budget: Budget = YEAR,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget what was begun in this folder")] = False,
+    targets_file: Targets = None,
+    store_file: StoreFile = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Change the builtin kernels, one small thing at a time: do these tests notice?
+
+    The tests run once; their programs are then judged as they would, on a runner of each mutant. Without TEST it goes
+    on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
+    """
+    with opened(store_file) as kept, log_of_errors(verbose):
+        if reset:
+            _forget(kept)
+        if reset and not tests:
+            end(Answer("forgotten", {}))
+        kernels = Kernels.of(package_data("firmware"))
+        wanted = None
+        if tests:
+            names, file = _targets(target or [], targets_file), str(targets_file.absolute()) if targets_file else ""
+            chosen = random.SystemRandom().randrange(SEEDS) if seed is None else seed
+            wanted = Plan(tuple(tests), names, count, chosen, kernels.digest, file, redzones, localize)
+        campaign = _campaign(kept, wanted, seeded=seed is not None)
+        plan, runs, left = _work(kept, campaign, kernels, jobs, Deadline.after(budget))
+    end(_answer(plan, Report(tuple(runs)), left))
+
+
+# --- what is begun, and what goes on -------------------------------------------------------------------------
+
+
+def _targets(patterns: Sequence[str], file: Path | None) -> tuple[str, ...]:
+    """ConfigError for boards: each mutant would be flashed, and its build id is that of all others."""
+    choice = Choice(patterns, file, "builtin")
+    for name in choice.names:
+        if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
+            raise ConfigError(f"{name} is a board, which each mutant would wear", hint="a simulator of its class")
+    return tuple(choice.names)
+
+
+def _campaign(kept: Store, wanted: Plan | None, *, seeded: bool) -> Campaign:
+    """The one under way in this folder, or another. ConfigError where it is not what is wanted."""
+    before = current(kept, KIND)
+    if wanted is None:
+        if before is None:
+            raise ConfigError("nothing was begun in this folder", hint="hil mutate TEST -t TARGET")
+        return before
+    if before is None or before.ended is not None:
+        return kept.begin(KIND, os.getcwd(), wanted.as_fields())
+    plan = Plan.of(before.plan)
+    if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
+        hint = "hil mutate goes on with it; hil mutate --reset forgets it"
+        raise ConfigError(f"something else is under way in this folder: {' '.join(plan.tests)}", hint=hint)
+    return before
+
+
+def _forget(kept: Store) -> None:
+    if (campaign := current(kept, KIND)) is not None:
+        with own_folder(kept, campaign):
+            kept.forget(campaign)
+
+
+# --- work ----------------------------------------------------------------------------------------------------
+
+
+def _work(
+    kept: Store, campaign: Campaign, kernels: Kernels, jobs: int, budget: Deadline
+) -> tuple[Plan, list[Run], int]:
+    """The plan, all runs, and how many are left."""
+    plan, left, done = Plan.of(campaign.plan), 0, False
+    if campaign.ended is not None:
+        return plan, kept.runs(campaign), left
+    with own_folder(kept, campaign, lambda: not done) as folder:
+        ready = folder / READY
+        begun = bool(plan.seconds) and ready.is_dir()
+        if not begun:
+            _run_tests(plan, ready, folder / "pytest.log")
+        with Workers(plan.assignment(ready), folder) as workers:
+            if not begun:
+                plan = _timed(plan, workers)
+                kept.change_plan(campaign, plan.as_fields())
+            mutation = Mutation(plan, plan.mutants(kernels), workers)
+            left = len(mutation.keys)
+            say(f"{left} to judge, {len(kernels.mutants_of(plan.operators))} to draw from, seed {plan.seed}")
+            for runs in _judged(mutation, kept, campaign, budget, jobs):
+                left = len(mutation.keys) - len(runs)
+        done = left == 0
+        if done:
+            kept.end(campaign)
+    return plan, kept.runs(campaign), left
+
+
+def _timed(plan: Plan, workers: Workers) -> Plan:
+    """With what the programs tell on the unmutated runners."""
+    seconds: dict[str, dict[str, float]] = {}
+    left_out: dict[str, int] = {}
+    operators: set[str] = set()
+    for target in plan.targets:
+        with Console(stderr=True, markup=False).status(f"the runner of {target}, without a mutant"):
+            found, used = workers.unmutated(target)
+        seconds[target] = {name: one for name, one in found.items() if one is not None}
+        left_out[target] = len(found) - len(seconds[target])
+        operators |= set(used)
+        if not seconds[target]:
+            raise ConfigError(f"no program of {' '.join(plan.tests)} runs on {target}", hint="hil.check, or hil.run")
+        say(f"{counted(len(seconds[target]), 'program')} on {target}" + _apart(left_out[target]))
+    return replace(plan, seconds=seconds, left_out=left_out, operators=tuple(sorted(operators)))
+
+
+def _apart(left_out: int) -> str:
+    return f", and {left_out} that the builtin kernels alone do not run as their tests did" if left_out else ""
+
+
+def _run_tests(plan: Plan, ready: Path, log: Path) -> None:
+    """ConfigError where they do not pass: what fails without a mutant tells nothing of one."""
+    shutil.rmtree(ready, ignore_errors=True)
+    options = options_of_plugin(plan.targets, "builtin", 1.0, Path(plan.targets_file) if plan.targets_file else None)
+    options += [f"--hil-keep-into={ready}"]
+    options += ["--redzones"] if plan.redzones else []
+    options += ["--hil-keep-intermediates"] if plan.localize else []
+    command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.keeping")]
+    log.unlink(missing_ok=True)
+    with Console(stderr=True, markup=False).status("the tests, without a mutant"):
+        status = subprocesses.run([*command, *plan.tests, *options], log, DAY)
+    if status != 0:
+        said = log.read_text(errors="replace")
+        what = f"the tests do not pass without a mutant: {complaint(said)}"
+        raise ConfigError(what, log=said, hint=f"pytest {' '.join(plan.tests)} shows it; mend that first")
+
+
+def _judged(mutation: Mutation, kept: Store, campaign: Campaign, budget: Deadline, jobs: int) -> Iterator[list[Run]]:
+    """All runs so far: as it begins, and after each run."""
+    total = len(mutation.keys)
+    yield kept.runs(campaign)
+    with Console(stderr=True, markup=False).status("") as status:
+
+        def told(before: list[Run], key: str) -> None:
+            status.update(f"{len(before)} of {total} judged{_left(before, total, jobs)}: {key}")
+
+        for runs in planner.work_in_parallel(mutation, kept, campaign, budget, told, jobs):
+            say(_row(runs[-1], len(runs), total))
+            yield runs
+
+
+def _left(runs: Sequence[Run], total: int, jobs: int) -> str:
+    if not runs:
+        return ""
+    seconds = (total - len(runs)) * sum(run.seconds for run in runs) / len(runs) / jobs
+    return f", about {seconds / 60:.0f} min to go"
+
+
+def _row(run: Run, number: int, total: int) -> str:
+    why = f"  {run.error}" if run.error else ""
+    place = f"{Path(run.figures['path']).name}:{run.figures['line']}"
+    told = f"{number:>{len(str(total))}} of {total}  {run.verdict:<9}  {place}  {run.figures['change']}"
+    return f"{told}  {run.figures['target']}, {run.seconds:.1f} s{why}"
+
+
+# --- answers -------------------------------------------------------------------------------------------------
+
+
+def _answer(plan: Plan, report: Report, left: int) -> Answer:
+    fields: dict[str, Any] = {
+        "outcome": "under way" if left else "complete",
+        "tests": plan.tests,
+        "targets": plan.targets,
+        "seed": plan.seed,
+        "mutants": plan.count,
+        "left": left,
+        "programs": {target: len(found) for target, found in plan.seconds.items()},
+        "programs_left_out": plan.left_out,
+        **report.fields(),
+    }
+    unknown = left or not report.judged or report.of(Fate.INFRA)
+    status = NO if report.survivors and not left else CANNOT_TELL if unknown else OK
+    return Answer("\n\n".join(filter(None, _blocks(plan, report, left))), fields, status)
+
+
+def _blocks(plan: Plan, report: Report, left: int) -> Iterator[str]:
+    yield from mutation_report.survivors(report.survivors)
+    yield _rates("operator", report.by_operator())
+    yield _rates("change", [*report.by_kind(), *report.by_purpose(), *report.total()])
+    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(Fate.INFRA))
+    if (localized := report.localized()) is not None:
+        right, killed = localized
+        yield f"the right operator was named for {right} of {killed} killed, {right / killed:.1%}"
+    yield _headline(plan, report, left)
+
+
+def _rates(what: str, rates: Sequence[Rate]) -> str:
+    rows = [(one.of, one.target, one.isa, f"{one.killed} of {one.judged}", f"{one.rate:.0%}") for one in rates]
+    return table((what, "target", "class", "killed", ""), rows) if rows else ""
+
+
+def _headline(plan: Plan, report: Report, left: int) -> str:
+    apart = {fate: len(report.of(fate)) for fate in (Fate.UNCHANGED, Fate.NOT_BUILT, Fate.INFRA)}
+    counts = "; ".join(f"{fate.value}: {number}" for fate, number in apart.items() if number)
+    head = f"killed {len(report.of(Fate.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
+    head += f", {len(report.survivors)} survived" + (f" ({counts})" if counts else "") + f"; seed {plan.seed}"
+    return f"{head}\n{left} are left: hil mutate goes on" if left else head

@@ -1,0 +1,103 @@
+"""hil mutate: on `native`, a small test, a few mutants."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from command_line import CANNOT_TELL, NO, Done, answer, running, spawn
+
+COUNT, SEED = 4, 3
+TEST = """
+import torch
+
+def test_linear(hil):
+    hil.check(torch.nn.Linear(20, 10), (torch.randn(3, 20),))
+"""
+
+
+def mutate(folder: Path, *arguments: object) -> Done:
+    return spawn("mutate", *arguments, "--store", folder / "store.sqlite", cwd=folder)
+
+
+def runs(folder: Path) -> list[tuple[str, str]]:
+    try:
+        with sqlite3.connect(folder / "store.sqlite") as store:
+            return store.execute("SELECT key, verdict FROM run ORDER BY number").fetchall()
+    except sqlite3.OperationalError:  # not made yet
+        return []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "test_one.py").write_text(TEST)
+    return tmp_path
+
+
+def check_report(folder: Path, told: dict[str, Any]) -> None:
+    """Its figures are those of the store, and each survivor can be applied to the sources."""
+    kept = runs(folder)
+    counts = {name: told[name.replace(" ", "_")] for name in ("killed", "survived", "no change", "not built", "infra")
+              if name.replace(" ", "_") in told}  # fmt: skip
+    assert told["outcome"] == "complete" and told["left"] == 0 and len(kept) == COUNT == len(set(kept))
+    assert counts["killed"] == sum(verdict == "killed" for _, verdict in kept) >= 1
+    assert [(one["killed"], one["judged"]) for one in told["rates"]] == [
+        (counts["killed"], counts["killed"] + counts["survived"])
+    ]
+    assert told["programs"] == {"native": 1} and told["programs_left_out"] == {"native": 0}
+    assert len(told["survivors"]) == counts["survived"]
+    assert all(one["diff"].startswith(f"--- a/firmware/{one['path']}\n") for one in told["survivors"])
+
+
+def test_what_was_killed_goes_on_and_tells_the_same(folder: Path) -> None:
+    where = ("--store", folder / "store.sqlite")
+    words = ("mutate", "test_one.py", "-t", "native", "--count", COUNT, "--seed", SEED, "--localize", *where)
+    with running(*words, cwd=folder) as process:
+        while not runs(folder):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        below = psutil.Process(process.pid).children(recursive=True)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(below, timeout=10)
+    assert not alive
+    before = runs(folder)
+    assert 0 < len(before) < COUNT
+
+    other = mutate(folder, "test_one.py", "-t", "native", "--count", COUNT, "--seed", SEED + 1)
+    assert other.status == CANNOT_TELL and "under way in this folder" in other.err
+    spent = mutate(folder, "--budget", 0, "--json")
+    assert spent.status == CANNOT_TELL and answer(spent.out)["left"] == COUNT - len(before)
+
+    done = mutate(folder, "--json")
+    told = answer(done.out)
+    assert done.status == (NO if told["survived"] else 0), done.err
+    assert runs(folder)[: len(before)] == before
+    check_report(folder, told)
+    assert told["localized"] == {"right": told["killed"], "of": told["killed"]}
+    assert [one for one in folder.iterdir() if one.is_dir() and one.name.startswith("store-")] == []
+    assert answer(mutate(folder, "--json").out) == told  # it has ended: nothing is run
+    assert mutate(folder, "--reset").out == "forgotten\n" and not runs(folder)
+
+
+def test_what_cannot_be(folder: Path) -> None:
+    assert "nothing was begun" in mutate(folder).err
+    assert "no target is named" in mutate(folder, "test_one.py").err
+    assert "is a board" in mutate(folder, "test_one.py", "-t", "rpi-pico", "--targets-file", boards(folder)).err
+    (folder / "test_one.py").write_text("def test_it(hil): raise ValueError('no')\n")
+    failed = mutate(folder, "test_one.py", "-t", "native")
+    assert failed.status == CANNOT_TELL and "do not pass without a mutant" in failed.err
+
+
+def boards(folder: Path) -> Path:
+    path = folder / "boards.yaml"
+    launcher = "{serial: {port: /dev/null, baud: 115200}}"
+    path.write_text(f"targets: {{rpi-pico: {{cpu: cortex-m0plus, board: rp2040, launcher: {launcher}}}}}\n")
+    return path
