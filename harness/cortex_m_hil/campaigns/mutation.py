@@ -71,7 +71,9 @@ class Plan:
     def mutants(self, kernels: Kernels) -> list[Mutant]:
         """Those that are drawn. ConfigError where these are not the kernels that it was begun with."""
         if kernels.digest != self.kernels:
-            raise ConfigError("the kernels have changed since it was begun", hint="begin anew: hil mutate --reset")
+            raise ConfigError(
+                "the kernels have changed since it was begun", hint="begin anew: hil mutate TEST -t TARGET --reset"
+            )
         return drawn(kernels.mutants_of(self.operators), self.count, self.seed)
 
     def assignment(self, ready: Path) -> Assignment:

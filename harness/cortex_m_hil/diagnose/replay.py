@@ -16,7 +16,7 @@ import numpy as np
 
 from cortex_m_hil import flow, launchers
 from cortex_m_hil.diagnose.bundle import Bundle, Task
-from cortex_m_hil.diagnose.bundle_description import Recorded
+from cortex_m_hil.diagnose.bundle_description import PASSED, Recorded
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
 from cortex_m_hil.flow.dut import Dut
@@ -157,7 +157,8 @@ def _run(task: Task, dut: Dut, seen: list[RunResult]) -> RunResult:
 def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTensor]) -> Iterator[str]:
     then = bundle.description.verdict
     if now is None:
-        yield f"it passes, and was {then.type}"
+        if then.type != PASSED:
+            yield f"it passes, and was {then.type}"
     elif now.type != then.type:
         yield f"it is {now.type}, and was {then.type}"
     elif now.operator != then.operator:

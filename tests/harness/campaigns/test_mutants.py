@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_sitter import Node, Parser
+from tree_sitter import Parser
 
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import CPP, Kind, Mutant, drawn, mutants_of
@@ -33,10 +33,7 @@ def test_a_mutant_differs_in_one_place(mutant: Mutant) -> None:
     source = KERNELS.sources[mutant.path]
     data, changed = source.encode(), mutant.applied(source).encode()
     assert changed != data and data[mutant.start :].startswith(mutant.before.encode())
-    assert changed[: mutant.start] == data[: mutant.start]
-    assert changed.endswith(data[mutant.end :]) and len(changed) == len(data) - (mutant.end - mutant.start) + len(
-        mutant.text.encode()
-    )
+    assert changed == data[: mutant.start] + mutant.text.encode() + data[mutant.end :]
     assert data[mutant.start + len(mutant.before.encode()) : mutant.end].strip() == b""  # the room that it took
 
 
@@ -68,11 +65,7 @@ def test_what_is_no_code_is_left_alone(mutant: Mutant) -> None:
 @given(mutants)
 def test_a_mutant_can_be_parsed(mutant: Mutant) -> None:
     changed = mutant.applied(KERNELS.sources[mutant.path])
-    assert not _has_error(Parser(CPP).parse(changed.encode()).root_node)
-
-
-def _has_error(node: Node) -> bool:
-    return node.has_error
+    assert not Parser(CPP).parse(changed.encode()).root_node.has_error
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 50), st.integers(1, 50))
@@ -138,8 +131,8 @@ def test_the_diff_shows_the_change_alone() -> None:
     text = "int f(int a) {\n  f(a,\n    a);\n  return a;\n}\n"
     (deleted,) = (one for one in mutants_of("x.cpp", text) if one.kind is Kind.DELETION)
     assert deleted.diff(text, "firmware/").splitlines() == [
-        "--- a/firmware/x.cpp", "+++ b/firmware/x.cpp", "@@ -1,5 +1,4 @@", " int f(int a) {", "-  f(a,", "-    a);", "+  ;",
-        "   return a;", " }",
+        "--- a/firmware/x.cpp", "+++ b/firmware/x.cpp", "@@ -1,5 +1,4 @@",
+        " int f(int a) {", "-  f(a,", "-    a);", "+  ;", "   return a;", " }",
     ]  # fmt: skip
 
 
@@ -148,10 +141,10 @@ def test_the_diff_shows_the_change_alone() -> None:
     [
         ("linear.cpp", "only_item", {"cortex_m::quantized_linear.out"}),
         ("softmax.cpp", "exp_of_negative", {"cortex_m::softmax.out"}),
-        ("pooling.cpp", "rounded_mean", {"cortex_m::quantized_avg_pool2d.out", "cortex_m::quantized_avg_pool2d_nhwc.out"}),
+        ("pooling.cpp", "rounded_mean", {f"cortex_m::quantized_avg_pool2d{one}.out" for one in ("", "_nhwc")}),
         ("dot.cpp", "add_products", {f"cortex_m::quantized_depthwise_conv2d{one}.out" for one in ("", "_nhwc")}),
     ],
-)  # fmt: skip
+)
 def test_the_operators_that_reach_it(path: str, function: str, operators: set[str]) -> None:
     found = [one for one in KERNELS.mutants if one.path.endswith(f"/{path}") and one.function == function]
     assert found and all(KERNELS.operators(one) == operators for one in found)

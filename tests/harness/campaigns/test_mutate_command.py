@@ -44,8 +44,8 @@ def folder(tmp_path: Path) -> Path:
 def check_report(folder: Path, told: dict[str, Any]) -> None:
     """Its figures are those of the store, and each survivor can be applied to the sources."""
     kept = runs(folder)
-    counts = {name: told[name.replace(" ", "_")] for name in ("killed", "survived", "no change", "not built", "infra")
-              if name.replace(" ", "_") in told}  # fmt: skip
+    counts = {name: told[name] for name in ("killed", "survived", "unchanged", "not_built", "infra")}
+    assert sum(counts.values()) == COUNT
     assert told["outcome"] == "complete" and told["left"] == 0 and len(kept) == COUNT == len(set(kept))
     assert counts["killed"] == sum(verdict == "killed" for _, verdict in kept) >= 1
     assert [(one["killed"], one["judged"]) for one in told["rates"]] == [
@@ -84,11 +84,13 @@ def test_what_was_killed_goes_on_and_tells_the_same(folder: Path) -> None:
     assert told["localized"] == {"right": told["killed"], "of": told["killed"]}
     assert [one for one in folder.iterdir() if one.is_dir() and one.name.startswith("store-")] == []
     assert answer(mutate(folder, "--json").out) == told  # it has ended: nothing is run
-    assert mutate(folder, "--reset").out == "forgotten\n" and not runs(folder)
+    anew = mutate(folder, "test_one.py", "-t", "native", "--count", 1, "--budget", 0, "--reset", "--json")
+    assert anew.status == CANNOT_TELL and answer(anew.out)["left"] == 1 and not runs(folder)
 
 
 def test_what_cannot_be(folder: Path) -> None:
     assert "nothing was begun" in mutate(folder).err
+    assert "no test is named" in mutate(folder, "--reset").err
     assert "no target is named" in mutate(folder, "test_one.py").err
     assert "is a board" in mutate(folder, "test_one.py", "-t", "rpi-pico", "--targets-file", boards(folder)).err
     (folder / "test_one.py").write_text("def test_it(hil): raise ValueError('no')\n")

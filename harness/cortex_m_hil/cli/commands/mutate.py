@@ -51,7 +51,9 @@ def mutate(
     localize: Annotated[bool, typer.Option("--localize", help="Is the operator of what is killed named?")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants at a time")] = 1,
     budget: Budget = YEAR,
-    reset: Annotated[bool, typer.Option("--reset", help="Forget what was begun in this folder")] = False,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Forget what was begun in this folder, and begin anew")
+    ] = False,
     targets_file: Targets = None,
     store_file: StoreFile = None,
     verbose: Verbose = False,
@@ -64,9 +66,7 @@ def mutate(
     """
     with opened(store_file) as kept, log_of_errors(verbose):
         if reset:
-            _forget(kept)
-        if reset and not tests:
-            end(Answer("forgotten", {}))
+            _forget(kept, tests)
         kernels = Kernels.of(package_data("firmware"))
         wanted = None
         if tests:
@@ -101,12 +101,14 @@ def _campaign(kept: Store, wanted: Plan | None, *, seeded: bool) -> Campaign:
         return kept.begin(KIND, os.getcwd(), wanted.as_fields())
     plan = Plan.of(before.plan)
     if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
-        hint = "hil mutate goes on with it; hil mutate --reset forgets it"
+        hint = "hil mutate goes on with it; --reset forgets it"
         raise ConfigError(f"something else is under way in this folder: {' '.join(plan.tests)}", hint=hint)
     return before
 
 
-def _forget(kept: Store) -> None:
+def _forget(kept: Store, tests: Sequence[str] | None) -> None:
+    if not tests:
+        raise ConfigError("--reset begins anew, and no test is named", hint="hil mutate TEST -t TARGET --reset")
     if (campaign := current(kept, KIND)) is not None:
         with own_folder(kept, campaign):
             kept.forget(campaign)
