@@ -17,7 +17,7 @@ from typing import Any, Final
 from cortex_m_hil.campaigns import mutation_worker
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Mutant, drawn
-from cortex_m_hil.campaigns.mutation_worker import Assignment, Fate
+from cortex_m_hil.campaigns.mutation_worker import Outcome, Settings
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import ConfigError, LaunchError
 from cortex_m_hil.host import subprocesses
@@ -76,17 +76,17 @@ class Plan:
             )
         return drawn(kernels.mutants_of(self.operators), self.count, self.seed)
 
-    def assignment(self, ready: Path) -> Assignment:
+    def settings(self, ready: Path) -> Settings:
         """`ready` has the kept programs."""
-        return Assignment(str(ready), self.targets, self.targets_file, self.localize)
+        return Settings(str(ready), self.targets, self.targets_file, self.localize)
 
 
 class Worker:
     """A process of `mutation_worker`; it ends with this one, and with all that it has started."""
 
-    def __init__(self, assignment: Assignment, log: Path) -> None:
+    def __init__(self, settings: Settings, log: Path) -> None:
         self._log = log
-        command = [sys.executable, "-m", mutation_worker.__name__, json.dumps(asdict(assignment)), str(log)]
+        command = [sys.executable, "-m", mutation_worker.__name__, json.dumps(asdict(settings)), str(log)]
         self._child = subprocesses.start(command)
         self._lock = threading.Lock()
         self._told = b""
@@ -138,9 +138,9 @@ class Worker:
 class Workers:
     """As many as are asked at a time, each begun when it is needed first. Use `with`."""
 
-    def __init__(self, assignment: Assignment, folder: Path) -> None:
+    def __init__(self, settings: Settings, folder: Path) -> None:
         """`folder` has their logs."""
-        self._assignment, self._folder = assignment, folder
+        self._settings, self._folder = settings, folder
         self._lock = threading.Lock()
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         self._all: list[Worker] = []
@@ -179,7 +179,7 @@ class Workers:
         with self._lock:
             if self._ended:
                 raise LaunchError("hil mutate is ending")
-            self._all.append(Worker(self._assignment, self._folder / f"worker-{len(self._all)}.log"))
+            self._all.append(Worker(self._settings, self._folder / f"worker-{len(self._all)}.log"))
             return self._all[-1]
 
 
@@ -203,7 +203,7 @@ class Mutation:
         name, _, target = key.rpartition(" ")
         request = {"target": target, "mutant": name, "seconds": self.plan.seconds[target]}
         run = Run(**{**self._workers.ask(request)["run"], "key": key})
-        self._in_vain = self._in_vain + 1 if run.verdict == Fate.INFRA.value else 0
+        self._in_vain = self._in_vain + 1 if run.verdict == Outcome.INFRA.value else 0
         return run
 
     def stop(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cortex_m_hil.campaigns.mutation_worker import Fate
+from cortex_m_hil.campaigns.mutation_worker import Outcome
 from cortex_m_hil.campaigns.store import Run
 
 
@@ -32,17 +32,17 @@ class Rate:
 class Report:
     runs: tuple[Run, ...]
 
-    def of(self, fate: Fate) -> list[Run]:
-        return [run for run in self.runs if run.verdict == fate.value]
+    def of(self, outcome: Outcome) -> list[Run]:
+        return [run for run in self.runs if run.verdict == outcome.value]
 
     @property
     def judged(self) -> list[Run]:
         """Those that count: killed or survived."""
-        return [run for run in self.runs if run.verdict in (Fate.KILLED.value, Fate.SURVIVED.value)]
+        return [run for run in self.runs if run.verdict in (Outcome.KILLED.value, Outcome.SURVIVED.value)]
 
     @property
     def survivors(self) -> list[Run]:
-        return self.of(Fate.SURVIVED)
+        return self.of(Outcome.SURVIVED)
 
     def by_operator(self) -> list[Rate]:
         """A mutant of what several operators share counts for each of them."""
@@ -64,27 +64,27 @@ class Report:
             for group in groups(run):
                 found.setdefault((group, run.figures["target"], run.figures["isa"]), []).append(run)
         for (group, target, isa), runs in sorted(found.items()):
-            killed = sum(run.verdict == Fate.KILLED.value for run in runs)
+            killed = sum(run.verdict == Outcome.KILLED.value for run in runs)
             yield Rate(group, target, isa, killed, len(runs))
 
     def localized(self) -> tuple[int, int] | None:
         """Of how many killed mutants the right operator was named, and of how many it was looked for."""
-        looked = [run.figures["localized"] for run in self.of(Fate.KILLED) if "localized" in run.figures]
+        looked = [run.figures["localized"] for run in self.of(Outcome.KILLED) if "localized" in run.figures]
         return (sum(looked), len(looked)) if looked else None
 
     def mislocalized(self) -> list[Run]:
-        return [run for run in self.of(Fate.KILLED) if not run.figures.get("localized", True)]
+        return [run for run in self.of(Outcome.KILLED) if not run.figures.get("localized", True)]
 
     def fields(self) -> dict[str, Any]:
         """For machines."""
         localized = self.localized()
         return {
-            **{fate.name.lower(): len(self.of(fate)) for fate in Fate},
+            **{outcome.name.lower(): len(self.of(outcome)) for outcome in Outcome},
             "rates": [_fields_of(rate) for rate in self.total()],
             "operators": [_fields_of(rate) for rate in self.by_operator()],
             "kinds": [_fields_of(rate) for rate in (*self.by_kind(), *self.by_purpose())],
             "survivors": [_survivor(run) for run in self.survivors],
-            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(Fate.INFRA)],
+            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(Outcome.INFRA)],
             "localized": None if localized is None else {"right": localized[0], "of": localized[1]},
         }
 

@@ -37,7 +37,7 @@ from cortex_m_hil.targets.resolve import Resolved, resolve
 ATTEMPTS: Final = 2  # at a mutant of which infra errors tell nothing
 
 
-class Fate(str, Enum):
+class Outcome(str, Enum):
     """What became of a mutant on a target."""
 
     KILLED = "killed"
@@ -48,7 +48,7 @@ class Fate(str, Enum):
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Settings:
     """What a worker works on. `ready` is a folder of kept programs, with a folder for each target."""
 
     ready: str
@@ -57,7 +57,7 @@ class Assignment:
     localize: bool = False
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Assignment:
+    def of(cls, fields: Mapping[str, Any]) -> Settings:
         return cls(**{**fields, "targets": tuple(fields["targets"])})
 
     def resolve(self, name: str) -> Resolved:
@@ -68,7 +68,7 @@ class Assignment:
         return kept_in(Path(self.ready) / files.name_for(target))
 
 
-class Workplace:
+class MutatedTarget:
     """The sources of one target's runner, to be built again and again, and its programs."""
 
     def __init__(self, resolved: Resolved, programs: Sequence[ReadyProgram], kernels: Kernels, folder: Path) -> None:
@@ -78,12 +78,12 @@ class Workplace:
         self._tree = BuildTree(resolved.target, folder)
         elf = self._tree.build({})
         self._digest = executed(elf.path)
-        copy = Path(shutil.copy2(elf.path, folder / "sound.elf"))
-        self.sound = Dut(resolved, replace(elf, path=copy))
+        copy = Path(shutil.copy2(elf.path, folder / "unmutated.elf"))
+        self.unmutated = Dut(resolved, replace(elf, path=copy))
 
     def time(self) -> dict[str, float | None]:
         """Seconds of each program without a mutant; None: it does not end as it did in its test."""
-        return {program.name: seconds for program, seconds in timed(self.sound, self._programs)}
+        return {program.name: seconds for program, seconds in timed(self.unmutated, self._programs)}
 
     def operators(self) -> list[str]:
         """Of all programs together."""
@@ -93,34 +93,34 @@ class Workplace:
         """With the programs that have `seconds`."""
         began, operators = time.monotonic(), self._kernels.operators(mutant)
         programs = [ReadyProgram(one.path, seconds[one.name]) for one in self._programs if one.name in seconds]
-        fate, why, more = self._fate(mutant, ordered(programs, operators), localized)
+        outcome, why, more = self._outcome(mutant, ordered(programs, operators), localized)
         told = {name: getattr(mutant, name) for name in ("path", "line", "column", "function", "refuses", "change")}
         figures = {**told, "kind": mutant.kind.value, "operators": sorted(operators), **more}
         figures |= {"target": self._resolved.name, "isa": self._resolved.target.isa.value}
-        if fate is Fate.SURVIVED:
+        if outcome is Outcome.SURVIVED:
             figures["diff"] = self._kernels.diff(mutant)
-        return Run("", fate.value, why, round(time.monotonic() - began, 3), time.time(), figures)
+        return Run("", outcome.value, why, round(time.monotonic() - began, 3), time.time(), figures)
 
-    def _fate(
+    def _outcome(
         self, mutant: Mutant, programs: Sequence[ReadyProgram], localized: bool
-    ) -> tuple[Fate, str, dict[str, Any]]:
+    ) -> tuple[Outcome, str, dict[str, Any]]:
         try:
             elf = self._tree.build(self._kernels.changed(mutant))
         except BuildError as error:
-            return Fate.NOT_BUILT, error.message.splitlines()[0], {}
+            return Outcome.NOT_BUILT, error.message.splitlines()[0], {}
         if executed(elf.path) == self._digest:
-            return Fate.UNCHANGED, "", {}
+            return Outcome.UNCHANGED, "", {}
         problem = ""
         for _ in range(ATTEMPTS):
             try:
                 with Dut(self._resolved, elf) as dut:
-                    noticed = first_noticed(dut, self.sound, programs)
+                    noticed = first_noticed(dut, self.unmutated, programs)
                     more = self._localized(dut, noticed, mutant) if localized and noticed is not None else {}
             except InfraError as error:
                 problem = f"{type(error).__name__}: {error.message}"
             else:
-                return (Fate.SURVIVED, "", {}) if noticed is None else (Fate.KILLED, str(noticed), more)
-        return Fate.INFRA, problem, {}
+                return (Outcome.SURVIVED, "", {}) if noticed is None else (Outcome.KILLED, str(noticed), more)
+        return Outcome.INFRA, problem, {}
 
     def _localized(self, dut: Dut, noticed: Noticed, mutant: Mutant) -> dict[str, Any]:
         """The operators that are named: of wrong outputs those at fault, else the one that the verdict has."""
@@ -139,45 +139,45 @@ def _named(dut: Dut, noticed: Noticed) -> Iterator[str]:
         yield noticed.operator.partition(" ")[0]
 
 
-class _Desk:
-    """Answers requests, with a workplace for each target that was asked for."""
+class _Server:
+    """Answers requests, each target built when it is asked for first."""
 
-    def __init__(self, assignment: Assignment, stack: ExitStack) -> None:
-        self._assignment, self._stack = assignment, stack
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        self._settings, self._stack = settings, stack
         self._kernels = Kernels.of(package_data("firmware"))
-        self._places: dict[str, Workplace] = {}
+        self._targets: dict[str, MutatedTarget] = {}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        place = self._place(request["target"])
+        target = self._target(request["target"])
         if "mutant" not in request:
-            return {"seconds": place.time(), "operators": place.operators()}
+            return {"seconds": target.time(), "operators": target.operators()}
         mutant = self._kernels.by_name[request["mutant"]]
-        run = place.judge(mutant, request["seconds"], localized=self._assignment.localize)
+        run = target.judge(mutant, request["seconds"], localized=self._settings.localize)
         return {"run": asdict(run)}
 
-    def _place(self, target: str) -> Workplace:
-        if target not in self._places:
+    def _target(self, target: str) -> MutatedTarget:
+        if target not in self._targets:
             folder = self._stack.enter_context(TemporaryFolder("hil-mutate-"))
-            resolved, programs = self._assignment.resolve(target), self._assignment.programs(target)
-            self._places[target] = place = Workplace(resolved, programs, self._kernels, folder)
-            self._stack.callback(place.sound.close)
-        return self._places[target]
+            resolved, programs = self._settings.resolve(target), self._settings.programs(target)
+            self._targets[target] = made = MutatedTarget(resolved, programs, self._kernels, folder)
+            self._stack.callback(made.unmutated.close)
+        return self._targets[target]
 
 
 def _error(error: HarnessError) -> dict[str, Any]:
     return {"type": type(error).__name__, "message": error.message, "hint": error.hint, "log": error.log}
 
 
-def main(assignment: str, log: str) -> None:
+def main(settings: str, log: str) -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(said, 1)
     os.dup2(said, 2)
     with ExitStack() as stack:
-        desk = _Desk(Assignment.of(json.loads(assignment)), stack)
+        server = _Server(Settings.of(json.loads(settings)), stack)
         for line in iter(partial(sys.stdin.buffer.readline), b""):
             try:
-                answer = desk.answer(json.loads(line))
+                answer = server.answer(json.loads(line))
             except HarnessError as error:
                 answer = {"error": _error(error)}
             answers.write(json.dumps(answer).encode() + b"\n")

@@ -13,7 +13,7 @@ from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.diagnose.bundle import PASSED, SUFFIX, Bundle, read
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
-from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
 from cortex_m_hil.flow.execution import execute
 from cortex_m_hil.session.session import ResponseTimeout
 
@@ -100,10 +100,10 @@ def _run(dut: Dut, bundle: Bundle) -> None:
         raise Mismatch("an element of an output was never written", target=dut.target.name)
 
 
-def first_noticed(mutated: Dut, sound: Dut, programs: Sequence[ReadyProgram]) -> Noticed | None:
+def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]) -> Noticed | None:
     """By the first program that tells; infra errors where nobody can know.
 
-    What ends neither the program nor the target is the mutant's if the sound kernels still end in that time.
+    What ends neither the program nor the target is the mutant's if the unmutated kernels still end in that time.
     """
     for program in programs:
         try:
@@ -111,31 +111,33 @@ def first_noticed(mutated: Dut, sound: Dut, programs: Sequence[ReadyProgram]) ->
                 return noticed
         except ResponseTimeout as stuck:
             mutated.restart()
-            _require_sound(sound, program)
+            _require_unmutated(unmutated, program)
             return Noticed(program, TargetHang.__name__, f"no end after {program.limit:g} s", stuck.operator)
     return None
 
 
-def _require_sound(sound: Dut, program: ReadyProgram) -> None:
+def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
     """LaunchError where this machine is so busy, or broken, that the unmutated runner does not pass either."""
     try:
-        noticed = judge(sound, program)
+        noticed = judge(unmutated, program)
     except (ResponseTimeout, InfraError) as error:
-        sound.restart()
-        raise LaunchError(f"the unmutated runner does not answer either: {error}", target=sound.target.name) from None
+        unmutated.restart()
+        raise LaunchError(
+            f"the unmutated runner does not answer either: {error}", target=unmutated.target.name
+        ) from None
     if noticed is not None:
-        raise LaunchError(f"the unmutated runner fails as well: {noticed}", target=sound.target.name)
+        raise LaunchError(f"the unmutated runner fails as well: {noticed}", target=unmutated.target.name)
 
 
-def timed(sound: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[ReadyProgram, float | None]]:
+def timed(unmutated: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[ReadyProgram, float | None]]:
     """Seconds of each on the unmutated runner; None where it does not end as it did in its test."""
     for one in programs:
-        program = ReadyProgram(one.path, sound.seconds)
+        program = ReadyProgram(one.path, LONGEST_EXECUTION)
         began = time.monotonic()
         try:
-            noticed = judge(sound, program)
+            noticed = judge(unmutated, program)
         except ResponseTimeout:
-            sound.restart()
+            unmutated.restart()
             yield one, None
             continue
         yield one, None if noticed is not None else time.monotonic() - began

@@ -18,7 +18,7 @@ from cortex_m_hil.campaigns import mutation_report, planner
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutation import Mutation, Plan, Workers
 from cortex_m_hil.campaigns.mutation_report import Rate, Report
-from cortex_m_hil.campaigns.mutation_worker import Fate
+from cortex_m_hil.campaigns.mutation_worker import Outcome
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
@@ -129,7 +129,7 @@ def _work(
         begun = bool(plan.seconds) and ready.is_dir()
         if not begun:
             _run_tests(plan, ready, folder / "pytest.log")
-        with Workers(plan.assignment(ready), folder) as workers:
+        with Workers(plan.settings(ready), folder) as workers:
             if not begun:
                 plan = _timed(plan, workers)
                 kept.change_plan(campaign, plan.as_fields())
@@ -225,7 +225,7 @@ def _answer(plan: Plan, report: Report, left: int) -> Answer:
         "programs_left_out": plan.left_out,
         **report.fields(),
     }
-    unknown = left or not report.judged or report.of(Fate.INFRA)
+    unknown = left or not report.judged or report.of(Outcome.INFRA)
     status = NO if report.survivors and not left else CANNOT_TELL if unknown else OK
     return Answer("\n\n".join(filter(None, _blocks(plan, report, left))), fields, status)
 
@@ -234,7 +234,7 @@ def _blocks(plan: Plan, report: Report, left: int) -> Iterator[str]:
     yield from mutation_report.survivors(report.survivors)
     yield _rates("operator", report.by_operator())
     yield _rates("change", [*report.by_kind(), *report.by_purpose(), *report.total()])
-    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(Fate.INFRA))
+    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(Outcome.INFRA))
     if (localized := report.localized()) is not None:
         right, killed = localized
         yield f"the right operator was named for {right} of {killed} killed, {right / killed:.1%}"
@@ -247,8 +247,8 @@ def _rates(what: str, rates: Sequence[Rate]) -> str:
 
 
 def _headline(plan: Plan, report: Report, left: int) -> str:
-    apart = {fate: len(report.of(fate)) for fate in (Fate.UNCHANGED, Fate.NOT_BUILT, Fate.INFRA)}
-    counts = "; ".join(f"{fate.value}: {number}" for fate, number in apart.items() if number)
-    head = f"killed {len(report.of(Fate.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
+    apart = {outcome: len(report.of(outcome)) for outcome in (Outcome.UNCHANGED, Outcome.NOT_BUILT, Outcome.INFRA)}
+    counts = "; ".join(f"{outcome.value}: {number}" for outcome, number in apart.items() if number)
+    head = f"killed {len(report.of(Outcome.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
     head += f", {len(report.survivors)} survived" + (f" ({counts})" if counts else "") + f"; seed {plan.seed}"
     return f"{head}\n{left} are left: hil mutate goes on" if left else head
