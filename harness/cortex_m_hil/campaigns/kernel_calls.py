@@ -18,15 +18,23 @@ _NAMES: Final = ("identifier", "field_identifier", "type_identifier", "namespace
 
 @dataclass(frozen=True, eq=False)
 class _Definition:
-    """A function, a type, or a variable outside of both: lines from 1, the names it has, and those that it calls."""
+    """A function, a type, or a variable outside of both.
+
+    Attributes:
+        first, last: lines, from 1.
+        names, calls: the names that it has, and those that it calls.
+        takes: types of a function's parameters.
+    """
 
     path: str
     name: str
     function: bool
+    type: bool
     first: int
     last: int
     names: frozenset[str]
     calls: frozenset[str]
+    takes: frozenset[str]
 
 
 class KernelCalls:
@@ -38,7 +46,9 @@ class KernelCalls:
         roots = {path: Parser(CPP).parse(text.encode()).root_node for path, text in sources.items()}
         self._definitions = [one for path, root in roots.items() for one in _definitions(path, root)]
         self._public = {name for path, root in roots.items() if path.endswith(".h") for name in _declared(root)}
-        self._own = {path: {one.name for one in self._definitions if one.path == path} for path in sources}
+        self._own = {path: {one.name for one in self._in(path)} for path in sources}
+        self._types = {path: {one.name for one in self._in(path) if one.type} for path in sources}
+        self._functions = {path: [one for one in self._in(path) if one.function] for path in sources}
         self._operators: dict[_Definition, set[str]] = {one: set() for one in self._definitions}
         for operator, kernel in kernels.items():
             for one in self._definitions:
@@ -47,9 +57,12 @@ class KernelCalls:
 
     def operators(self, mutant: Mutant) -> frozenset[str]:
         """That reach it, by their registered names; of what lies in nothing that has a name, all of its file."""
-        here = [one for one in self._definitions if one.path == mutant.path]
+        here = self._in(mutant.path)
         around = [one for one in here if one.first <= mutant.line <= one.last] or here
         return frozenset().union(*(self._operators[one] for one in around))
+
+    def _in(self, path: str) -> list[_Definition]:
+        return [one for one in self._definitions if one.path == path]
 
     def _reach(self, definition: _Definition, operator: str) -> None:
         waiting = [definition]
@@ -68,8 +81,16 @@ class KernelCalls:
             else:
                 known = one.name not in own and (one.path.endswith(".h") or one.name in self._public - self._kernels)
             by_name = not one.function or one.path == user.path
-            if known and one.name in (user.names if by_name else user.calls):
+            if known and one.name in (user.names if by_name else user.calls) and self._may_be_given(user, one):
                 yield one
+
+    def _may_be_given(self, user: _Definition, function: _Definition) -> bool:
+        """Of overloads in one file those whose own types the user names, if there are such."""
+        types = self._types[function.path]
+        overloads = [one for one in self._functions[function.path] if one.name == function.name]
+        if len(overloads) < 2 or not any(one.takes & types & user.names for one in overloads):
+            return True
+        return bool(function.takes & types & user.names)
 
 
 def _definitions(path: str, node: Node) -> Iterator[_Definition]:
@@ -79,7 +100,8 @@ def _definitions(path: str, node: Node) -> Iterator[_Definition]:
         if name:
             function = child.type == "function_definition"
             lines = child.start_point[0] + 1, child.end_point[0] + 1
-            yield _Definition(path, name, function, *lines, frozenset(_names(child)), frozenset(_calls(child)))
+            names, calls, takes = frozenset(_names(child)), frozenset(_calls(child)), frozenset(_takes(child))
+            yield _Definition(path, name, function, child.type in _TYPES, *lines, names, calls, takes)
         if child.type != "function_definition":
             yield from _definitions(path, child)
 
@@ -114,6 +136,16 @@ def _declared(node: Node) -> Iterator[str]:
         yield _text(named)
     for child in node.children:
         yield from _declared(child)
+
+
+def _takes(function: Node) -> Iterator[str]:
+    """Names in its parameters, types among them."""
+    declarator = function.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator")
+    parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
+    if parameters is not None:
+        yield from _names(parameters)
 
 
 def _text(node: Node | None) -> str:

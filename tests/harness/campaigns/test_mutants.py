@@ -151,6 +151,12 @@ def test_the_operators_that_reach_it(path: str, function: str, operators: set[st
     assert set(found) <= set(KERNELS.mutants_of(operators))
 
 
+def test_overloads_are_told_apart_by_what_they_take() -> None:
+    mutants = [one for one in KERNELS.mutants if one.path.endswith("linear.cpp") and one.function == "compute"]
+    found = {KERNELS.operators(one) for one in mutants}
+    assert found == {frozenset({f"cortex_m::quantized_{one}.out"}) for one in ("linear", "batch_matmul")}
+
+
 def test_kernels_for_tests_have_no_mutants() -> None:
     assert not [one for one in KERNELS.mutants if "testing" in one.path]
     assert not KERNELS.mutants_of(["hil_test::hang.out"])
