@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.diagnose.bundle import PASSED, SUFFIX, Bundle, read
+from cortex_m_hil.diagnose.bundle import Bundle
+from cortex_m_hil.diagnose.bundle_description import PASSED
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, read
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
 from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import SUFFIX, Failure, write
+from cortex_m_hil.diagnose.bundle import Failure
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, write
 from cortex_m_hil.host import files
 from cortex_m_hil.pytest_plugin.fixtures import TASKS
 

@@ -15,7 +15,9 @@ from cortex_m_hil.campaigns.mutants import Mutant
 from cortex_m_hil.campaigns.mutation import Worker
 from cortex_m_hil.campaigns.mutation_worker import MutatedTarget, Outcome, Settings
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import PASSED, Failure, Task, write
+from cortex_m_hil.diagnose.bundle import Failure, Task
+from cortex_m_hil.diagnose.bundle_description import PASSED
+from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
