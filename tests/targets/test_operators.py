@@ -184,6 +184,8 @@ OTHERS = {
     "select_backwards": Case(lambda: Apply(lambda x: x.select(-1, -2)), ((3, 4, 5),), ("aten::select_copy.int_out",)),
     "pad": Case(lambda: nn.ConstantPad1d((2, 3), 0.0), ((3, 5),), ("pad",)),
     "pad_value": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 5),), ("pad",)),
+    "pad_column": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 1),), ("pad",)),
+    "pad_pixel": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 1, 1),), ("pad",)),
     "pad_one_channel": Case(lambda: nn.ConstantPad2d((1, 0, 2, 1), 0.0), ((1, 1, 4, 5),), ("pad",)),
 }
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cortex_m_hil.campaigns.mutation_worker import Outcome
 from cortex_m_hil.campaigns.store import Run
+
+SHOWN: Final = 3  # operators that a place belongs to
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class Report:
+    """Of a campaign's runs. `operators` are those of its programs: others that share their code are left out."""
+
     runs: tuple[Run, ...]
+    operators: frozenset[str]
 
     def of(self, outcome: Outcome) -> list[Run]:
         return [run for run in self.runs if run.verdict == outcome.value]
@@ -46,7 +51,7 @@ class Report:
 
     def by_operator(self) -> list[Rate]:
         """A mutant of what several operators share counts for each of them."""
-        return list(self._rates(lambda run: run.figures["operators"]))
+        return list(self._rates(lambda run: self.operators.intersection(run.figures["operators"])))
 
     def by_kind(self) -> list[Rate]:
         return list(self._rates(lambda run: [run.figures["kind"]]))
@@ -104,6 +109,11 @@ def place(run: Run) -> str:
     return f"firmware/{run.figures['path']}:{run.figures['line']}:{run.figures['column']}"
 
 
+def _shown(operators: Sequence[str]) -> str:
+    left = len(operators) - SHOWN
+    return ", ".join(operators[:SHOWN]) + (f" and {left} more" if left > 0 else "")
+
+
 def survivors(runs: Sequence[Run]) -> Iterator[str]:
     """Each once, as a heading and a diff, with the targets on which it survived."""
     found: dict[str, list[Run]] = {}
@@ -113,6 +123,6 @@ def survivors(runs: Sequence[Run]) -> Iterator[str]:
         first, figures = several[0], several[0].figures
         where = ", ".join(run.figures["target"] for run in several)
         inside = f"in {figures['function']}, " if figures["function"] else ""
-        operators = ", ".join(figures["operators"])
+        operators = _shown(figures["operators"])
         head = f"{place(first)}: survived on {where} ({inside}{figures['kind']}; {operators})"
         yield f"{head}\n{figures['diff'].rstrip()}"

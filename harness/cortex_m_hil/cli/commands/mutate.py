@@ -75,7 +75,7 @@ def mutate(
             wanted = Plan(tuple(tests), names, count, chosen, kernels.digest, file, redzones, localize)
         campaign = _campaign(kept, wanted, seeded=seed is not None)
         plan, runs, left = _work(kept, campaign, kernels, jobs, Deadline.after(budget))
-    end(_answer(plan, Report(tuple(runs)), left))
+    end(_answer(plan, Report(tuple(runs), frozenset(plan.operators)), left))
 
 
 # --- what is begun, and what goes on -------------------------------------------------------------------------
