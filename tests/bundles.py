@@ -9,7 +9,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Failure, Task
+from cortex_m_hil.diagnose.bundle import Attempt, Bundle, Task
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import VerdictError
 from cortex_m_hil.flow.dut import Dut
@@ -29,7 +29,7 @@ def wrong_program(dut: Dut) -> Program:
     return replace(program, inputs=known.inputs, reference=lambda _: references, isa=dut.target.isa)
 
 
-def failure(dut: Dut, task: Task) -> Failure:
+def failure(dut: Dut, task: Task) -> Attempt:
     """The task, which has to end in a verdict."""
     seen: list[flow.Checked] = []
     with pytest.raises(VerdictError) as raised:
@@ -38,7 +38,7 @@ def failure(dut: Dut, task: Task) -> Failure:
             flow.run(dut, task.program, task.inputs, linted=task.linted, guards=guards)
         else:
             flow.verify(dut, task.program, tolerance=task.tolerance, linted=task.linted, observe=seen.append)
-    return Failure.of(dut, task, raised.value, seen[0] if seen else None)
+    return Attempt.of(dut, task, raised.value, seen[0] if seen else None)
 
 
 def mismatch(dut: Dut) -> Bundle:

@@ -80,10 +80,10 @@ class Bundle:
 
 
 @dataclass(frozen=True, eq=False)
-class Failure:
-    """A task that ended in a verdict, with what there was of the target; `bundle` makes a bundle of it.
+class Attempt:
+    """A task that was run, with what there was of the target; `bundle` makes a bundle of it.
 
-    `references` is None where the task did not come so far; `error` is None where it passed, and is kept all the same.
+    `error` is None where it passed. `references` is None where the task did not come so far.
     """
 
     task: Task
@@ -97,7 +97,7 @@ class Failure:
     intermediates: tuple[Intermediate, ...] = ()
 
     @classmethod
-    def of(cls, dut: Dut, task: Task, error: VerdictError | None, checked: flow.Checked | None) -> Failure:
+    def of(cls, dut: Dut, task: Task, error: VerdictError | None, checked: flow.Checked | None) -> Attempt:
         ran, seconds = dut.last_ran(), dut.seconds
         if checked is None:
             return cls(task, error, dut, ran, seconds, error.log if error is not None else "")

@@ -16,7 +16,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.calls import checked_call
-from cortex_m_hil.diagnose.bundle import Failure, Task
+from cortex_m_hil.diagnose.bundle import Attempt, Task
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.program.program import Intermediate, Program
@@ -25,7 +25,7 @@ from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.resolve import Resolved
 
-ToldOfTask = Callable[[pytest.Item, Failure], None]
+ToldOfTask = Callable[[pytest.Item, Attempt], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
@@ -34,7 +34,7 @@ LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its las
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # where the last program that failed departs
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # what is told of every program, where it is set
 TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # what is told of every program, passed or not, where it is set
-FAILURE: pytest.StashKey[Failure] = pytest.StashKey()  # the last program that failed, and all that is known of it
+FAILURE: pytest.StashKey[Attempt] = pytest.StashKey()  # the last program that failed, and all that is known of it
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -106,14 +106,14 @@ class Hil(OpenTarget):
             self._node.stash[LOCALIZED] = self._localized(checked.program)
 
     def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
-        failure = Failure.of(self.dut, task, error, checked)
+        failure = Attempt.of(self.dut, task, error, checked)
         self._node.stash[FAILURE] = replace(failure, intermediates=self._intermediates if checked else ())
         self._tell_of_task(failure)
 
     def _passed(self, task: Task, checked: Checked | None) -> None:
-        self._tell_of_task(Failure.of(self.dut, task, None, checked))
+        self._tell_of_task(Attempt.of(self.dut, task, None, checked))
 
-    def _tell_of_task(self, ended: Failure) -> None:
+    def _tell_of_task(self, ended: Attempt) -> None:
         if TASKS in self._node.config.stash:
             self._node.config.stash[TASKS](self._node, ended)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import Failure
+from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, write
 from cortex_m_hil.host import files
 from cortex_m_hil.pytest_plugin.fixtures import TASKS
@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[TASKS] = _kept
 
 
-def _kept(item: pytest.Item, ended: Failure) -> None:
+def _kept(item: pytest.Item, ended: Attempt) -> None:
     """One file for all tests that run the same on the same target: a folder a target, a name by content."""
     folder: Path = item.config.getoption("hil_keep_into")
     program, task = ended.task.program, ended.task

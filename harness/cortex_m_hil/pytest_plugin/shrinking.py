@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cortex_m_hil.diagnose.bundle import Failure
+from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.shrink import Judge, Shrunk, shrink
 from cortex_m_hil.errors import ConfigError, HarnessError
@@ -44,7 +44,7 @@ def pytest_runtest_makereport(
     return (yield)
 
 
-def _shrunk(item: pytest.Item, failure: Failure) -> None:
+def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     task, config = failure.task, item.config
     if task.program.origin is None or task.tolerance is None:
         raise ConfigError("its program was not lowered from a module, or is compared with nothing", hint="hil.check")
@@ -60,7 +60,7 @@ def _shrunk(item: pytest.Item, failure: Failure) -> None:
     _write(item, failure, origin.options, found)
 
 
-def _write(item: pytest.Item, failure: Failure, options: LoweringOptions, found: Shrunk) -> None:
+def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found: Shrunk) -> None:
     folder: Path = item.config.getoption("hil_shrink_into")
     kind, name = item.config.getoption("hil_shrink_format"), _module_name(item.nodeid)
     imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, options)
@@ -84,7 +84,7 @@ def _module_name(node_id: str) -> str:
     return files.name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
 
 
-def _ours(failure: Failure, options: LoweringOptions) -> tuple[list[str], str]:
+def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:
     """With what differs from the defaults of `hil.check`."""
     tolerance = failure.task.tolerance
     assert tolerance is not None
@@ -100,7 +100,7 @@ def _ours(failure: Failure, options: LoweringOptions) -> tuple[list[str], str]:
     return imports, f"hil.check({{module}}, {{inputs}}{changed}, isa={isa})"
 
 
-def _upstreams(failure: Failure) -> tuple[list[str], str]:
+def _upstreams(failure: Attempt) -> tuple[list[str], str]:
     """A test of ExecuTorch's, by its own tester, which takes a tolerance of its own."""
     tolerance = failure.task.tolerance
     assert tolerance is not None

@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.mutants import Mutant
 from cortex_m_hil.campaigns.mutation import Worker
 from cortex_m_hil.campaigns.mutation_worker import MutatedTarget, Outcome, Settings
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Failure, Task
+from cortex_m_hil.diagnose.bundle import Attempt, Task
 from cortex_m_hil.diagnose.bundle_description import PASSED
 from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.errors import LaunchError
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         task = Task(program, program.inputs, Tolerance(qtol=0))
         seen: list[flow.Checked] = []
         flow.verify(dut, program, tolerance=Tolerance(qtol=0), observe=seen.append)
-        ended = Failure.of(dut, task, None, seen[0])
+        ended = Attempt.of(dut, task, None, seen[0])
         write(ended.bundle("test_it.py::test_it", with_runner=False), path / "native" / "known.hil.zip")
     return path
 

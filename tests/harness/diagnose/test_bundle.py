@@ -19,7 +19,7 @@ from bundles import TEST, failure, mismatch
 from cortex_m_hil import flow
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.bundle import Bundle, Failure, Task
+from cortex_m_hil.diagnose.bundle import Attempt, Bundle, Task
 from cortex_m_hil.diagnose.bundle_description import Recorded
 from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack, read, write
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
@@ -155,7 +155,7 @@ def test_what_is_written_is_read(
     """Texts, classes, amounts, and every bit of an array: the same bundle gives the same file."""
     task = replace(bundle.task, tolerance=Tolerance(qtol=qtol), program=replace(bundle.task.program, isa=isa))
     error = Mismatch(text, operator=text, details=detail)
-    again = Failure(task, error, native, None, 3.5, text, known, outputs)
+    again = Attempt(task, error, native, None, 3.5, text, known, outputs)
     whole = replace(again.bundle(text, rerun=text), elf=b"\x7fELF")
     data = pack(whole)
     found = of_bytes(folder, data)
@@ -173,7 +173,7 @@ def archives_of(data: bytes) -> dict[str, bytes]:
 def test_intermediates_come_back(native: Dut, bundle: Bundle, folder: Path) -> None:
     file = bundle.task.program.file
     known = tuple(intermediates(bundle.task.program))
-    said = Failure(bundle.task, Mismatch("x"), native, None, 1.0, "", bundle.references, bundle.outputs, known).bundle(
+    said = Attempt(bundle.task, Mismatch("x"), native, None, 1.0, "", bundle.references, bundle.outputs, known).bundle(
         TEST
     )
     found = of_bytes(folder, pack(said))
