@@ -241,6 +241,9 @@ FLOATS = {
     "max_pool": aten(
         lambda: nn.MaxPool2d((2, 3), (2, 1), (1, 0), (1, 2), ceil_mode=True), "max_pool2d_with_indices", (2, 3, 5, 8)
     ),
+    "max_pool_over_the_edge": aten(
+        lambda: nn.MaxPool2d((3, 2), 2, ceil_mode=True), "max_pool2d_with_indices", (1, 2, 6, 9)
+    ),
 }
 
 # ExecuTorch's operators take the sizes of these as they stand, whatever the dim order, so in channels-last order they
