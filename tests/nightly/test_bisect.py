@@ -17,7 +17,6 @@ import pytest
 
 from bisect_trials import RATES, rows
 from command_line import OK, answer, environment
-from cortex_m_hil import known_answer
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import FlashError
 from cortex_m_hil.host.paths import package_data
@@ -190,8 +189,7 @@ def test_the_clock_set_up_of_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     at = culprit()
     made = firmware_history(tmp_path / "source", at, endless_wait_for_the_pll)
-    program = Path(known_answer.__path__[0]) / "dsp.pte"
-    hil = f"{sys.executable} -m cortex_m_hil.cli run {program} -t vboard-f405 --no-lint"
+    hil = f"{sys.executable} -m cortex_m_hil.cli selftest -t vboard-f405"
     with vboard.running("f405", "f405"):
         found, position = search(made, tmp_path, "harness", ["sh", "-c", f"{hil} || exit 1"], "--deterministic")
     assert position == at and found["runs"] == 8
