@@ -59,7 +59,7 @@ def mutate(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Change the builtin kernels, one small thing at a time: do these tests notice?
+    """Tell whether tests notice a broken kernel.
 
     The tests run once; their programs are then judged as they would, on a runner of each mutant. Without TEST it goes
     on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
