@@ -31,7 +31,8 @@ test: lint ## lint, the own tests, tests/targets on four targets, on one with re
 matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are installed
 	$(BIN)/tox run --skip-missing-interpreters true
 
-nightly: install ## what takes too long for make test, or needs a package index: ExecuTorch's suite on six targets, all known bugs, goodput, a soak, 60 kills, 10,000 mutated programs
+nightly: install ## what takes too long for make test, or needs a package index: hil nightly on six targets with ExecuTorch's suite, all known bugs, goodput, a soak, 60 kills, 10,000 mutated programs
+	$(BIN)/hil nightly --plan ci/nightly.yaml -j $(JOBS) --report build/nightly
 	$(BIN)/pytest tests/nightly
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8

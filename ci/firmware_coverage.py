@@ -9,58 +9,31 @@ Runs the kept programs on the instrumented runner first. Exit status 1 if the sh
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from cortex_m_hil import flow, load_program
+from cortex_m_hil.coverage import gcov
+from cortex_m_hil.coverage.counts import Files, Share, total
 from cortex_m_hil.flow.running import kept_input
+from cortex_m_hil.host import toolchain
 
 SECONDS: Final = 60.0  # for one program
 LEAST: Final = {"lines": 72.0, "branches": 57.0}  # percent: a little below what is reached
-PREFIX: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Of one file: line to times executed, and (line, number of the branch) to times taken."""
-
-    lines: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    branches: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
-
-
-def reports(build: Path) -> Iterator[dict[str, Any]]:
-    """gcov's, of each object that was executed."""
+def count(build: Path) -> Files:
+    """Of the firmware, without its tests."""
     data = sorted(path.resolve() for path in build.rglob("*.gcda"))
     if not data:
         raise SystemExit(f"{build}: no .gcda file: nothing of it was executed, or it is no -DHIL_COVERAGE=ON")
-    command = ["gcov", "--json-format", "--stdout", "--branch-probabilities", *map(str, data)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{done.stderr.strip()}\nstale counts of an earlier build? remove the .gcda files of {build}")
-    yield from (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-
-
-def count(build: Path) -> dict[str, Counts]:
-    """Templates and headers are in many objects: what any of them executed counts."""
-    found: dict[str, Counts] = defaultdict(Counts)
-    for file in (file for report in reports(build) for file in report["files"]):
-        if not file["file"].startswith(PREFIX) or file["file"].startswith(f"{PREFIX}tests/"):
-            continue
-        counts = found[file["file"].removeprefix(PREFIX)]
-        for line in file["lines"]:
-            counts.lines[line["line_number"]] += line["count"]
-            for number, branch in enumerate(line["branches"]):
-                counts.branches[line["line_number"], number] += branch["count"]
-    return found
+    found = gcov.files(toolchain.locate("gcov"), data, gcov.SOURCES)
+    return {name: counts for name, counts in found.items() if not name.startswith("tests/")}
 
 
 def run_all(runner: Path, programs: Path) -> None:
@@ -84,23 +57,18 @@ def ran(runner: Path, pte: Path, folder: Path) -> bool:
     return done.returncode == 0
 
 
-def percent(counts: Sequence[int]) -> float:
-    return 100 * sum(count > 0 for count in counts) / max(len(counts), 1)
-
-
-def share(counts: Sequence[int]) -> str:
-    return f"{sum(count > 0 for count in counts)}/{len(counts)} {percent(counts):.1f} %"
+def show(name: str, lines: Share, branches: Share) -> None:
+    print(f"{name:<50} lines {lines!s:>18}   branches {branches!s:>18}")
 
 
 def main(build: Path, programs: Path) -> int:
     run_all(build / "runner.elf", programs)
-    found = sorted(count(build).items())
-    rows = [(name, [*one.lines.values()], [*one.branches.values()]) for name, one in found]
-    lines = [number for _, numbers, _ in rows for number in numbers]
-    branches = [number for _, _, numbers in rows for number in numbers]
-    for name, of_lines, of_branches in [*rows, ("all", lines, branches)]:
-        print(f"{name:<50} lines {share(of_lines):>18}   branches {share(of_branches):>18}")
-    reached = {"lines": percent(lines), "branches": percent(branches)}
+    found = count(build)
+    for name, one in sorted(found.items()):
+        show(name, one.share_of_lines, one.share_of_branches)
+    lines, branches = total(found)
+    show("all", lines, branches)
+    reached = {"lines": lines.percent, "branches": branches.percent}
     fallen = [what for what, least in LEAST.items() if reached[what] < least]
     for what in fallen:
         print(f"{what}: {reached[what]:.1f} % is less than the {LEAST[what]} % of before")

@@ -17,6 +17,9 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 has_header() { printf '#include <%s>\n' "$2" | "$1" -x c++ -E - >/dev/null 2>&1; }
 
+# For the test of the report's page. Ubuntu's is a snap, which sees no file in /tmp: there Google's is used where it is.
+has_browser() { has chromium || has google-chrome || grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null; }
+
 find_python() {
     for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
         if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null; then
@@ -45,6 +48,7 @@ missing_packages() {
     has_header g++ doctest/doctest.h || echo doctest-dev
     has unshare || echo util-linux
     has openocd || echo openocd
+    has_browser || echo chromium
     has ser2net || [ -x /usr/sbin/ser2net ] || echo ser2net
     has_venv || echo python3-venv
 }

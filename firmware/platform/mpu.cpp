@@ -81,4 +81,15 @@ void protect_memory() {
   enable();
 }
 
+// The MPU's regions of Armv8-M leave the stack to its limit register, which Baseline has not.
+bool stack_is_guarded() {
+#if HIL_STACK_LIMIT
+  return true;
+#elif __ARM_ARCH >= 8
+  return false;
+#else
+  return (reg(kMpuType) & kMpuTypeDRegion) != 0 && (reg(kMpuCtrl) & kMpuCtrlEnable) != 0;
+#endif
+}
+
 }  // namespace hil

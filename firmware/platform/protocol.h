@@ -43,6 +43,7 @@ enum class MemoryRegion : uint8_t {
   kInput = 3,
   kOutput = 4,
   kResident = 5,
+  kCoverage = 6,
 };
 
 // The status of a response.

@@ -6,8 +6,8 @@
 namespace hil {
 
 struct StackUse {
-  uint32_t used = 0;  // bytes
-  uint32_t size = 0;  // bytes, 0 where it is not measured
+  uint32_t used = 0;  // bytes; above `size` after an overflow that nothing caught
+  uint32_t size = 0;  // bytes; 0 where it is not measured
 };
 
 StackUse stack_use();

@@ -12,6 +12,7 @@
 #include "platform/ticks.h"
 
 extern "C" {
+extern uint32_t __stack_guard[];
 extern uint32_t __stack_bottom[];
 extern uint32_t __stack_top[];
 extern uint32_t __handler_stack_top[];
@@ -51,6 +52,10 @@ struct VectorTable {
      Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
      Fault_Handler, Fault_Handler, SysTick_Handler}};
 
+// Of what is filled before the program runs. Where nothing guards the page below the stack, it
+// shows an overflow.
+uint32_t* lowest_of_stack() { return hil::stack_is_guarded() ? __stack_bottom : __stack_guard; }
+
 void enable_faults() {
 #if HIL_MAINLINE
   using namespace hil::arch;
@@ -69,7 +74,7 @@ void run_constructors() {
 namespace hil {
 
 StackUse stack_use() {
-  const uint32_t* lowest = __stack_bottom;
+  const uint32_t* lowest = lowest_of_stack();
   while (lowest != __stack_top && *lowest == kStackFill) ++lowest;
   const auto bytes = [](const uint32_t* from, const uint32_t* to) {
     return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to) -
@@ -85,7 +90,7 @@ extern "C" void hil_init_memory() {
   const uint32_t* load = __data_load;
   for (uint32_t* p = __data_start; p != __data_end; ++p) *p = *load++;
   for (uint32_t* p = __bss_start; p != __bss_end; ++p) *p = 0;
-  for (uint32_t* p = __stack_bottom; p != __stack_top; ++p) *p = kStackFill;
+  for (uint32_t* p = lowest_of_stack(); p != __stack_top; ++p) *p = kStackFill;
 }
 
 extern "C" [[noreturn]] void hil_start() {

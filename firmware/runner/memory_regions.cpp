@@ -1,5 +1,6 @@
 #include "runner/memory_regions.h"
 
+#include "runner/coverage.h"
 #include "runner/executor.h"
 #include "runner/pools.h"
 
@@ -25,9 +26,20 @@ bool look_up(MemoryRegion region, uint32_t index, ValueView* view) {
   }
 }
 
+// As a vector of bytes, which is made anew.
+bool find_coverage(ValueView* view, Reply& reply) {
+  if (!take_coverage(reply)) return false;
+  view->kind = Kind::kTensor;
+  view->rank = 1;
+  view->data = coverage();
+  view->sizes[0] = static_cast<int32_t>(view->data.size);
+  return true;
+}
+
 }  // namespace
 
 bool find_value(uint8_t region, uint32_t index, ValueView* view, Reply& reply) {
+  if (region == static_cast<uint8_t>(MemoryRegion::kCoverage)) return find_coverage(view, reply);
   if (region < static_cast<uint8_t>(MemoryRegion::kValue) ||
       region > static_cast<uint8_t>(MemoryRegion::kOutput)) {
     return refuse(reply, Code::kBadRequest, "not a region of values");
@@ -41,10 +53,15 @@ bool find_value(uint8_t region, uint32_t index, ValueView* view, Reply& reply) {
 
 bool find_memory(uint8_t region, uint32_t index, Memory* memory, Reply& reply) {
   const bool resident = region == static_cast<uint8_t>(MemoryRegion::kResident);
-  const bool single = region <= static_cast<uint8_t>(MemoryRegion::kPlanned) || resident;
+  const bool counted = region == static_cast<uint8_t>(MemoryRegion::kCoverage);
+  const bool single = region <= static_cast<uint8_t>(MemoryRegion::kPlanned) || resident || counted;
   if (single && index != 0) return refuse(reply, Code::kBadRequest, "index is not 0");
   if (region == static_cast<uint8_t>(MemoryRegion::kProgram)) {
     *memory = {program_pool(), true};
+    return true;
+  }
+  if (counted) {
+    *memory = {coverage(), false};
     return true;
   }
   if (resident) {

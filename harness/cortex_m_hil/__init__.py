@@ -1,7 +1,7 @@
 """Hardware-in-the-loop tests for ExecuTorch programs on Arm Cortex-M.
 
 A library first: the pytest plugin, the ``hil`` command and scripts are callers of it. Its public API is `__all__`, and
-docs/api.md; it is imported when a name of it is first used, and torch when something is first lowered.
+`hil docs api`; it is imported when a name of it is first used, and torch when something is first lowered.
 """
 
 from __future__ import annotations

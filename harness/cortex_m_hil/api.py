@@ -142,7 +142,7 @@ class Lowering:
     def __call__(
         self,
         module: Any,
-        inputs: Inputs,
+        inputs: Inputs | list[Any],
         *,
         isa: Isa | None = None,
         calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
@@ -243,7 +243,7 @@ class OpenTarget:
     def check(
         self,
         module: Any,
-        inputs: Inputs,
+        inputs: Inputs | list[Any],
         *,
         qtol: int = Tolerance.qtol,
         fake_quant_qtol: int | None = Tolerance.fake_quant_qtol,
@@ -263,8 +263,8 @@ class OpenTarget:
 
         Arguments:
             module: a `torch.nn.Module`, used in `eval()` mode; it is not changed.
-            inputs: a tuple of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes become
-                the program's.
+            inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
+                become the program's.
             qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.
             fake_quant_qtol: quanta that an element may differ from fake-quant; None: as far as rounding through this
                 network explains, and `qtol` more.

@@ -41,9 +41,12 @@ def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             __tracebackhide__ = True
-            for parameter, value in _bound(name, function, args, kwargs).items():
+            bound = _bound(name, function, args, kwargs)
+            for parameter, value in bound.items():
                 wanted = permitted(hints().get(parameter, Any))
                 if wanted and not isinstance(value, wanted):
+                    if parameter == "inputs" and isinstance(bound.get("module"), (tuple, list)):
+                        raise ConfigError(f"{name}: module and inputs are swapped", hint=f"{name}(module, inputs, …)")
                     names = [one.__name__ for one in wanted if one is not NoneType]
                     problem = f"{name}: {parameter} takes {' or '.join(names)}, not {shown(value)}"
                     raise ConfigError(problem, hint=EXAMPLES[names[0]].format(name=parameter))
@@ -52,6 +55,12 @@ def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return checked
 
     return decorate
+
+
+def checked_class(kind: type[R]) -> type[R]:
+    """A class whose constructor is such a call."""
+    kind.__init__ = checked_call(kind.__name__)(kind.__init__)  # type: ignore[method-assign]
+    return kind
 
 
 def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class BuildError(InfraError):
 class LaunchError(InfraError):
     """The target could not be started, or was ended from outside."""
 
-    default_hint = "the target log has what it printed; hil doctor tries the tools and simulators of this machine"
+    default_hint = "the report's details (--verbose) have what it printed; hil doctor tries the tools of this machine"
 
 
 class PortNotFound(LaunchError):

@@ -63,6 +63,7 @@ class Statistic:
     name: str
     unit: str
     announced: Callable[[Identity], int] | None = None  # what its size must be, by the handshake
+    beyond: int = 0  # how much more than its size a program may have used, unnoticed until it is asked
 
     @property
     def property_name(self) -> str:
@@ -73,7 +74,8 @@ STATISTICS: Final = (
     Statistic("program", "bytes", lambda identity: identity.program_pool),
     Statistic("planned", "bytes", lambda identity: identity.planned_pool),
     Statistic("method", "bytes", lambda identity: identity.method_pool),
-    Statistic("stack", "bytes"),
+    # `beyond` is the page below it, where neither an MPU nor a stack limit guards that.
+    Statistic("stack", "bytes", beyond=4096),
     # Taken of the method pool and given back, by an instruction or while loading.
     Statistic("temp", "bytes", lambda identity: identity.method_pool),
 )

@@ -43,3 +43,8 @@ def shown(value: object) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def counted(number: int, what: str) -> str:
+    """`1 operator`, `2 operators`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -186,7 +186,7 @@ def test_red_zones_are_watched_where_asked_for() -> None:
         program = target.lower(module, inputs)
         assert program.size_without_redzones is not None
         assert target.run(program).outputs
-        with pytest.warns(hil.HilWarning, match="only what the program's own memory plan leaves free"):
+        with pytest.warns(hil.HilWarning, match="so no write outside a tensor was looked for"):
             target.run(hil.lower(module, inputs, isa=target.isa))
 
 

@@ -48,7 +48,7 @@ def call(function: Callable[[], object]) -> str:
     [
         (
             lambda: hil.lower(LINEAR, X, isa=hil.Isa.DSP),  # type: ignore[arg-type]
-            "hil.lower: inputs takes tuple, not Tensor float32[1, 8]\n"
+            "hil.lower: inputs takes tuple or list, not Tensor float32[1, 8]\n"
             "  → a tuple: (x,) for one input x, (x, y) for two",
         ),
         (
@@ -57,8 +57,17 @@ def call(function: Callable[[], object]) -> str:
             "  → isa=Isa.MVE, Isa.DSP or Isa.SCALAR, after: from cortex_m_hil import Isa",
         ),
         (
+            lambda: hil.lower((X,), LINEAR, isa=hil.Isa.DSP),  # type: ignore[arg-type]
+            "hil.lower: module and inputs are swapped\n  → hil.lower(module, inputs, …)",
+        ),
+        (
             lambda: hil.lower(LINEAR, (X,)),  # type: ignore[call-arg]
             "hil.lower: missing a required argument: 'isa'\n  → hil.lower(module, inputs, isa=…, …)",
+        ),
+        (
+            lambda: hil.Tolerance(foo=2),  # type: ignore[call-arg]
+            "Tolerance: got an unexpected keyword argument 'foo'\n"
+            "  → known: atol, eager_sqnr, fake_quant_qtol, qtol, rtol",
         ),
         (
             lambda: hil.load_program(3),  # type: ignore[arg-type]
@@ -72,3 +81,8 @@ def call(function: Callable[[], object]) -> str:
 )
 def test_a_call_that_does_not_fit(function: Callable[[], object], said: str) -> None:
     assert call(function) == said
+
+
+def test_inputs_are_a_tuple_or_a_list_as_of_a_run() -> None:
+    one, other = (hil.lower(LINEAR, inputs, isa=hil.Isa.DSP) for inputs in ((X,), [X]))
+    assert one.pte == other.pte

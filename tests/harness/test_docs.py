@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,46 @@ def test_paths_that_are_named_exist(page: Path) -> None:
     placeholder = re.compile(r"/[A-Z]+(/|$)")  # firmware/boards/NAME/
     missing = {path for path in named if not placeholder.search(path) and not list(REPOSITORY.glob(path.rstrip("/")))}
     assert missing - to_come == set()
+
+
+PACKAGE = REPOSITORY / "harness" / "cortex_m_hil"
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def texts(path: Path) -> Iterator[str]:
+    """All that users may read of a module: its strings, and the docstrings of commands, which are their help."""
+    tree = ast.parse(path.read_text())
+    own = path.parent.name == "commands"
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
+        if not (own and isinstance(node, ast.FunctionDef))
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_messages_name_pages_that_users_of_a_wheel_have(path: Path) -> None:
+    """As `hil docs PAGE, “Section”`: a wheel has no folder `docs`."""
+    for text in texts(path):
+        assert not re.search(r"\bdocs/|\w\.md\b", text), text
+        for page, section in re.findall(r"hil docs ([\w-]+)(?:, “([^”]+)”)?", text):
+            named = REPOSITORY / "docs" / f"{page}.md"
+            assert named.exists(), text
+            assert not section or re.search(rf"^#+ {section}$", named.read_text(), re.MULTILINE), text
+
+
+def test_examples_of_tests_are_whole() -> None:
+    """Each block may be copied as it is: nothing that it uses comes from another, nothing is a placeholder."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / "docs" / "writing-tests.md").read_text(), re.M | re.S)
+    assert len(blocks) >= 4
+    for block in blocks:
+        check = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F", "-"]
+        done = subprocess.run(check, input=block, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "..." not in block, done.stdout + block
 
 
 def test_the_rooms_are_the_layers() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.host.paths import package_data
+from paths import REPOSITORY
 
 DEADLINE = 300.0  # seconds
 
@@ -75,6 +76,11 @@ def test_the_wheel_carries_the_known_answer_and_the_default_targets(installed_py
     assert "PASS" in done.stdout
 
 
+def test_the_wheel_carries_the_docs(installed_python: Path, tmp_path: Path) -> None:
+    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "docs", "writing-tests")
+    assert (done.returncode, done.stdout) == (0, (REPOSITORY / "docs" / "writing-tests.md").read_text()), done.stderr
+
+
 def test_the_wheel_carries_the_shim_and_the_check_of_fvps(
     installed_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,3 +90,12 @@ def test_the_wheel_carries_the_shim_and_the_check_of_fvps(
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "shim" in done.stdout
+
+
+def test_the_wheel_writes_a_nightlys_report(installed_python: Path, folder: Path) -> None:
+    """With the page's template, style and script, which are no modules."""
+    options = ("test_mine.py", "-t", "mine", "--store", "store.sqlite", "--report", "out")
+    done = run(installed_python, folder, "cortex_m_hil.cli", "nightly", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (folder / "out" / "index.html").read_text()
+    assert all(text in page for text in ("test_mine.py::test_mine", "color-scheme", "showModal"))

@@ -184,7 +184,7 @@ THREADS: Final = (
             ),
             Shown(
                 How.REAL, "the same, run without lint", LINEAR, replace(MVE_LAYOUT, linted=False),
-                ("m4-qemu", "m0-qemu"), mismatch("quantized_linear", Kind.COLLAPSE), hidden=("m55-qemu",),
+                ("m4-qemu", "m0-qemu"), mismatch("quantized_linear", Kind.COLLAPSE, By.LAYOUT), hidden=("m55-qemu",),
             ),
         ),
     ),
@@ -197,7 +197,7 @@ THREADS: Final = (
                 How.REAL, "a lost bias, compared with these tolerances: quantised outputs are compared in quanta",
                 replace(LINEAR, tolerance=UPSTREAMS_BOUND),
                 replace(MVE_LAYOUT, linted=False, tolerance=UPSTREAMS_BOUND), ("m4-qemu",),
-                mismatch("quantized_linear", Kind.COLLAPSE),
+                mismatch("quantized_linear", Kind.COLLAPSE, By.LAYOUT),
             ),
             Shown(
                 How.REAL, "a float layer, compared with these tolerances",

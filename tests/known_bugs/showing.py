@@ -36,6 +36,7 @@ class By(str, Enum):
     MESSAGE = "the message"
     KERNEL = "localize, as a wrong kernel"
     GRAPH = "localize, as a wrong graph"
+    LAYOUT = "localize, as the layout of another class"
     UNJUDGED = "localize, as the one that cannot be compared"
     NOBODY = "nobody: it is about the whole program"
 
@@ -154,7 +155,8 @@ def _localised(dut: Dut, program: Program, error: Mismatch) -> tuple[str, By]:
     found = localize(dut, program)
     rows = found.rows
     for named_by, wrong in (
-        (By.KERNEL, [row for row in rows if row.at_fault is not None or row.damaged]),
+        (By.KERNEL, found.at_fault),
+        (By.LAYOUT, found.wrong_layout),
         (By.GRAPH, [row for row in rows if row.graph_quanta is not None and row.graph_quanta > ROUNDING]),
         (By.UNJUDGED, found.unjudged),
     ):

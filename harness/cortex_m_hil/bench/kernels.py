@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from cortex_m_hil.host import files
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.networks import check_name, load
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
 
@@ -60,20 +61,26 @@ def count(dut: flow.Dut, program: Program) -> Count:
     if result.instructions is None:
         what = f"{dut.target.name} counts no instructions, it has {result.ran.clock.value}"
         raise ConfigError(what, target=dut.resolved.name, hint="a target of QEMU does: hil targets")
-    found: dict[str, list[int]] = {}
-    for operator, instructions in _steps(dut, program):
-        found.setdefault(operator, []).append(instructions)
+    found = by_operator(dut, program, program.inputs)
     if sum(map(sum, found.values())) != result.instructions:
         raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
     rows = [OperatorCount(name, len(all_), sum(all_), sum(all_) / result.instructions) for name, all_ in found.items()]
     return Count(result.instructions, tuple(sorted(rows, key=lambda row: -row.instructions)))
 
 
-def _steps(dut: flow.Dut, program: Program) -> Iterator[tuple[str, int]]:
-    """Operator and instructions of each instruction of the program."""
+def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
+    """Ticks of each call of an operator; the program is run by steps. Raises what a run does."""
+    found: dict[str, list[int]] = {}
+    for operator, ticks in _steps(dut, program, inputs):
+        found.setdefault(operator, []).append(ticks)
+    return found
+
+
+def _steps(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, int]]:
+    """Operator and ticks of each instruction of the program."""
     session = dut.session()
     session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
-    flow.prepare(session, program.inputs, flow.POISON)
+    flow.prepare(session, inputs, flow.POISON)
     for instruction in program.file.instructions:
         try:
             yield instruction.operator or instruction.kind.name.lower(), session.step(1, dut.seconds).ticks

@@ -18,7 +18,7 @@ import platformdirs
 
 from cortex_m_hil.errors import ConfigError
 
-SCHEMA: Final = 1  # PRAGMA user_version
+SCHEMA: Final = 2  # PRAGMA user_version
 _BUSY: Final = 10.0  # seconds to wait for another process's transaction
 _TABLES: Final = """
 CREATE TABLE campaign (
@@ -31,6 +31,7 @@ CREATE TABLE run (
     PRIMARY KEY (campaign, number)
 );
 """
+_MIGRATIONS: Final = {2: "ALTER TABLE campaign ADD COLUMN name TEXT NOT NULL DEFAULT ''"}  # by the schema they lead to
 
 
 def default_file() -> Path:
@@ -59,7 +60,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Campaign:
-    """`place` is the folder that it was begun in, `plan` what is asked of it; `ended` in seconds since 1970."""
+    """`place` is the folder that it was begun in, `plan` what is asked of it; `ended` in seconds since 1970.
+
+    `name` is what a user called it; "" if nothing.
+    """
 
     number: int
     kind: str
@@ -67,6 +71,7 @@ class Campaign:
     plan: Mapping[str, Any]
     began: float
     ended: float | None
+    name: str = ""
 
 
 class Store:
@@ -91,10 +96,11 @@ class Store:
         self._sqlite.execute("PRAGMA foreign_keys = ON")
         if version < SCHEMA:
             with self._transaction():
-                if self._sqlite.execute("PRAGMA user_version").fetchone() == (0,):  # nobody else has been here
-                    for statement in filter(str.strip, _TABLES.split(";")):
-                        self._sqlite.execute(statement)
-                    self._sqlite.execute(f"PRAGMA user_version = {SCHEMA}")
+                (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()  # another may have been here
+                tables = filter(str.strip, _TABLES.split(";")) if version == 0 else ()
+                for statement in (*tables, *(step for to, step in _MIGRATIONS.items() if to > version)):
+                    self._sqlite.execute(statement)
+                self._sqlite.execute(f"PRAGMA user_version = {SCHEMA}")
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -130,8 +136,9 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, kind: str, place: str, plan: Mapping[str, Any]) -> Campaign:
-        values = kind, place, json.dumps(plan), time.time()
+    def begin(self, kind: str, place: str, plan: Mapping[str, Any], began: float | None = None) -> Campaign:
+        """`began` is now, unless it is given."""
+        values = kind, place, json.dumps(plan), time.time() if began is None else began
         with self._transaction():
             self._sqlite.execute("INSERT INTO campaign (kind, place, plan, began) VALUES (?, ?, ?, ?)", values)
         found = self.latest(kind, place)
@@ -140,35 +147,47 @@ class Store:
 
     def latest(self, kind: str, place: str) -> Campaign | None:
         """The last that was begun of this kind in this folder."""
+        return next((one for one in reversed(self.campaigns(kind)) if one.place == place), None)
+
+    def campaigns(self, kind: str) -> list[Campaign]:
+        """Oldest first."""
         with self._explained():
-            row = self._sqlite.execute(
-                "SELECT id, kind, place, plan, began, ended FROM campaign WHERE kind = ? AND place = ?"
-                " ORDER BY id DESC LIMIT 1",
-                (kind, place),
-            ).fetchone()
-        return None if row is None else Campaign(row[0], row[1], row[2], json.loads(row[3]), row[4], row[5])
+            rows = self._sqlite.execute(
+                "SELECT id, kind, place, plan, began, ended, name FROM campaign WHERE kind = ? ORDER BY id", (kind,)
+            ).fetchall()
+        return [Campaign(row[0], row[1], row[2], json.loads(row[3]), *row[4:]) for row in rows]
+
+    def call(self, campaign: Campaign, name: str) -> None:
+        """Gives it a name, which no other of its kind has afterwards."""
+        with self._transaction():
+            self._sqlite.execute("UPDATE campaign SET name = '' WHERE kind = ? AND name = ?", (campaign.kind, name))
+            self._sqlite.execute("UPDATE campaign SET name = ? WHERE id = ?", (name, campaign.number))
 
     def change_plan(self, campaign: Campaign, plan: Mapping[str, Any]) -> None:
         with self._transaction():
             self._sqlite.execute("UPDATE campaign SET plan = ? WHERE id = ?", (json.dumps(plan), campaign.number))
 
-    def end(self, campaign: Campaign) -> None:
+    def end(self, campaign: Campaign, ended: float | None = None) -> None:
+        """It ended now, unless another time is given."""
+        values = time.time() if ended is None else ended, campaign.number
         with self._transaction():
-            self._sqlite.execute("UPDATE campaign SET ended = ? WHERE id = ?", (time.time(), campaign.number))
+            self._sqlite.execute("UPDATE campaign SET ended = ? WHERE id = ?", values)
 
     def forget(self, campaign: Campaign) -> None:
         """Removes it with its runs."""
         with self._transaction():
             self._sqlite.execute("DELETE FROM campaign WHERE id = ?", (campaign.number,))
 
-    def record(self, campaign: Campaign, run: Run) -> None:
-        values = campaign.number, run.key, run.verdict, run.error, run.seconds, run.at, json.dumps(run.figures)
+    def record(self, campaign: Campaign, *runs: Run) -> None:
+        """All of them, or none."""
         with self._transaction():
-            self._sqlite.execute(
-                "INSERT INTO run (campaign, number, key, verdict, error, seconds, at, figures)"
-                " SELECT ?1, COALESCE(MAX(number), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 FROM run WHERE campaign = ?1",
-                values,
-            )
+            for run in runs:
+                values = campaign.number, run.key, run.verdict, run.error, run.seconds, run.at, json.dumps(run.figures)
+                self._sqlite.execute(
+                    "INSERT INTO run (campaign, number, key, verdict, error, seconds, at, figures)"
+                    " SELECT ?1, COALESCE(MAX(number), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 FROM run WHERE campaign = ?1",
+                    values,
+                )
 
     def runs(self, campaign: Campaign) -> list[Run]:
         """In the order in which they were recorded."""

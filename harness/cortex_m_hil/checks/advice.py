@@ -14,7 +14,7 @@ class Advice:
     hint: str = ""
 
 
-READING: Final = "docs/writing-tests.md, “Reading a failure”"
+READING: Final = "hil docs writing-tests, “Reading a failure”"
 LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
 QUANTISATION: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that is far from the float module",
@@ -23,11 +23,11 @@ QUANTISATION: Final = Advice(
 LOST: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that has little of the float module",
     "look for a layer that gets nothing but zeros or a constant from the calibration: the scale of its inputs is next "
-    "to nothing, and its bias does not fit (docs/verification.md, find 15)",
+    "to nothing, and its bias does not fit (hil docs verification, find 15)",
 )
 ROUNDING: Final = Advice(
     "rounding, as far as can be told: disturbed runs of the fake-quantised module differ from it by as much",
-    "leave fake_quant_qtol out: by default what rounding explains passes (docs/writing-tests.md, “Rounding”)",
+    "leave fake_quant_qtol out: by default what rounding explains passes (hil docs writing-tests, “Rounding”)",
 )
 LOWERING: Final = Advice(
     "the lowering: the target computes what the lowered program says, and that is not what the module does",

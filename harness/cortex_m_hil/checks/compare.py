@@ -15,11 +15,12 @@ import numpy as np
 
 from cortex_m_hil.checks.advice import EXPECTED, LAYOUT, LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
 from cortex_m_hil.checks.comparison import WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
+from cortex_m_hil.checks.layout import has_kernel_sum
+from cortex_m_hil.checks.quanta import QUANTISED, distance, finite, to_quanta
 from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Spread, Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
-from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
 
 UNINFORMATIVE_QUANTA: Final = 4
@@ -28,10 +29,6 @@ SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
 OTHER_SCALE: Final = 0.01  # of a quantum; float32 is off by 1e-5 of one
 LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
-
-
-_QUANTISED: Final = (np.dtype("int8"), np.dtype("int16"))
-"""Integers of these dtypes are quanta; other integers (indices, truth values) agree or do not."""
 
 
 def compare(
@@ -94,10 +91,11 @@ def _likely_cause(file: PteFile, number: int) -> str:
     made_by = computing_operator(file, number)
     if made_by is None:
         return ""
-    if made_by.operator != "cortex_m::quantized_linear.out" or len(made_by.args) < 4:
+    folded = has_kernel_sum(file, made_by)
+    if folded is None:
         return f"{made_by.operator} (instruction {made_by.index}) or what feeds it"
     where = f"quantized_linear (instruction {made_by.index})"
-    if file.values[made_by.args[3]].kind is ValueKind.NULL:
+    if not folded:
         return f"{where} has bias and no kernel_sum (the DSP/SCALAR layout): a runtime that drops the bias"
     return f"{where} folds the bias into kernel_sum (the MVE layout), which a DSP or SCALAR runtime ignores"
 
@@ -159,7 +157,7 @@ class _Output:
         if array.dtype.kind != "f":
             return findings + list(self._exact(array, references)), self._integer_figures(array)
         # Non-finite elements have their own finding; the other rules look at the rest with zero in their place.
-        return self._float(array, _finite(array), findings)
+        return self._float(array, finite(array), findings)
 
     def _references(self) -> list[Array]:
         return [reference for reference in (self.dialect, self.quantized, self.eager) if reference is not None]
@@ -170,9 +168,9 @@ class _Output:
         if self.quantization is None:
             error, apart = self._against_float(clean)
         else:
-            integers = _to_quanta(clean, self.quantization)
+            integers = to_quanta(clean, self.quantization)
             if self.dialect is not None:
-                expected = _to_quanta(_finite(self.dialect), self.quantization)
+                expected = to_quanta(finite(self.dialect), self.quantization)
                 quanta = int(np.abs(integers - expected).max(initial=0))
                 findings += self._quanta(integers, expected)
                 findings += self._saturation(integers, expected)
@@ -229,8 +227,8 @@ class _Output:
         if not references:
             return
         wrong = array != references[0]
-        if self.dialect is not None and array.dtype in _QUANTISED:
-            wrong = _distance(array, self.dialect) > max(self.tolerance.qtol, self.allowance)
+        if self.dialect is not None and array.dtype in QUANTISED:
+            wrong = distance(array, self.dialect) > max(self.tolerance.qtol, self.allowance)
         if wrong.any():
             index = _first(wrong)
             yield self._find(
@@ -241,9 +239,9 @@ class _Output:
             )
 
     def _integer_figures(self, array: Array) -> Figures:
-        if self.dialect is None or array.dtype not in _QUANTISED:
+        if self.dialect is None or array.dtype not in QUANTISED:
             return Figures()
-        return Figures(int(_distance(array, self.dialect).max(initial=0)), authority=self._authority())
+        return Figures(int(distance(array, self.dialect).max(initial=0)), authority=self._authority())
 
     def _quanta(self, integers: Array, expected: Array) -> Iterator[Finding]:
         limit = max(self.tolerance.qtol, self.allowance)
@@ -346,7 +344,7 @@ class _Output:
             return quanta * self.quantization.scale
         if reference.dtype.kind == "f":
             return 2 * self.tolerance.atol
-        return quanta if reference.dtype in _QUANTISED else 0.0
+        return quanta if reference.dtype in QUANTISED else 0.0
 
     def _collapse(self, clean: Array, integers: Array | None, expected: Array | None) -> Iterator[Finding]:
         """Far fewer distinct values, or a far smaller range, than the reference."""
@@ -366,8 +364,8 @@ class _Output:
         """By `fake_quant_qtol`, or as far as rounding explains. Also the worst distance, in quanta and as it stands."""
         if self.quantized is None or self.quantization is None:
             return [], None, None
-        reference = _finite(self.quantized)
-        expected = _to_quanta(reference, self.quantization)
+        reference = finite(self.quantized)
+        expected = to_quanta(reference, self.quantization)
         deviation = integers - expected
         most = int(np.abs(deviation).max(initial=0))
         worst = float(np.abs(clean - reference).max(initial=0.0))
@@ -386,14 +384,14 @@ class _Output:
         """What rounding explains of the deviation of this output."""
         if self.quantized is None or self.quantization is None:
             return Spread()
-        undisturbed, *runs = (_to_quanta(_finite(run), self.quantization) for run in (self.quantized, *self.disturbed))
+        undisturbed, *runs = (to_quanta(finite(run), self.quantization) for run in (self.quantized, *self.disturbed))
         return Spread.explained([run - undisturbed for run in runs])
 
     def _is_rounding(self) -> bool:
         """Whether the default would let pass what `fake_quant_qtol` does not."""
         if self.quantized is None or self.quantization is None:
             return False
-        found, expected = (_to_quanta(_finite(one), self.quantization) for one in (self.actual.array(), self.quantized))
+        found, expected = (to_quanta(finite(one), self.quantization) for one in (self.actual.array(), self.quantized))
         return self._is_within(found - expected, self._rounding())
 
     def _is_within(self, deviation: Array, bound: Spread) -> bool:
@@ -457,23 +455,6 @@ class _Output:
         return sqnr, [
             self._find(Kind.EAGER, f"SQNR against the float module is {sqnr:.1f} dB, the bound {bound:.1f} dB")
         ]
-
-
-def _finite(values: Array) -> Array:
-    """As float64, zero where there is no finite value."""
-    clean: Array = np.where(np.isfinite(values), values, 0).astype(np.float64)
-    return clean
-
-
-def _to_quanta(values: Array, quantization: OutputQuantization) -> Array:
-    """The integers behind dequantised values, as float64 whole numbers."""
-    rounded: Array = np.rint(values.astype(np.float64) / np.float64(np.float32(quantization.scale)))
-    return rounded + quantization.zero_point
-
-
-def _distance(integers: Array, expected: Array) -> Array:
-    distance: Array = np.abs(integers.astype(np.int64) - expected.astype(np.int64))
-    return distance
 
 
 def _spread(reference: Array) -> float:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.program import Program, ScratchNeed
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
-from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.targets.model import Target
 
 
@@ -74,7 +74,7 @@ def lint(
     target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
     """
     return (
-        *_linear_layout(program, target),
+        *_layout(program, target),
         *_isa_class(program, target),
         *_signatures(program, runtime),
         *_scratch(program, target, scratch, runtime),
@@ -90,26 +90,15 @@ def _isa_class(program: Program, target: Target) -> Iterator[LintFinding]:
         yield LintFinding(
             Rule.ISA,
             f"the program was lowered for {program.isa.value}, and {target.name} ({target.cpu}) is {target.isa.value}: "
-            f"lower it with isa={target.isa.value}",
+            f"lower it with isa=Isa.{target.isa.name}",
         )
 
 
-def _linear_layout(program: Program, target: Target) -> Iterator[LintFinding]:
-    """quantized_linear alone has arguments that tell the ISA class: kernel_sum for MVE, bias for the rest."""
+def _layout(program: Program, target: Target) -> Iterator[LintFinding]:
     for instruction in program.file.instructions:
-        if instruction.operator != "cortex_m::quantized_linear.out" or len(instruction.args) < 4:
-            continue
-        value = program.file.values[instruction.args[3]]
-        has_kernel_sum = value.kind is not ValueKind.NULL
-        if has_kernel_sum == (target.isa is Isa.MVE):
-            continue
-        if has_kernel_sum:
-            problem = f"MVE layout on a {target.isa.value} target"
-            cause = f"a {target.isa.value} runtime ignores kernel_sum, so the bias: outputs collapse to the zero point"
-        else:
-            problem, cause = f"DSP/SCALAR layout on {target.name}, which is MVE", "an MVE runtime needs a kernel_sum"
-        text = f"{problem}; lower it with isa={target.isa.value}"
-        yield _finding(Rule.LAYOUT, text, program, instruction, value.index, cause)
+        if (wrong := wrong_layout(program.file, instruction, target.isa)) is not None:
+            text = f"{wrong.problem}; lower it with isa=Isa.{target.isa.name}"
+            yield _finding(Rule.LAYOUT, text, program, instruction, wrong.value, wrong.cause)
 
 
 def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
@@ -220,7 +209,9 @@ _ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
     (UnsupportedOperator, _UNSUPPORTED),
     (OutOfTargetMemory, _MEMORY),
 )
-_LOWER_ANEW: Final = "lower the module for this target's ISA class; lint=False (--no-lint) runs this program as it is"
+UNLINTED: Final = "lint=False"
+"""How a call says that the lint is left out, in hints; a command with an option for it puts that there."""
+_LOWER_ANEW: Final = f"lower the module for this target's ISA class; {UNLINTED} runs this program as it is"
 _REDESIGN: Final = (
     "change the module, so that ExecuTorch puts another operator or dtype there: no kernel computes this one rightly"
 )
@@ -228,10 +219,10 @@ _HINTS: Final = {
     Rule.LAYOUT: _LOWER_ANEW,
     Rule.ISA: _LOWER_ANEW,
     Rule.DTYPE: _REDESIGN,
-    Rule.DIM_ORDER: "lower the module with another layout (layout=); docs/writing-tests.md, “What the lint refuses”",
+    Rule.DIM_ORDER: "lower the module with another layout (layout=); hil docs writing-tests, “What the lint refuses”",
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
-    Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (docs/runtimes.md)",
+    Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)",
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
     Rule.PLANNED_POOL: "use a larger target, or a smaller model",
     Rule.PROGRAM_POOL: "use a larger target, or a smaller model",

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cortex_m_hil.calls import checked_class
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.text import shown
@@ -19,6 +20,7 @@ ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant sho
 WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
 
 
+@checked_class
 @dataclass(frozen=True)
 class Tolerance:
     """How far each element of an output may be from three references.
@@ -33,7 +35,7 @@ class Tolerance:
         eager_sqnr: dB of signal to quantisation noise against the float module, at least, over a whole output.
 
     Raises:
-        ConfigError: negative, infinite, NaN, or no number. ``eager_sqnr`` alone may be negative.
+        ConfigError: negative, infinite, NaN, or no number, or no such tolerance. ``eager_sqnr`` alone may be negative.
     """
 
     qtol: int = 0
@@ -56,7 +58,7 @@ def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, examp
     if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value < math.inf:  # type: ignore[operator]
         raise ConfigError(
             f"{name}={shown(value)}: it takes {wanted}",
-            hint=f"such as {name}={example}; docs/writing-tests.md, “Calls”",
+            hint=f"such as {name}={example}; hil docs writing-tests, “Calls”",
         )
 
 

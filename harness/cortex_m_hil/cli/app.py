@@ -118,7 +118,7 @@ def application() -> typer.Typer:
     made = typer.Typer(
         cls=Commands,
         help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",
-        epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted: docs/command-line.md.",
+        epilog="Exit status: 0 yes, 1 no, 2 could not tell (see the message), 130 interrupted: hil docs command-line.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import struct
 from collections.abc import Sequence
@@ -10,18 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil.cli.output import counted
+from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, InfraError
+from cortex_m_hil.fuzz.judge import example_inputs
 from cortex_m_hil.host import arrays
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.text import counted
 
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
 
 
 def read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
     return _read_all(f"{program.name} takes", "input", "--input", program.file.input_specs(), paths)
+
+
+def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
+    """Those of `paths`; else those that --keep-programs left beside the `.pte`; else such as follow a formula."""
+    kept = [flow.kept_input(pte, number) for number in range(len(program.file.input_specs()))]
+    if paths or any(map(os.path.lexists, kept)):
+        return read_inputs(program, paths or kept)
+    return example_inputs(program)
 
 
 def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:

@@ -23,7 +23,7 @@ SeveralTargets = Annotated[
     list[str],
     typer.Option("--target", "-t", metavar="NAME", help="Names, globs, comma lists or 'all'; repeatable"),
 ]
-Runtime = Annotated[str, typer.Option("--runtime", help="What executes the program")]
+Runtime = Annotated[str, typer.Option("--runtime", help="What executes the program: builtin or executorch")]
 Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
 # Only declared: what a command answers is written by `answers`, and `app` sees the word before typer does.
 Json = Annotated[bool, typer.Option("--json", help="For machines: one JSON object per line")]

@@ -50,10 +50,6 @@ def with_status(
         yield result
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
     from cortex_m_hil.results import STATISTICS
 

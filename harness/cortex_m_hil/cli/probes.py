@@ -15,7 +15,7 @@ from typing import Final
 from cortex_m_hil.errors import ConfigError, HarnessError, LaunchError, ToolchainError
 from cortex_m_hil.host import sandbox, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.host.paths import cache_advice, cache_directory
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.targets.launcher import Launcher
 from cortex_m_hil.targets.model import Target
@@ -120,7 +120,7 @@ def _child_processes() -> str:
 def _landlock() -> str:
     """Refused to a probe, not only offered by the kernel: a container may forbid the call."""
     if not sandbox.landlock_abi():
-        hint = "Linux 5.13 with landlock in its LSM list; docs/security.md says what protects without it"
+        hint = "Linux 5.13 with landlock in its LSM list; hil docs security says what protects without it"
         raise ToolchainError("the kernel offers none: firmware in a simulator can reach files of this user", hint=hint)
     with TemporaryFolder() as folder:
         outside = folder / "outside"
@@ -130,7 +130,7 @@ def _landlock() -> str:
         said = toolchain.ask(box.command([str(toolchain.locate("cat")), str(outside)]), PROBE_TIMEOUT)
     if "Permission denied" not in said.err:
         what = f"it does not hold: {said.err.strip() or 'a file outside was read'}"
-        raise ToolchainError(what, hint="run only programs that you trust: docs/security.md")
+        raise ToolchainError(what, hint="run only programs that you trust: hil docs security")
     return f"ABI {sandbox.landlock_abi()}: a simulator sees its own folder only"
 
 
@@ -161,8 +161,7 @@ def _cache() -> str:
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
     except OSError as error:
-        hint = "set HIL_CACHE_DIR to a folder you may write to"
-        raise ConfigError(f"cannot write to {folder}: {error.strerror}", hint=hint) from error
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}", hint=cache_advice()) from error
     if free < FREE_SPACE:
         hint = f"free {FREE_SPACE >> 20} MB, or set HIL_CACHE_DIR to another disk"
         raise ConfigError(f"{folder} has {free >> 20} MB left", hint=hint)

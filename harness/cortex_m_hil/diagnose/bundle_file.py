@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,8 +24,8 @@ from cortex_m_hil.diagnose.bundle_description import (
     TensorEntry,
     Version,
 )  # fmt: skip
-from cortex_m_hil.errors import ConfigError, HarnessError, InfraError
-from cortex_m_hil.host import archives, arrays
+from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.host import archives, arrays, files
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.schema import ValueKind
@@ -41,20 +39,8 @@ _Part = TypeVar("_Part")
 
 
 def write(bundle: Bundle, path: Path) -> None:
-    """Beside its place, then renamed: a reader sees the whole file, or the one before. InfraError if it cannot be."""
-    data = pack(bundle)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            unfinished.write_bytes(data)
-            unfinished.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-            raise
-    except OSError as error:
-        raise InfraError(f"cannot write {path}: {error.strerror}", hint="another --hil-bundles") from error
+    """InfraError if it cannot be."""
+    files.write_whole(path, pack(bundle), "another --hil-bundles")
 
 
 def pack(bundle: Bundle) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Tolerance
 from cortex_m_hil.errors import ConfigError, TargetHang
 from cortex_m_hil.flow.dut import Dut
@@ -32,6 +33,10 @@ from cortex_m_hil.session.session import ResponseTimeout, Session
 
 ROUNDING: Final = 2  # quanta by which a node that is right may be from fake-quant on equal inputs; most are 0 or 1
 COARSE: Final = 6.0  # dB: an operator that loses more than a bit of what its inputs had
+# dB against the float module: what has as much left is not coarse, whatever its inputs had. An int8 tensor that uses
+# its range has 48 (a uniform signal) to 41 (a normal one, to 4 sigma); values of small networks that are right have
+# 37 to 54 (measured on `native`). 30 is two bits less than 41: noise of 3 % of the signal.
+GOOD: Final = 30.0
 
 _KNOWN: Final[Mapping[str, int]] = {one.operator: one.bound for one in DIALECT_DIFFERENCES}
 
@@ -66,6 +71,8 @@ class Row:
         sqnr_db: of the target's values against the float module; `dialect_db` of the dialect's, `inputs_db` of the
             worst of the dialect's that it reads.
         distinct: how many values there are in what was written.
+        layout: what is wrong with the layout of its arguments on a target of this class; what such an instruction
+            writes says nothing of its kernel.
     """
 
     instruction: int
@@ -83,6 +90,7 @@ class Row:
     dialect_db: float | None = None
     inputs_db: float | None = None
     distinct: int = 0
+    layout: WrongLayout | None = None
 
     @property
     def module(self) -> str:
@@ -95,6 +103,11 @@ class Row:
         where = f" ({self.node})" if self.node else ""
         line = f", {self.source}" if self.source else ""
         return f"{self.operator}{where}, instruction {self.instruction}{line}"
+
+    @property
+    def is_kernel_wrong(self) -> bool:
+        """Other values on right inputs, in the right layout, or writes where the values of others are."""
+        return (self.at_fault is not None and self.layout is None) or bool(self.damaged)
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,17 @@ class Localization:
     @property
     def at_fault(self) -> tuple[Row, ...]:
         """Operators whose kernel is wrong: other values on right inputs, or writes where the values of others are."""
-        return tuple(row for row in self.rows if row.at_fault is not None or row.damaged)
+        return tuple(row for row in self.rows if row.is_kernel_wrong)
+
+    @property
+    def wrong_layout(self) -> tuple[Row, ...]:
+        """Operators in the layout of another ISA class: a pass built the wrong graph for this one."""
+        return tuple(row for row in self.rows if row.layout is not None)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether an operator is wrong on right inputs: its kernel, or the layout of its arguments."""
+        return bool(self.at_fault or self.wrong_layout)
 
     @property
     def unjudged(self) -> tuple[Row, ...]:
@@ -174,7 +197,8 @@ def _fields(row: Row) -> dict[str, Any]:
         "inputs_right": row.inputs_right,
         "distance": None if not row.known else 0.0 if departure is None else departure.distance,
         "elements": None if not row.known else 0 if departure is None else departure.elements,
-        "at_fault": row.at_fault is not None or bool(row.damaged),
+        "at_fault": row.is_kernel_wrong,
+        "wrong_layout": None if row.layout is None else row.layout.problem,
         "damaged": row.damaged,
         "graph_quanta": row.graph_quanta,
         "sqnr_db": row.sqnr_db,
@@ -195,7 +219,8 @@ def _cells(row: Row) -> Iterator[str]:
         yield "0"
     else:
         one = row.departure
-        fault = ", AT FAULT" if row.at_fault is not None else ""
+        wrong = "AT FAULT" if row.layout is None else "WRONG LAYOUT"
+        fault = f", {wrong}" if row.at_fault is not None else ""
         yield f"{one.distance:g} in {one.elements} of {one.numel}{fault}"
     yield "-" if row.graph_quanta is None else str(row.graph_quanta)
     yield "-" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB"
@@ -334,6 +359,7 @@ class _Stepper:
             self._expected[position].source,
             str(spec) if spec is not None else "",
             expected is not None,
+            layout=wrong_layout(self._file, instruction, self._dut.target.isa),
         )
         if expected is None or session.digest(MemoryRegion.VALUE, value) == zlib.crc32(expected.data):
             return row, None
@@ -415,7 +441,10 @@ def _ratio(values: Array, reference: Array) -> float | None:
 
 def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
     """What the rows say of kernels, of the graph, and of the quantisation; the gravest first."""
-    kernels = [row for row in rows if row.at_fault is not None or row.damaged]
+    layouts = [row for row in rows if row.layout is not None]
+    for row in layouts:
+        yield _of_layout(row)
+    kernels = [row for row in rows if row.is_kernel_wrong]
     for row in kernels:
         yield _of_kernel(row)
     nodes = [row for row in rows if row.graph_quanta is not None and row.graph_quanta > ROUNDING]
@@ -424,7 +453,7 @@ def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
             f"a pass built the wrong graph: the dialect's {row.place} is {row.graph_quanta} quanta from the "
             "fake-quantised module on equal inputs"
         )
-    if not kernels and not nodes:
+    if not layouts and not kernels and not nodes:
         yield from _of_quantisation(rows)
     unknown = sum(not row.known for row in rows)
     if unknown:
@@ -443,9 +472,17 @@ def _is_unjudged(row: Row) -> bool:
     return row.graph_quanta is None and row.spec.startswith("int8") and name not in _NOT_JUDGED
 
 
+def _of_layout(row: Row) -> str:
+    assert row.layout is not None
+    return (
+        f"a pass built the wrong graph for this class: {row.place} has the {row.layout.problem}: {row.layout.cause}; "
+        "its kernel was not judged"
+    )
+
+
 def _of_kernel(row: Row) -> str:
     parts = []
-    if row.at_fault is not None:
+    if row.at_fault is not None and row.layout is None:
         unit = "" if row.spec.startswith("float") else " quanta"
         many = f"{row.at_fault.elements} of {row.at_fault.numel} elements"
         parts.append(
@@ -468,16 +505,17 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
             "of its scale and zero point"
         )
     right = "kernels are right" if unjudged else "kernels and graph are right"
-    coarse = [
-        (row.inputs_db - row.dialect_db, row)
+    losses = [
+        (row.inputs_db - row.dialect_db, row.dialect_db, row)
         for row in rows
         if row.inputs_db is not None and row.dialect_db is not None and math.isfinite(row.inputs_db)
     ]
-    if not coarse:
+    if not losses:
         yield f"{right}; what an operator loses to quantisation is not known"
         return
-    loss, row = max(coarse, key=lambda one: one[0])
-    if loss > COARSE:
+    coarse = [one for one in losses if one[0] > COARSE and one[1] < GOOD]
+    if coarse:
+        *_, row = max(coarse, key=lambda one: one[0])
         yield (
             f"quantisation is coarse here: {row.place} has {row.dialect_db:.1f} dB against the float module, its "
             f"inputs {row.inputs_db:.1f} dB; {right}"

@@ -102,7 +102,9 @@ class RedZones:
         self.zones = zones(self.program.file)
 
     def describe(self) -> str:
-        """`12 zones, 3072 bytes`, and whether that is all there could be."""
+        """`12 zones, 3072 bytes`, and whether that is all there could be; without any what that means."""
+        if not self.zones:
+            return "its memory plan leaves no byte free, so no write outside a tensor was looked for"
         plain = (
             ""
             if self.program.size_without_redzones is not None

@@ -87,6 +87,7 @@ def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier:
         dut = Dut(resolved, Elf(path, machine.build_id, resolved.target.config, foreign=True))
         notices = changes
     else:
+        flow.require(resolved)
         elf = build_runner(resolved.target, resolved.runtime)
         dut, notices = Dut(resolved, elf), changes
         if not changes and elf.build_id != machine.build_id:

@@ -20,6 +20,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.lowering import LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.text import counted
 
 BUDGET: Final = 600.0  # seconds
 
@@ -73,8 +74,10 @@ class Judge:
         return ()
 
     def _at_fault(self, program: Program, error: VerdictError) -> list[str]:
-        if isinstance(error, Mismatch) and (found := localize(self.dut, program).at_fault):
-            return list(dict.fromkeys(row.operator for row in found))
+        if isinstance(error, Mismatch):
+            found = localize(self.dut, program)
+            if wrong := [row.operator for row in (*found.wrong_layout, *found.at_fault)]:
+                return list(dict.fromkeys(wrong))
         return [error.operator.partition(" (")[0]]
 
 
@@ -87,7 +90,7 @@ def shrink(
         part: a `lowering.parts.Part`.
         judge: how a part fails; LoweringError and ConfigError where it is none.
         budget: seconds after which no further part is tried.
-        told: gets a line for each part that takes the place of the last.
+        told: gets a line for each part that takes the place of the last and is smaller.
 
     Returns:
         The part, how it fails, and the largest part that was seen to pass.
@@ -118,6 +121,7 @@ class _Search:
         self._judge, self._deadline, self._told = judge, deadline, told
         self._passing: Any | None = None
         self._tried = 1
+        self._said = ""
         self._seen = {part.key}
 
     def run(self) -> Shrunk:
@@ -154,7 +158,10 @@ class _Search:
 
     def _take(self, part: Any) -> None:
         self.part = part
-        self._told(f"{len(part.steps)} operators, {part.elements} elements: {self.symptom}")
+        size = f"{counted(len(part.steps), 'operator')}, {counted(part.elements, 'element')}"
+        if size != self._said:  # with fewer digits it is as large
+            self._said = size
+            self._told(f"{size}: {self.symptom}")
 
     def _takes_one_of(self, parts: Iterator[Any]) -> bool:
         for part in parts:

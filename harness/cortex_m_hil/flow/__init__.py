@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cortex_m_hil.flow.checking import Checked, arrange, lower, verify
-from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut
+from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.running import findings, kept_input, run, scratch_needs
 from cortex_m_hil.flow.self_test import selftest
@@ -22,6 +22,7 @@ __all__ = [
     "lower",
     "open_dut",
     "prepare",
+    "require",
     "run",
     "scratch_needs",
     "selftest",

@@ -29,7 +29,7 @@ from cortex_m_hil.text import shown
 @checked_call("hil.lower")
 def lower(
     module: Any,
-    inputs: Inputs,
+    inputs: Inputs | list[Any],
     *,
     isa: Isa,
     calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
@@ -41,8 +41,8 @@ def lower(
 
     Arguments:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed.
-        inputs: a tuple of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes become
-            the program's; their values calibrate it, unless `calibration` does.
+        inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
+            become the program's; their values calibrate it, unless `calibration` does.
         isa: the path that it is lowered for.
         calibration: input tuples (at least one) for the quantiser's observers; None: the inputs.
         quantize: to int8; False lowers the float module.

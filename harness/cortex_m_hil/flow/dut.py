@@ -8,6 +8,7 @@ from types import TracebackType
 
 from cortex_m_hil import launchers
 from cortex_m_hil.boards.leased_board import LeasedBoard
+from cortex_m_hil.coverage.counting import Counting
 from cortex_m_hil.errors import (
     HarnessError,
     LaunchError,
@@ -20,7 +21,7 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.results import Identity, Ran
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import ResponseTimeout, Session
-from cortex_m_hil.targets.launcher import HardwareLauncher
+from cortex_m_hil.targets.launcher import Clock, HardwareLauncher
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -38,6 +39,7 @@ class Dut:
         self.seconds = EXECUTE * multiplier
         self.what = "hil"  # what a board is used for, as others are told
         self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
+        self.counting: Counting | None = None  # where the coverage goes, if the runner counts
         self.recovered_by = ""  # what brought the board back since the last restart
         self._identity: Identity | None = None  # of the last runner that answered
         self._session: Session | None = None
@@ -75,13 +77,15 @@ class Dut:
             launchers.engine(self.target),
             identity.runtime,
             identity.runtime_version,
-            identity.clock(self.target.launcher.clock),
+            Clock.INSTRUMENTED if self.elf.counts else identity.clock(self.target.launcher.clock),
         )
 
     def restart(self) -> None:
         """Ends the simulator, or closes the port. The next use boots anew. A board is still ours."""
         self.recovered_by = ""
         if self._session is not None:
+            if self.counting is not None:
+                self.counting.end(self._session, self.what)
             self._session.close()
             self._session = None
         self._remove_folder()
@@ -102,6 +106,13 @@ class Dut:
         """Between two tests: a simulator stays up, a board is given back, and its firmware reused after a handshake."""
         if self._leased is not None:
             self.close()
+
+    def read_coverage(self) -> None:
+        """Between two tests, if the runner counts: a target that ends later loses no more than what comes after."""
+        if self.counting is not None and self._session is not None:
+            self.counting.read(self._session)
+            if self._session.broken:
+                self.restart()
 
     def recover(self, cause: HarnessError) -> HarnessError:
         """`cause`, if it is for a simulator, or for a board that was brought back. BoardWedged if it was not."""
@@ -180,6 +191,12 @@ class Dut:
             raise
 
 
+def require(resolved: Resolved) -> None:
+    """Raises what the target's simulator misses, or has not: before a build. A board is looked for when it is used."""
+    if not isinstance(resolved.target.launcher, HardwareLauncher):
+        launchers.require(resolved.target)
+
+
 def open_dut(
     resolved: Resolved,
     *,
@@ -191,6 +208,5 @@ def open_dut(
 
     What its simulator misses is told before the build, which takes longer.
     """
-    if not isinstance(resolved.target.launcher, HardwareLauncher):
-        launchers.require(resolved.target)
+    require(resolved)
     return Dut(resolved, build_runner(resolved.target, resolved.runtime, options, firmware), multiplier=multiplier)

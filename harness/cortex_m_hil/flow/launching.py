@@ -189,7 +189,7 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
     launcher = resolved.target.launcher
     assert isinstance(launcher, HardwareLauncher)
     if launcher.flash is None:
-        raise ConfigError("the target names no tool for flash", hint="flash: in targets.yaml (docs/boards.md)")
+        raise ConfigError("the target names no tool for flash", hint="flash: in targets.yaml (hil docs boards)")
     if order.arguments or order.folder:
         raise ConfigError("a board has neither a command line nor a folder", hint="leave arguments and --folder out")
     console = Console(sink, order.until)
@@ -234,7 +234,7 @@ def _timeout(order: Launch, console: Console, how: str) -> HarnessError:
         return _fault(console, how)
     return ProgramTimeout(
         f"{order.elf.name} {how}",
-        hint="--timeout, if it takes longer; --until TEXT, if it says what it has to say and never ends",
+        hint="--timeout, if it takes longer; --until REGEX, if it says what it has to say and never ends",
     )
 
 

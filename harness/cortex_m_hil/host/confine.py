@@ -209,7 +209,7 @@ def _become(arguments: list[str]) -> None:
     try:
         os.execv(command[0], command)
     except OSError as error:
-        why = "it is not a program, or needs one: docs/security.md" if error.errno == errno.EACCES else error.strerror
+        why = "it is not a program, or needs one: hil docs security" if error.errno == errno.EACCES else error.strerror
         raise Refused(f"cannot execute {command[0]}: {why}") from error
 
 

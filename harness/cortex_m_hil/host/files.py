@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, InfraError
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
 _KINDS: Final = {
@@ -61,3 +62,19 @@ def read(path: Path, limit: int) -> bytes:
                 hint="is it the right file?",
             )
         return data
+
+
+def write_whole(path: Path, data: bytes, hint: str) -> None:
+    """Beside its place, then renamed: a reader sees the whole file, or the one before. InfraError if it cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise
+    except OSError as error:
+        raise InfraError(f"cannot write {path}: {error.strerror}", hint=hint) from error

@@ -14,8 +14,15 @@ def cache_directory() -> Path:
     return Path(override).absolute() if override else platformdirs.user_cache_path("hil")
 
 
+def cache_advice() -> str:
+    """What to do where it cannot be written to."""
+    if os.environ.get("HIL_CACHE_DIR"):
+        return "is HIL_CACHE_DIR right, and writable?"
+    return f"make {cache_directory()} writable, or set HIL_CACHE_DIR to a folder that is"
+
+
 def package_data(name: str) -> Path:
-    """`firmware` or `targets.yaml`: in the wheel inside this package, in a checkout at its top."""
+    """`firmware`, `docs` or `targets.yaml`: in the wheel inside this package, in a checkout at its top."""
     package = Path(__file__).resolve().parents[1]
-    installed = package / ("_firmware" if name == "firmware" else name)
+    installed = package / (name if name == "targets.yaml" else f"_{name}")
     return installed if installed.exists() else package.parents[1] / name

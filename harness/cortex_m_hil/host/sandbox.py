@@ -46,7 +46,7 @@ def warning() -> str:
     """What to say where simulators run with less protection than they could; "" where all is well."""
     if landlock_abi():
         return ""
-    return "this kernel has no Landlock: firmware in a simulator is kept from files by less (docs/security.md)"
+    return "this kernel has no Landlock: firmware in a simulator is kept from files by less (hil docs security)"
 
 
 @dataclass(frozen=True)

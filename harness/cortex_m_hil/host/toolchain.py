@@ -47,6 +47,8 @@ _FOR_BOARDS = {
     "labgrid-client": "pip install labgrid, best into an environment of its own",
     "node": "apt-get install nodejs npm",
     "git": "apt-get install git",
+    "arm-none-eabi-gcov": "apt-get install gcc-arm-none-eabi",
+    "gcov": "apt-get install gcc",
 }
 VERSION_TIMEOUT = 20.0  # seconds
 SAID_LIMIT = 16 << 20  # bytes: an FVP lists thousands of parameters

@@ -44,6 +44,10 @@ class NativeLauncher(Simulator):
     def engine(self, board: str) -> str:
         return f"host {platform.machine()}"
 
+    @property
+    def counts_coverage(self) -> bool:
+        return True
+
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
         return [str(elf), *arguments[1:]]
 

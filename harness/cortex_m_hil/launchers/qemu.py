@@ -85,6 +85,10 @@ class QemuLauncher(Simulator):
         """Without Landlock less than all is kept from it."""
         return landlock_abi() > 0
 
+    @property
+    def counts_coverage(self) -> bool:
+        return True
+
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
         return self._line(elf, arguments, serial="none")
 

@@ -19,6 +19,9 @@ from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.launcher import Launcher
 from cortex_m_hil.targets.model import Target
 
+# For who wrote the board's firmware, and for who brings an ELF.
+_OF_RUNNER = "look for semihosting calls in the board's sources, and at qemu: args in targets.yaml"
+_OF_PROGRAM = "--folder DIR is what it may read and write, by names relative to it"
 ERROR = "[error] "  # what a session puts before the runner's errors in its log
 
 
@@ -73,7 +76,7 @@ class Simulator(Launcher):
     def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
         assert isinstance(connection, Process)
         where: _Where = {"target": target.name, "log": log}
-        if broken := self._explain(target, connection, status, log):
+        if broken := self._explain(target, connection, status, log, _OF_RUNNER):
             return broken
         if status is None:
             return LaunchError("closed its output but did not end", **where)
@@ -86,20 +89,23 @@ class Simulator(Launcher):
         where: _Where = {"target": target.name, "log": log}
         if status and (complaint := re.search(rf"^{re.escape(process.name)}: (?!warning).*", log, re.MULTILINE)):
             started = LaunchError(f"{process.name} ended with status {status}: {complaint[0]}", **where)
-            return self._explain(target, process, status, log) or started
-        return self._explain(target, process, status, log) or super().explain_launch(target, process, status, log)
+            return self._explain(target, process, status, log, _OF_PROGRAM) or started
+        broken = self._explain(target, process, status, log, _OF_PROGRAM)
+        return broken or super().explain_launch(target, process, status, log)
 
-    def _explain(self, target: Target, process: Process, status: int | None, log: str) -> HarnessError | None:
-        """What is wrong whatever program ran."""
+    def _explain(
+        self, target: Target, process: Process, status: int | None, log: str, advice: str
+    ) -> HarnessError | None:
+        """What is wrong whatever program ran. `advice` is for one that asks for what it may not have."""
         where: _Where = {"target": target.name, "log": log}
         if process.refused:
-            return _forbidden(process.refused, where)
+            return _forbidden(process.refused, advice, where)
         if status is None:
             return None
         if own := self.diagnose(target, status, log):
             return own
         if status == -signal.SIGSYS:
-            return _forbidden("to run a program", where)
+            return _forbidden("to run a program", advice, where)
         if status and "Lockup" in log:
             return TargetFault("the core locked up: a fault inside the fault handler", **where)
         if status < 0:
@@ -108,11 +114,10 @@ class Simulator(Launcher):
         return None
 
 
-def _forbidden(what: str, where: _Where) -> ForbiddenAccess:
+def _forbidden(what: str, advice: str, where: _Where) -> ForbiddenAccess:
     return ForbiddenAccess(
         f"the firmware asked this machine for what it may not have: {what}",
-        hint="look for semihosting calls in the board's sources, and at qemu: args in targets.yaml; "
-        "docs/security.md says what a target may use",
+        hint=f"{advice}; hil docs security says what a target may use",
         **where,
     )
 

@@ -18,7 +18,7 @@ from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.program.model import MAX_RANK, PteFile, Value
 from cortex_m_hil.program.schema import DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
-from cortex_m_hil.results import INSTRUCTIONS, STATISTICS, Identity, Usage
+from cortex_m_hil.results import INSTRUCTIONS, STATISTICS, Identity, Statistic, Usage
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Pools
 from cortex_m_hil.text import printable
@@ -32,6 +32,7 @@ MAX_OPERATORS = 8192
 MAX_TICKS = (1 << 63) - 1
 TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "CLOCK_MONOTONIC")
 LEVELS = ("debug", "info", "error")
+_GCDA = re.compile(r"\w[\w.+-]*\.gcda")
 _OPERATOR = re.compile(r"[!-~]+::[!-~]+")
 _SHOWN = 80  # characters of a value in a message
 _ALIGNMENT = 16  # bytes, of a pool of planned buffers
@@ -69,6 +70,7 @@ class MemoryRegion(IntEnum):
     INPUT = 3
     OUTPUT = 4
     RESIDENT = 5
+    COVERAGE = 6
 
 
 class Status(IntEnum):
@@ -363,6 +365,17 @@ def _fits(spec: TensorSpec, value: Value) -> bool:
     return alike and all(size <= limit for size, limit in zip(spec.shape, said.shape, strict=True))
 
 
+def coverage(reader: Reader) -> dict[str, bytes]:
+    """What gcov reads, by the names of the files: the content of COVERAGE."""
+    found: dict[str, bytes] = {}
+    while reader.left:
+        name = reader.name("file")
+        if not _GCDA.fullmatch(name) or name in found:
+            raise reader.wrong("file", name, "the name of a .gcda file, each once")
+        found[name] = reader.take(reader.number(f"{name}'s size", "I"), name)
+    return found
+
+
 def ticks(reader: Reader) -> int:
     return reader.number("ticks", "Q", 0, MAX_TICKS)
 
@@ -384,21 +397,22 @@ def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Us
         name = reader.name("statistic", tuple(known))
         if name in found:
             raise reader.wrong("statistic", name, "each once")
-        announced = known[name].announced
-        room = program_room if name == "program" else 0
-        found[name] = _pool(reader, name, announced(identity) if announced else None, room)
+        found[name] = _pool(reader, known[name], identity, program_room if name == "program" else 0)
     if len(found) < len(known):
         raise reader.wrong("statistics", ", ".join(found), ", ".join(known))
     return found
 
 
-def _pool(reader: Reader, name: str, announced: int | None, room: int) -> Usage:
+def _pool(reader: Reader, statistic: Statistic, identity: Identity, room: int) -> Usage:
+    name = statistic.name
     used, size = reader.number(f"{name} used", "I"), reader.number(f"{name} size", "I")
+    announced = statistic.announced(identity) if statistic.announced else None
     if announced is not None and size != announced:
         raise reader.wrong(f"{name} size", size, f"{announced}: so said HELLO")
-    bounded = size > 0 or announced is not None
-    if bounded and used > max(size, room):
-        raise reader.wrong(f"{name} used", used, f"at most its size, {max(size, room)}")
+    bounded, most = size > 0 or announced is not None, max(size, room) + statistic.beyond
+    if bounded and used > most:
+        beyond = f" and {statistic.beyond} beyond" if statistic.beyond else ""
+        raise reader.wrong(f"{name} used", used, f"at most its size, {max(size, room)}{beyond}")
     return Usage(used, size)
 
 

@@ -26,10 +26,10 @@ from cortex_m_hil.lowering.stages import stage_of
 T = TypeVar("T")
 
 _HARNESS: Final = str(Path(__file__).parents[1])
-_EXPORT: Final = "the module runs, but torch.export cannot trace it; the log has its explanation"
+_EXPLAINED: Final = "torch's explanation is in the report's details (in a script: the error's log)"
+_EXPORT: Final = f"the module runs, but torch.export cannot trace it; {_EXPLAINED}"
 _VALUES: Final = (
-    "what depends on values needs torch.where or torch.cond, and no shape may follow from values; the log has torch's "
-    "explanation"
+    f"what depends on values needs torch.where or torch.cond, and no shape may follow from values; {_EXPLAINED}"
 )
 _LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
@@ -159,17 +159,22 @@ def _run(title: str, module: Any, inputs: Inputs) -> Any:
         raise ConfigError(
             f"{title}: the module itself fails on these inputs, before anything is lowered, at {path}:{line}: "
             f"{type(error).__name__}: {text.splitlines()[0]}",
-            hint=_another_float(module, inputs) or _FAILS,
+            hint=_another_dtype(module, inputs, text) or _FAILS,
             log=text,
         ) from error
 
 
-def _another_float(module: Any, inputs: Inputs) -> str:
-    """What to do about an input of another floating dtype than the module's parameters, "" if there is none."""
+def _another_dtype(module: Any, inputs: Inputs, said: str) -> str:
+    """What to do about an input of another dtype than the module's parameters, "" if there is none.
+
+    Integers may be indices: they are meant only where torch said something of types.
+    """
     torch = load_torch()
     own = {one.dtype for one in module.parameters() if one.is_floating_point()}
     for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs)):
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and own and leaf.dtype not in own:
+        if not isinstance(leaf, torch.Tensor) or not own or leaf.dtype in own:
+            continue
+        if leaf.is_floating_point() or "type" in said:
             dtypes = " and ".join(sorted(str(one).removeprefix("torch.") for one in own))
             fix = f"x.to({next(iter(own))})"
             return (

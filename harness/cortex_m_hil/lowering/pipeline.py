@@ -82,7 +82,9 @@ class _Lowered:
 cache: Final[Lru[_Shared]] = Lru(16)
 
 
-def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = DEFAULT, name: str = "") -> Program:
+def lower(
+    module: Any, inputs: Inputs | list[Any], *, isa: Isa, options: LoweringOptions = DEFAULT, name: str = ""
+) -> Program:
     """Lower a torch module for an ISA class; neither it nor the inputs are changed, nor the state of torch's generator.
 
     The module is run and exported on every call. Equal exports give the same program, from a cache.
@@ -91,6 +93,7 @@ def lower(module: Any, inputs: Inputs, *, isa: Isa, options: LoweringOptions = D
     cannot run on these inputs either).
     """
     began = time.monotonic()
+    inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     given = _arranged(inputs, options)
     # Copies: calibrating runs the module, which may work in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]

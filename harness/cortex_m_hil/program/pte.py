@@ -5,11 +5,9 @@ ConfigError names what is damaged.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.program.flatbuffers import Reader, Table
 from cortex_m_hil.program.model import MAX_RANK, Instruction, Planned, PteFile, Value
 from cortex_m_hil.program.schema import (
     DTYPES,
@@ -28,138 +26,9 @@ from cortex_m_hil.program.schema import (
     ValueKind,
 )
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
-from cortex_m_hil.text import printable
-
-# --- FlatBuffers -----------------------------------------------------------------------------------------
 
 
-class _Reader:
-    """Bounds-checked reads from a FlatBuffer of `limit` bytes.
-
-    Offsets may make many fields share one vector, so the elements read in total are bounded too: a file of n
-    bytes cannot cost more than a few times n.
-    """
-
-    def __init__(self, data: bytes, limit: int, source: str) -> None:
-        self.data = data
-        self.limit = limit
-        self.source = source
-        self.budget = 4 * limit + 1024
-
-    def fail(self, problem: str, hint: str = "export the program again") -> ProgramRejected:
-        return ProgramRejected(f"{self.source or 'program'}: {problem}", hint=hint)
-
-    def span(self, at: int, nbytes: int, what: str) -> None:
-        """Raises ProgramRejected unless [at, at + nbytes) lies in the FlatBuffer."""
-        if at < 0 or nbytes < 0 or at + nbytes > self.limit:
-            raise self.fail(f"{what} at byte {at} lies outside the {self.limit} bytes of the program")
-
-    def spend(self, elements: int, what: str) -> None:
-        self.budget -= elements
-        if self.budget < 0:
-            raise self.fail(f"{what} claims more elements than the file can hold")
-
-    def number(self, at: int, code: str, what: str) -> int | float:
-        """One little-endian number; ``code`` as in `struct`."""
-        self.span(at, struct.calcsize(f"<{code}"), what)
-        value: int | float = struct.unpack_from(f"<{code}", self.data, at)[0]
-        return value
-
-    def integer(self, at: int, code: str, what: str) -> int:
-        return int(self.number(at, code, what))
-
-    def vector(self, at: int, code: str, what: str) -> tuple[int, tuple[int | float, ...]]:
-        """Position of the first element, and all elements of the vector at ``at``."""
-        count = self.integer(at, "I", what)
-        self.spend(count, what)
-        self.span(at + 4, count * struct.calcsize(f"<{code}"), what)
-        return at + 4, struct.unpack_from(f"<{count}{code}", self.data, at + 4)
-
-    def text(self, at: int, what: str) -> str:
-        length = self.integer(at, "I", what)
-        self.spend(length, what)
-        self.span(at + 4, length, what)
-        try:
-            return printable(self.data[at + 4 : at + 4 + length].decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise self.fail(f"{what} is not UTF-8") from error
-
-
-class _Table:
-    """A table of a named type at an absolute position; fields are read by their names in `SLOTS`."""
-
-    def __init__(self, reader: _Reader, at: int, type_name: str) -> None:
-        self.reader = reader
-        self.type_name = type_name
-        self.at = at
-        reader.spend(1, type_name)
-        self.vtable = at - reader.integer(at, "i", type_name)
-        self.vtable_bytes = reader.integer(self.vtable, "H", type_name)
-        reader.span(self.vtable, max(self.vtable_bytes, 4), f"{type_name}'s vtable")
-        self.table_bytes = reader.integer(self.vtable + 2, "H", type_name)
-        reader.span(at, self.table_bytes, type_name)
-
-    def position(self, name: str) -> int | None:
-        """Absolute position of a field, None where it is absent."""
-        entry = 4 + 2 * SLOTS[self.type_name][name]
-        if entry + 2 > self.vtable_bytes:
-            return None
-        offset = self.reader.integer(self.vtable + entry, "H", name)
-        if offset >= self.table_bytes:
-            raise self.reader.fail(f"{self.type_name}.{name} lies outside its table")
-        return self.at + offset if offset else None
-
-    def target(self, name: str) -> int | None:
-        """Where an offset field points, None where it is absent."""
-        at = self.position(name)
-        if at is None:
-            return None
-        target = at + self.reader.integer(at, "I", name)
-        self.reader.span(target, 4, f"{self.type_name}.{name}")
-        return target
-
-    def integer(self, name: str, code: str) -> int:
-        at = self.position(name)
-        return 0 if at is None else self.reader.integer(at, code, f"{self.type_name}.{name}")
-
-    def double(self, name: str) -> float:
-        at = self.position(name)
-        return 0.0 if at is None else float(self.reader.number(at, "d", f"{self.type_name}.{name}"))
-
-    def text(self, name: str) -> str:
-        at = self.target(name)
-        return "" if at is None else self.reader.text(at, f"{self.type_name}.{name}")
-
-    def child(self, name: str, type_name: str) -> _Table | None:
-        at = self.target(name)
-        return None if at is None else _Table(self.reader, at, type_name)
-
-    def integers(self, name: str, code: str) -> tuple[int, ...]:
-        """A vector of integers; an absent one is empty."""
-        at = self.target(name)
-        if at is None:
-            return ()
-        return tuple(int(item) for item in self.reader.vector(at, code, f"{self.type_name}.{name}")[1])
-
-    def doubles(self, name: str) -> tuple[float, ...]:
-        at = self.target(name)
-        if at is None:
-            return ()
-        return tuple(float(item) for item in self.reader.vector(at, "d", f"{self.type_name}.{name}")[1])
-
-    def children(self, name: str, type_name: str) -> Iterator[_Table]:
-        at = self.target(name)
-        if at is None:
-            return
-        first, offsets = self.reader.vector(at, "I", f"{self.type_name}.{name}")
-        for position, offset in enumerate(offsets):
-            yield _Table(self.reader, first + 4 * position + int(offset), type_name)
-
-
-# --- the .pte --------------------------------------------------------------------------------------------
-
-
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Extended header: bytes of the FlatBuffer, and where segments begin and end in the file."""
 
     program_size: int
@@ -169,9 +38,9 @@ class _Layout(NamedTuple):
 
 def parse_pte(data: bytes, source: str = "") -> PteFile:
     """Read a `.pte`. Arbitrary bytes raise ProgramRejected and nothing else, in time linear in their number."""
-    layout = _read_header(data, source)
-    reader = _Reader(data, layout.program_size, source)
-    program = _Table(reader, reader.integer(0, "I", "root offset"), "Program")
+    layout = read_header(data, source)
+    reader = Reader(data, layout.program_size, source)
+    program = Table(reader, reader.integer(0, "I", "root offset"), "Program")
     plans = list(program.children("execution_plan", "ExecutionPlan"))
     if len(plans) != 1:
         raise reader.fail(f"the program has {len(plans)} methods; one is supported")
@@ -198,13 +67,14 @@ def parse_pte(data: bytes, source: str = "") -> PteFile:
     )
 
 
-def _read_header(data: bytes, source: str) -> _Layout:
+def read_header(data: bytes, source: str) -> Layout:
     """The sizes the file announces, checked against the bytes that are here."""
-    reader = _Reader(data, len(data), source)
-    if len(data) < HEADER_AT or data[4:8] != FILE_IDENTIFIER:
-        raise reader.fail(f"not a .pte: bytes 4 to 8 are {data[4:8]!r}, not {FILE_IDENTIFIER!r}")
+    reader = Reader(data, len(data), source)
+    if data[4:8] != FILE_IDENTIFIER or len(data) < HEADER_AT:
+        found = f"bytes 4 to 8 are {data[4:8]!r}, not {FILE_IDENTIFIER!r}" if len(data) >= 8 else f"{len(data)} bytes"
+        raise reader.fail(f"not a .pte: {found}", hint="is it the right file? A .pte is what lowering a module gives")
     if data[HEADER_AT : HEADER_AT + 4] != HEADER_MAGIC:
-        return _Layout(len(data), len(data), len(data))
+        return Layout(len(data), len(data), len(data))
     length = reader.integer(HEADER_AT + 4, "I", "extended header")
     if length < HEADER_MINIMUM:
         raise reader.fail(f"the extended header says it has {length} bytes; the least is {HEADER_MINIMUM}")
@@ -221,11 +91,11 @@ def _read_header(data: bytes, source: str) -> _Layout:
     if announced > len(data):
         raise reader.fail(f"truncated: the header announces {announced} bytes, {len(data)} are here")
     if not base:
-        return _Layout(size, size, size)
-    return _Layout(size, base, base + tail if has_data_size else len(data))
+        return Layout(size, size, size)
+    return Layout(size, base, base + tail if has_data_size else len(data))
 
 
-def _read_planned_sizes(plan: _Table) -> tuple[int, ...]:
+def _read_planned_sizes(plan: Table) -> tuple[int, ...]:
     sizes = plan.integers("non_const_buffer_sizes", "q")
     for number, size in enumerate(sizes):
         if size < 0 or size > MAX_TENSOR_BYTES:
@@ -233,7 +103,7 @@ def _read_planned_sizes(plan: _Table) -> tuple[int, ...]:
     return sizes
 
 
-def _constant_areas(program: _Table, layout: _Layout) -> tuple[tuple[int, int], ...]:
+def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
     """(begin, end) in the file by data_buffer_idx: at most so many bytes belong to that constant."""
     reader = program.reader
     inline = []
@@ -263,7 +133,7 @@ def _constant_areas(program: _Table, layout: _Layout) -> tuple[tuple[int, int], 
 
 
 def _read_value(
-    table: _Table, index: int, count: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
+    table: Table, index: int, count: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
 ) -> Value:
     number = table.integer("val_type", "B")
     if number == 0:
@@ -279,7 +149,7 @@ def _read_value(
     return _read_plain_value(body, index, kind, count)
 
 
-def _read_plain_value(body: _Table, index: int, kind: ValueKind, count: int) -> Value:
+def _read_plain_value(body: Table, index: int, kind: ValueKind, count: int) -> Value:
     """Everything but a tensor."""
     if kind is ValueKind.INT:
         return Value(index, kind, TensorSpec.scalar(kind), body.integer("int_val", "q"))
@@ -303,7 +173,7 @@ def _read_plain_value(body: _Table, index: int, kind: ValueKind, count: int) -> 
 
 
 def _read_tensor(
-    body: _Table, index: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
+    body: Table, index: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
 ) -> Value:
     spec = _read_spec(body, index)
     if body.integer("storage_offset", "i"):
@@ -324,7 +194,7 @@ def _read_tensor(
     return Value(index, ValueKind.TENSOR, spec, planned=planned, constant=constant, is_dynamic=is_dynamic)
 
 
-def _read_spec(body: _Table, index: int) -> TensorSpec:
+def _read_spec(body: Table, index: int) -> TensorSpec:
     number = body.integer("scalar_type", "b")
     if number not in DTYPES:
         raise body.reader.fail(f"tensor {index} has dtype number {number}, which is not supported")
@@ -342,7 +212,7 @@ def _read_spec(body: _Table, index: int) -> TensorSpec:
     return spec
 
 
-def _read_planned(allocation: _Table, index: int, nbytes: int, planned_sizes: tuple[int, ...]) -> Planned:
+def _read_planned(allocation: Table, index: int, nbytes: int, planned_sizes: tuple[int, ...]) -> Planned:
     memory_id = allocation.integer("memory_id", "I")
     low, high = allocation.integer("memory_offset_low", "I"), allocation.integer("memory_offset_high", "I")
     offset = high << 32 | low
@@ -354,12 +224,12 @@ def _read_planned(allocation: _Table, index: int, nbytes: int, planned_sizes: tu
     return Planned(memory_id, offset, nbytes)
 
 
-def _operator_name(table: _Table) -> str:
+def _operator_name(table: Table) -> str:
     overload = table.text("overload")
     return table.text("name") + (f".{overload}" if overload else "")
 
 
-def _value_indices(table: _Table, name: str, count: int) -> tuple[int, ...]:
+def _value_indices(table: Table, name: str, count: int) -> tuple[int, ...]:
     indices = table.integers(name, "i")
     if any(not 0 <= index < count for index in indices):
         raise table.reader.fail(f"{table.type_name}.{name} refers to a value that does not exist")
@@ -367,7 +237,7 @@ def _value_indices(table: _Table, name: str, count: int) -> tuple[int, ...]:
 
 
 def _read_instructions(
-    plan: _Table, operators: tuple[str, ...], delegates: tuple[str, ...], values: int
+    plan: Table, operators: tuple[str, ...], delegates: tuple[str, ...], values: int
 ) -> tuple[Instruction, ...]:
     chains = list(plan.children("chains", "Chain"))
     if len(chains) != 1:
@@ -379,7 +249,7 @@ def _read_instructions(
 
 
 def _read_instruction(
-    table: _Table, index: int, operators: tuple[str, ...], delegates: tuple[str, ...], values: int, instructions: int
+    table: Table, index: int, operators: tuple[str, ...], delegates: tuple[str, ...], values: int, instructions: int
 ) -> Instruction:
     number = table.integer("instr_args_type", "B")
     kind = INSTRUCTION_ARGUMENTS[number - 1] if 1 <= number <= len(INSTRUCTION_ARGUMENTS) else None

@@ -44,55 +44,93 @@ _NUMPY_NAMES: Final[Mapping[str, str]] = {
 DTYPES: Final[Mapping[int, str]] = {SCALAR_TYPES[name]: dtype for name, dtype in _NUMPY_NAMES.items()}
 """ScalarType number to numpy name."""
 
-SLOTS: Final[Mapping[str, Mapping[str, int]]] = {
-    "Program": {"execution_plan": 1, "constant_buffer": 2, "segments": 4, "constant_segment": 5},
+FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Program": {
+        "version": "uint",
+        "execution_plan": "[ExecutionPlan]",
+        "constant_buffer": "[Buffer]",
+        "backend_delegate_data": "[BackendDelegateInlineData]",
+        "segments": "[DataSegment]",
+        "constant_segment": "SubsegmentOffsets",
+        "mutable_data_segments": "[SubsegmentOffsets]",
+        "named_data": "[NamedData]",
+    },
     "ExecutionPlan": {
-        "name": 0,
-        "values": 2,
-        "inputs": 3,
-        "outputs": 4,
-        "chains": 5,
-        "operators": 6,
-        "delegates": 7,
-        "non_const_buffer_sizes": 8,
+        "name": "string",
+        "container_meta_type": "ContainerMetadata",
+        "values": "[EValue]",
+        "inputs": "[int]",
+        "outputs": "[int]",
+        "chains": "[Chain]",
+        "operators": "[Operator]",
+        "delegates": "[BackendDelegate]",
+        "non_const_buffer_sizes": "[int64]",
+        "non_const_buffer_device": "[NonConstBufferDevice]",
     },
-    "Chain": {"instructions": 2},
-    "Instruction": {"instr_args_type": 0, "instr_args": 1},
-    "KernelCall": {"op_index": 0, "args": 1},
-    "DelegateCall": {"delegate_index": 0, "args": 1},
-    "MoveCall": {"move_from": 0, "move_to": 1},
-    "JumpFalseCall": {"cond_value_index": 0, "destination_instruction": 1},
-    "FreeCall": {"value_index": 0},
-    "Operator": {"name": 0, "overload": 1},
-    "BackendDelegate": {"id": 0},
-    "EValue": {"val_type": 0, "val": 1},
+    "Chain": {"inputs": "[int]", "outputs": "[int]", "instructions": "[Instruction]", "stacktrace": "[FrameList]"},
+    "Instruction": {"instr_args": "InstructionArguments"},
+    "KernelCall": {"op_index": "int", "args": "[int]"},
+    "DelegateCall": {"delegate_index": "int", "args": "[int]"},
+    "MoveCall": {"move_from": "int", "move_to": "int"},
+    "JumpFalseCall": {"cond_value_index": "int", "destination_instruction": "int"},
+    "FreeCall": {"value_index": "int"},
+    "Operator": {"name": "string", "overload": "string"},
+    "BackendDelegate": {"id": "string", "processed": "BackendDelegateDataReference", "compile_specs": "[CompileSpec]"},
+    "EValue": {"val": "KernelTypes"},
     "Null": {},
-    "Int": {"int_val": 0},
-    "Bool": {"bool_val": 0},
-    "Double": {"double_val": 0},
-    "String": {"string_val": 0},
-    "IntList": {"items": 0},
-    "DoubleList": {"items": 0},
-    "BoolList": {"items": 0},
-    "TensorList": {"items": 0},
-    "OptionalTensorList": {"items": 0},
+    "Int": {"int_val": "long"},
+    "Bool": {"bool_val": "bool"},
+    "Double": {"double_val": "double"},
+    "String": {"string_val": "string"},
+    "IntList": {"items": "[long]"},
+    "DoubleList": {"items": "[double]"},
+    "BoolList": {"items": "[bool]"},
+    "TensorList": {"items": "[int]"},
+    "OptionalTensorList": {"items": "[int]"},
     "Tensor": {
-        "scalar_type": 0,
-        "storage_offset": 1,
-        "sizes": 2,
-        "dim_order": 3,
-        "data_buffer_idx": 5,
-        "allocation_info": 6,
-        "shape_dynamism": 8,
-        "extra_tensor_info": 9,
+        "scalar_type": "byte",
+        "storage_offset": "int",
+        "sizes": "[int]",
+        "dim_order": "[ubyte]",
+        "requires_grad": "bool",
+        "data_buffer_idx": "uint",
+        "allocation_info": "AllocationDetails",
+        "layout": "byte",
+        "shape_dynamism": "byte",
+        "extra_tensor_info": "ExtraTensorInfo",
     },
-    "ExtraTensorInfo": {"location": 2},
-    "AllocationDetails": {"memory_id": 0, "memory_offset_low": 1, "memory_offset_high": 2},
-    "Buffer": {"storage": 0},
-    "DataSegment": {"offset": 0, "size": 1},
-    "SubsegmentOffsets": {"segment_index": 0, "offsets": 1},
+    "ExtraTensorInfo": {
+        "mutable_data_segments_idx": "uint64",
+        "fully_qualified_name": "string",
+        "location": "byte",
+        "device_type": "byte",
+        "device_index": "byte",
+    },
+    "AllocationDetails": {"memory_id": "uint", "memory_offset_low": "uint", "memory_offset_high": "uint"},
+    "Buffer": {"storage": "[ubyte]"},
+    "DataSegment": {"offset": "uint64", "size": "uint64"},
+    "SubsegmentOffsets": {"segment_index": "uint", "offsets": "[uint64]"},
+    "ContainerMetadata": {"encoded_inp_str": "string", "encoded_out_str": "string"},
+    "Frame": {"filename": "string", "lineno": "int", "name": "string", "context": "string"},
+    "FrameList": {"items": "[Frame]"},
+    "BackendDelegateDataReference": {"location": "byte", "index": "uint"},
+    "CompileSpec": {"key": "string", "value": "[ubyte]"},
+    "NonConstBufferDevice": {"buffer_idx": "int", "device_type": "byte", "device_index": "byte"},
+    "BackendDelegateInlineData": {"data": "[ubyte]"},
+    "NamedData": {"key": "string", "segment_index": "uint32"},
 }
-"""Field slot by table and field: position in program.fbs, a union taking two (its type, then itself)."""
+"""Fields by table, in program.fbs' order: type of each, an enum's being the integer that it is stored as."""
+UNIONS: Final = ("KernelTypes", "InstructionArguments")
+
+
+def _slots(fields: Mapping[str, str]) -> dict[str, int]:
+    """A union takes two: its type, then itself."""
+    names = (name for field, kind in fields.items() for name in ([f"{field}_type"] * (kind in UNIONS) + [field]))
+    return {name: slot for slot, name in enumerate(names)}
+
+
+SLOTS: Final[Mapping[str, Mapping[str, int]]] = {table: _slots(fields) for table, fields in FIELDS.items()}
+"""Field slot by table and field."""
 
 
 class ValueKind(str, Enum):

@@ -16,11 +16,12 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
 from cortex_m_hil.calls import checked_call
+from cortex_m_hil.coverage.counting import SLOWER
 from cortex_m_hil.diagnose.bundle import Attempt, Task
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.program.program import Intermediate, Program
-from cortex_m_hil.pytest_plugin import markers, records
+from cortex_m_hil.pytest_plugin import coverage, markers, records
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.resolve import Resolved
@@ -35,6 +36,7 @@ LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # where the last program th
 EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # what is told of every program, where it is set
 TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # what is told of every program, passed or not, where it is set
 FAILURE: pytest.StashKey[Attempt] = pytest.StashKey()  # the last program that failed, and all that is known of it
+LOCALIZED_SECTION = "localised"  # what a failure's report calls that
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -156,11 +158,12 @@ def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
     """The runner built for the target, from the cache if it is there. A test module may override it, to build another.
 
-    Raises ToolchainError or BuildError.
+    Raises ToolchainError or BuildError, and ConfigError for a machine that the simulator does not have.
     """
     __tracebackhide__ = True
     with Reporting(target_spec):
-        return build_runner(target_spec.target, target_spec.runtime)
+        flow.require(target_spec)
+        return build_runner(target_spec.target, target_spec.runtime, coverage.build_options(request.config))
 
 
 @pytest.fixture
@@ -168,9 +171,11 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
     """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("timeout_multiplier")
+    multiplier *= SLOWER if runner_elf.counts else 1.0
     dut.seconds = min(markers.seconds(request.node) * multiplier, flow.LONGEST_EXECUTION)
     dut.what = request.node.nodeid
     dut.keep = request.config.getoption("keep_programs")
+    coverage.count(request.node, dut)
     checks = request.config.getoption("hil_self_test")
     if checks:
         dut.verify()
@@ -179,6 +184,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
         if checks:
             dut.verify()
     finally:
+        dut.read_coverage()
         _end_or_release(request, dut)
 
 

@@ -32,7 +32,7 @@ def _localized(item: pytest.Item, dut: flow.Dut, program: Program, found: Locali
     ran = dut.ran()
     head = {"test": item.nodeid, "target": dut.resolved.name, "runs_as": ran.target, "engine": ran.engine}
     body = {"runtime": ran.runtime, "runtime_version": ran.runtime_version, "program": program.name}
-    text = {"lines": [*found.lines(), "", *found.plot()], "at_fault": bool(found.at_fault)}
+    text = {"lines": [*found.lines(), "", *found.plot()], "is_wrong": found.is_wrong}
     _tell(item.config, {**head, **body, **text, "fields": found.fields()})
 
 

@@ -63,6 +63,12 @@ def add(parser: pytest.Parser) -> None:
         "--hil-bundles", type=Path, metavar="DIR", help="write all of a failure into DIR, for hil replay: a file a test"
     )
     group.addoption(
+        "--hil-coverage", type=Path, metavar="FILE", help="write into FILE which lines of the kernels the tests execute"
+    )
+    group.addoption(
+        "--hil-quarantine", type=Path, metavar="FILE", help="tests that are known to fail: reasons, and until when"
+    )
+    group.addoption(
         "--keep-programs", type=Path, metavar="DIR", help="write every program that is run into DIR, with its inputs"
     )
     parser.addini("hil_targets", "default targets, as in --target", type="args", default=[])

@@ -6,6 +6,7 @@ import argparse
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from datetime import date
 from functools import partial
 from typing import Any, Final
 
@@ -15,10 +16,11 @@ from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraErro
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.pytest_plugin import bundles, ending, markers, options, records, seeding
+from cortex_m_hil.pytest_plugin import bundles, coverage, ending, markers, options, quarantine, records, seeding
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
     LOCALIZED,
+    LOCALIZED_SECTION,
     LOG,
     LOG_TAIL,
     RESOLVED,
@@ -56,10 +58,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.DESCRIPTIONS:
         config.addinivalue_line("markers", line)
     config.stash[DUTS] = DutCache()
+    config.stash[quarantine.ENTRIES] = []
     disk.enabled = not config.getoption("hil_no_cache")
     ending.prepare(config)
     try:
         config.stash[RESOLVED] = options.targets(config)
+        if (file := config.getoption("hil_quarantine")) is not None:
+            config.stash[quarantine.ENTRIES] = quarantine.load(file)
+        if not options.only_shows(config):
+            coverage.prepare(config, config.stash[RESOLVED])
     except HarnessError as error:
         raise pytest.UsageError(error.describe()) from None
     _seed(config, config.option)  # where this plugin was registered too late for the hook below
@@ -80,6 +87,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Here, since xdist's controller ends a worker as soon as that has said that its session is finished."""
     ending.put_away()
     session.config.stash[DUTS].close()
+    coverage.finish(session.config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -93,6 +101,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
     for resolved in config.stash[RESOLVED]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""))
+    lines += quarantine.header(config.stash[quarantine.ENTRIES], date.today())
     if config.getoption("hil_seed"):
         lines.append(f"hil: seed {config.getoption('hil_seed')}")
     if config.stash[RESOLVED] and (missing := sandbox.warning()):
@@ -197,8 +206,10 @@ def pytest_runtest_makereport(
     with _cause_apart(error):
         report = yield
     if isinstance(error, ConfigError) and error is item.stash.get(BAD_TEST, None):
-        file, line, name = item.location
-        report.longrepr = f"{file}:{(line or 0) + 1}: {name}: {error.describe()}"
+        file, line, _ = item.location
+        report.longrepr = f"{file}:{(line or 0) + 1}: {error.describe()}"
+    if isinstance(error, HarnessError):
+        _without_word_on_frames(report)
     if resolved_of(item) is None:
         if report.failed and (lacks_target(error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
             records.without_target(report)
@@ -207,6 +218,9 @@ def pytest_runtest_makereport(
         # Nothing was learnt about the program, so this is not the failure that a plain xfail marker expects.
         del report.wasxfail
         report.outcome = "failed"
+    known = quarantine.entry_of(item, date.today())
+    if known is not None and call.when != "teardown":
+        _expect(item, report, error, known)
     verdict = _verdict(report, error)
     if verdict is not None:
         name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""
@@ -217,6 +231,20 @@ def pytest_runtest_makereport(
     if call.when == "teardown":
         bundles.forget(item)
     return report
+
+
+def _expect(item: pytest.Item, report: pytest.TestReport, error: BaseException | None, known: quarantine.Entry) -> None:
+    """A verdict of a quarantined test is expected; neither an infra error is nor a mistake in the test."""
+    records.quarantined(item, known.reason)
+    if report.failed and error is not None and not isinstance(error, (InfraError, ConfigError)):
+        report.outcome = "skipped"
+        report.wasxfail = f"quarantined: {known.reason}"
+
+
+def _without_word_on_frames(report: pytest.TestReport) -> None:
+    """Where all frames are hidden, pytest says so below the error: as if that were the next step, and not the hint."""
+    if (trace := getattr(report.longrepr, "reprtraceback", None)) is not None:
+        trace.extraline = None
 
 
 @contextmanager
@@ -241,7 +269,7 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
     if error is not None and error.__cause__ is not None and error is not item.stash.get(BAD_TEST, None):
         yield "cause", _traceback(error.__cause__, error.log)
     if LOCALIZED in item.stash:
-        yield "localised", item.stash[LOCALIZED]
+        yield LOCALIZED_SECTION, item.stash[LOCALIZED]
     if log := item.stash.get(LOG, ""):
         yield "target log", log
 

@@ -25,6 +25,7 @@ TEST, REQUESTED, RAN, SEED = "hil_test", "hil_requested", "hil_ran", "hil_seed"
 VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
 LOWERING: Final = "hil_lowering"
 BUNDLE: Final = "hil_bundle"
+QUARANTINE: Final = "hil_quarantine"
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
 
@@ -32,6 +33,9 @@ _OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
 def _property_of(clock: Clock) -> str:
     return f"hil_{clock.value}"
 
+
+# What a runner whose kernels count, and are not optimised, has other figures of.
+_OF_CODE: Final = frozenset({*map(_property_of, Clock), "hil_stack_bytes", "hil_run_seconds"})
 
 LARGEST: Final[Mapping[str, str]] = {
     **{one.property_name: f"{one.name} {one.unit}" for one in STATISTICS},
@@ -64,6 +68,12 @@ def bundled(item: pytest.Item, report: pytest.TestReport, path: Path) -> None:
     _record(item, {BUNDLE: str(path)})
 
 
+def quarantined(item: pytest.Item, reason: str) -> None:
+    """Once, whatever phases there are."""
+    if QUARANTINE not in dict(item.user_properties):
+        _record(item, {QUARANTINE: reason})
+
+
 def without_target(report: pytest.TestReport) -> None:
     """An error of a test that no target could be given."""
     report.user_properties.append((VERDICT, Verdict.ERROR.name))
@@ -83,6 +93,8 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
         _property_of(result.ran.clock): result.ticks,
         **{one.property_name: result.stats[one.name].used for one in STATISTICS},
     }
+    if elf.counts:
+        figures = {name: value for name, value in figures.items() if name not in _OF_CODE}
     _record(node, figures)
 
 
@@ -107,8 +119,9 @@ def compared(node: pytest.Item, comparison: Comparison) -> None:
 
 
 def localized(node: pytest.Item, found: Localization) -> None:
-    """The operators that are at fault, in the order of the program."""
-    _record(node, {"hil_at_fault": "; ".join(row.place for row in found.at_fault) or None})
+    """The operators that are at fault, and those in the layout of another class, in the order of the program."""
+    wrong = {"hil_at_fault": found.at_fault, "hil_wrong_layout": found.wrong_layout}
+    _record(node, {name: "; ".join(row.place for row in rows) or None for name, rows in wrong.items()})
 
 
 def _record(node: pytest.Item, properties: Mapping[str, object]) -> None:

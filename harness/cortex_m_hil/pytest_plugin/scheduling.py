@@ -28,4 +28,5 @@ def without_target(node_id: str, targets: Iterable[str]) -> str:
     """`test_a.py::test_b[m4-qemu-3]` without the target among its parameters: `test_a.py::test_b[3]`."""
     base, bracket, parameters = node_id.partition("[")
     names = "|".join(re.escape(name) for name in sorted(targets, key=len, reverse=True))
-    return base + bracket + re.sub(rf"(?:^|-)(?:{names})(?=-|\]$)", "", parameters, count=1).removeprefix("-")
+    others = re.sub(rf"(?:^|-)(?:{names})(?=-|\]$)", "", parameters, count=1).removeprefix("-")
+    return base if others == "]" else base + bracket + others

@@ -94,10 +94,9 @@ def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:
     usual |= {"lint": True, "quantize": LoweringOptions.quantize, "layout": LoweringOptions.layout}
     changed = "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
     isa = failure.task.program.isa
-    if isa in (None, failure.dut.target.isa):
+    if isa is None or isa is failure.dut.target.isa:
         return [], f"hil.check({{module}}, {{inputs}}{changed})"
-    imports = ["from cortex_m_hil.targets.cpu import Isa"]
-    return imports, f"hil.check({{module}}, {{inputs}}{changed}, isa={isa})"
+    return ["from cortex_m_hil import Isa"], f"hil.check({{module}}, {{inputs}}{changed}, isa=Isa.{isa.name})"
 
 
 def _upstreams(failure: Attempt) -> tuple[list[str], str]:

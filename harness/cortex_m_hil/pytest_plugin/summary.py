@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.pytest_plugin import options, records
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, embedded
+from cortex_m_hil.pytest_plugin.outcomes import Outcomes
 from cortex_m_hil.report.table import BAD, Outcome, largest, noteworthy, table, totals
 from cortex_m_hil.results import Verdict
-from cortex_m_hil.text import printable
+from cortex_m_hil.text import counted, printable
 
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
-NAMED: Final = 30  # failures of a rerun line; more of them are asked for by pytest's own memory of the last run
+NAMED: Final = 10  # failures of a rerun line; more of them are asked for by pytest's own memory of the last run
 SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
-_OWN: Final = f"{HarnessError.__module__}."  # what a traceback puts before the names of the harness's errors
-_NEEDED: Final = (records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR)
 
 
 class Summary:
@@ -28,41 +25,21 @@ class Summary:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._outcomes: dict[str, Outcome] = {}
-        self._seconds: dict[str, float] = {}
+        self._outcomes = Outcomes()
+        self._passed: dict[str, str] = {}  # tests in quarantine that need it no more, and why they were there
         self._lowered: dict[str, list[str]] = {}  # where each test's programs came from
-        self._without_target: dict[str, str] = {}  # headlines of tests that could not be given a target
-        self._earlier: dict[str, tuple[str, ...]] = {}  # what attempts ended with that pytest-rerunfailures repeats
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        found: dict[str, Any] = dict(report.user_properties)
-        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
-        if records.LOWERING in found:
-            properties = report.user_properties
-            self._lowered[report.nodeid] = [str(what) for name, what in properties if name == records.LOWERING]
-        if report.failed and records.VERDICT in found and records.REQUESTED not in found:
-            self._without_target[report.nodeid] = _headline(report)
-        if not all(name in found for name in _NEEDED):
-            return
-        outcome = Outcome(
-            found[records.TEST],
-            found[records.REQUESTED],
-            found[records.RAN],
-            Verdict[found[records.VERDICT]],
-            found[records.ERROR],
-            report.nodeid,
-            headline=_headline(report),
-            uninformative=bool(found.get(records.UNINFORMATIVE)),
-            peaks={name: found[key] for key, name in records.LARGEST.items() if key in found},
-        )
-        if str(report.outcome) == "rerun":
-            self._earlier[report.nodeid] = (*self._earlier.get(report.nodeid, ()), outcome.ending)
-        elif report.failed or report.when != "teardown":  # which has the verdict of the phase before it
-            self._outcomes[report.nodeid] = outcome
+        self._outcomes.add(report)
+        properties = dict(report.user_properties)
+        if records.QUARANTINE in properties and properties.get(records.VERDICT) == Verdict.PASS.name:
+            self._passed[report.nodeid] = str(properties[records.QUARANTINE])
+        if origins := [str(what) for name, what in report.user_properties if name == records.LOWERING]:
+            self._lowered[report.nodeid] = origins
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         outcomes = self._sorted()
-        if outcomes or (self._without_target and self._config.stash[RESOLVED]):
+        if outcomes or (self._outcomes.without_target and self._config.stash[RESOLVED]):
             terminalreporter.ensure_newline()
             verbose = self._config.get_verbosity() > 0
             shown = outcomes if verbose else noteworthy(outcomes)
@@ -71,13 +48,9 @@ class Summary:
                 terminalreporter.write_line(line)
 
     def _sorted(self) -> list[Outcome]:
-        """By target, and then by test, with what is known only now."""
+        """By target, and then by test."""
         order = [resolved.name for resolved in self._config.stash[RESOLVED]]
-        complete = [
-            replace(one, seconds=self._seconds[node_id], earlier=self._earlier.get(node_id, ()))
-            for node_id, one in self._outcomes.items()
-        ]
-        return sorted(complete, key=lambda one: (order.index(one.requested), one.test))
+        return sorted(self._outcomes.all(), key=lambda one: (order.index(one.requested), one.test))
 
     def _lines(self, outcomes: list[Outcome], shown: list[Outcome], verbose: bool) -> Iterator[str]:
         """`shown` are the rows of the table."""
@@ -90,13 +63,14 @@ class Summary:
             yield ""
         if verbose:
             yield from _lowered(self._lowered)
-        headlines = {**{outcome.node_id: outcome.headline for outcome in bad}, **self._without_target}
+        headlines = {**{outcome.node_id: outcome.headline for outcome in bad}, **self._outcomes.without_target}
         yield from [f"{node_id}: {headline}" for node_id, headline in headlines.items()][:SHOWN]
         yield from [f"and {len(headlines) - SHOWN} more, said above"] if len(headlines) > SHOWN else []
         yield from _uninformative(outcomes, verbose)
         yield from totals(outcomes, {one.name: one.label for one in self._config.stash[RESOLVED]})
-        if self._without_target:
-            yield f"without a target  {len(self._without_target)} error"
+        yield from (f"quarantined, and passed: {node_id} ({reason})" for node_id, reason in self._passed.items())
+        if self._outcomes.without_target:
+            yield f"without a target  {counted(len(self._outcomes.without_target), 'error')}"
         if bad:
             yield ""
             yield f"rerun: {rerun(self._config, [(outcome.requested, outcome.node_id) for outcome in bad])}"
@@ -117,16 +91,6 @@ def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
         more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
         yield f"  {node_ids[0]}{more}: {origin}"
     yield ""
-
-
-def _headline(report: pytest.TestReport) -> str:
-    """The first line of what a failed report says, and the cause, if the error names one."""
-    if not report.failed:
-        return ""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    lines = (crash.message if crash is not None else str(report.longrepr)).splitlines() or [""]
-    causes = [line.strip() for line in lines[1:] if line.startswith("  cause:")]
-    return printable("; ".join([lines[0].removeprefix(_OWN), *causes]))
 
 
 def _uninformative(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cortex_m_hil.results import Verdict
+from cortex_m_hil.text import counted
 
 COUNTED: Final[Mapping[Verdict, str]] = {
     Verdict.PASS: "passed",
@@ -100,7 +101,8 @@ def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
 
 def _counts(outcomes: Sequence[Outcome]) -> str:
     verdicts = Counter(outcome.verdict for outcome in outcomes)
-    parts = [f"{verdicts[verdict]} {word}" for verdict, word in COUNTED.items() if verdicts[verdict]]
+    counts = [(verdict, word, verdicts[verdict]) for verdict, word in COUNTED.items() if verdicts[verdict]]
+    parts = [counted(count, word) if one is Verdict.ERROR else f"{count} {word}" for one, word, count in counts]
     marked = {
         "uninformative": sum(outcome.uninformative for outcome in outcomes),
         "run again": sum(bool(outcome.earlier) for outcome in outcomes),

@@ -12,19 +12,23 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import files, subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
-from cortex_m_hil.host.paths import cache_directory, package_data
+from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.cpu import HOST, cpus
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.model import Pools, Target
 from cortex_m_hil.targets.resolve import check_runtime
 
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
+NOTES = "notes"  # what gcov needs of a runner that counts
+COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
+_COUNTING_GCC = 11  # the first with -fprofile-info-section
 ELF_LIMIT = 256 << 20  # bytes
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
@@ -36,13 +40,20 @@ _CAUSE = re.compile(r"error:|undefined reference|overflowed by|CMake Error")
 class Elf:
     """A runner on disk. `config` is `cpu/isa/board`, as its handshake says it.
 
-    `foreign`: it was not built here, so no tool of this machine is to read it.
+    `foreign`: it was not built here, so no tool of this machine is to read it. `counts`: its kernels count the lines
+    and branches that they execute, so its instructions are no figures of the kernels.
     """
 
     path: Path
     build_id: str
     config: str
     foreign: bool = False
+    counts: bool = False
+
+    @property
+    def notes(self) -> Path:
+        """The folder with gcov's notes, a `.gcno` for each object file that counts."""
+        return self.path.parent / NOTES
 
 
 def build_runner(
@@ -55,15 +66,12 @@ def build_runner(
     """
     check_runtime(runtime)
     sources = firmware or package_data("firmware")
-    definitions = _definitions(target, runtime) | dict(options or {})
-    installed = executorch_install.find(target, cache_directory()) if runtime == "executorch" else None
-    if installed is not None:
-        definitions["HIL_EXECUTORCH_VERSION"] = installed.version
-        definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(installed.libraries)
-    build_id = _key(target, sources, definitions, installed.digest if installed is not None else "")
-    places = {"HIL_EXECUTORCH_PREFIX": str(installed.directory)} if installed is not None else {}
-    folder = cache_directory() / "runners" / build_id
-    elf = Elf(folder / RUNNER, build_id, target.config)
+    counts = COUNTING.items() <= dict(options or {}).items()
+    if counts:
+        _check_counting(target)
+    recipe = _recipe(target, runtime, sources, options or {})
+    folder = cache_directory() / "runners" / recipe.build_id
+    elf = Elf(folder / RUNNER, recipe.build_id, target.config, counts=counts)
     if _is_whole(folder):
         return elf
     try:
@@ -71,21 +79,29 @@ def build_runner(
         remove_abandoned(folder.parent, "*-*")
         with filelock.FileLock(folder.with_suffix(".lock"), timeout=LOCK_TIMEOUT):
             if not _is_whole(folder):
-                _build(folder, target, sources, definitions | places | {"HIL_BUILD_ID": build_id})
+                _build(folder, target, sources, recipe.definitions)
     except filelock.Timeout as error:
         raise BuildError(f"another process has been building {folder.name} for {LOCK_TIMEOUT:.0f} s") from error
     except OSError as error:
-        raise BuildError(f"cannot write the runner to {folder}: {error.strerror}", target=target.name) from error
+        what = f"cannot write the runner to {folder}: {error.strerror}"
+        raise BuildError(what, target=target.name, hint=cache_advice()) from error
     return elf
 
 
 def _is_whole(folder: Path) -> bool:
     """Whether the runner in the cache is the one that was built: by a digest beside it, which costs milliseconds."""
     try:
-        elf, digest = files.read(folder / RUNNER, ELF_LIMIT), files.read(folder / DIGEST, ELF_LIMIT)
+        return _digest(folder) == files.read(folder / DIGEST, ELF_LIMIT)
     except ConfigError:
         return False
-    return hashlib.sha256(elf).hexdigest().encode() == digest
+
+
+def _digest(folder: Path) -> bytes:
+    """Of the runner and, if it counts, of the notes beside it. ConfigError where one cannot be read."""
+    digest = hashlib.sha256(files.read(folder / RUNNER, ELF_LIMIT))
+    for path in sorted((folder / NOTES).glob("*")):
+        digest.update(path.name.encode() + files.read(path, ELF_LIMIT))
+    return digest.hexdigest().encode()
 
 
 def compiler(target: Target) -> toolchain.Tool:
@@ -100,6 +116,36 @@ def compiler(target: Target) -> toolchain.Tool:
             hint=f"put an arm-none-eabi-g++ of GCC {cpu.gcc} or newer on PATH (Arm's GNU toolchain)",
         )
     return found
+
+
+def _check_counting(target: Target) -> None:
+    found = compiler(target)
+    if int(found.version.partition(".")[0]) < _COUNTING_GCC:
+        raise ToolchainError(
+            f"{found.path} is GCC {found.version}, whose programs count for a file system only",
+            target=target.name,
+            hint=f"put one of GCC {_COUNTING_GCC} or newer on PATH",
+        )
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """What CMake is given, and the key of the runner that it makes of it."""
+
+    definitions: dict[str, str]
+    build_id: str
+
+
+def _recipe(target: Target, runtime: str, sources: Path, options: Mapping[str, str]) -> _Recipe:
+    """Of an installed ExecuTorch the content is in the key, not the place."""
+    definitions = _definitions(target, runtime) | dict(options)
+    installed = executorch_install.find(target, cache_directory()) if runtime == "executorch" else None
+    if installed is not None:
+        definitions["HIL_EXECUTORCH_VERSION"] = installed.version
+        definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(installed.libraries)
+    build_id = _key(target, sources, definitions, installed.digest if installed is not None else "")
+    places = {"HIL_EXECUTORCH_PREFIX": str(installed.directory)} if installed is not None else {}
+    return _Recipe(definitions | places | {"HIL_BUILD_ID": build_id}, build_id)
 
 
 def _definitions(target: Target, runtime: str) -> dict[str, str]:
@@ -158,7 +204,10 @@ def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[st
         finished = work / "finished"
         finished.mkdir()
         shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
-        (finished / DIGEST).write_text(hashlib.sha256((finished / RUNNER).read_bytes()).hexdigest())
+        for path in (work / "build").rglob("*.gcno"):
+            (finished / NOTES).mkdir(exist_ok=True)
+            shutil.copy2(path, finished / NOTES)
+        (finished / DIGEST).write_bytes(_digest(finished))
         shutil.copy2(log, finished / LOG)
         if folder.exists():
             with (finished / LOG).open("a") as text:
@@ -178,26 +227,30 @@ def _copy(work: Path, target: Target, firmware: Path) -> dict[Path, Path]:
 
 
 class BuildTree:
-    """Sources and objects of a builtin runner in a folder, to build it again and again with files changed.
+    """Sources and objects of a runner in a folder, to build it again and again with files or memory changed.
 
     Only what depends on them is compiled. All of these runners have one build id, and none is in the cache: they are
     for simulators, since a board would take one for another.
     """
 
-    def __init__(self, target: Target, folder: Path) -> None:
-        """Copies and configures, compiles nothing. Warnings are no errors here. Raises what `build_runner` does."""
-        firmware = package_data("firmware")
-        definitions = _definitions(target, "builtin") | {"HIL_WERROR": "OFF"}
-        build_id = _key(target, firmware, definitions, "")
-        self._target, self._firmware, self._log = target, firmware, folder / LOG
-        self._elf = Elf(folder / "build" / RUNNER, build_id, target.config)
-        self._copies = _copy(folder, target, firmware)
+    def __init__(self, target: Target, folder: Path, runtime: str = "builtin") -> None:
+        """Configures a copy of the sources, compiles nothing. Warnings are no errors here.
+
+        Raises what `build_runner` does.
+        """
+        self._target, self._firmware, self._folder = target, package_data("firmware"), folder
+        self._recipe = _recipe(target, runtime, self._firmware, {"HIL_WERROR": "OFF"})
+        self._log = folder / LOG
+        self._elf = Elf(folder / "build" / RUNNER, self._recipe.build_id, target.config)
+        self._copies = _copy(folder, target, self._firmware)
         self._changed: frozenset[str] = frozenset()
-        commands = _commands(
-            folder, self._copies[target.board.directory], target, definitions | {"HIL_BUILD_ID": build_id}
-        )
-        configure, self._build = commands
-        _run(configure, self._log, target, self._copies)
+        self._build = self._configure({})
+
+    def resize(self, pools: Pools, stack: int) -> None:
+        """What the next builds have, in bytes; `stack` 0: what the board has."""
+        sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
+        sizes |= {"SHARED_POOL": pools.shared, "STACK_SIZE": stack}
+        self._build = self._configure({f"HIL_{name}": str(size) for name, size in sizes.items()})
 
     def build(self, changed: Mapping[str, str]) -> Elf:
         """With the texts of these files instead, by their paths below `firmware`. The ELF is good until the next."""
@@ -206,9 +259,20 @@ class BuildTree:
         for path, text in changed.items():
             (self._copies[self._firmware] / path).write_text(text)
         self._changed = frozenset(changed)
-        self._log.unlink()
-        _run(self._build, self._log, self._target, self._copies)
+        self._run(self._build)
         return self._elf
+
+    def _configure(self, definitions: Mapping[str, str]) -> list[str]:
+        """The command that builds."""
+        board = self._copies[self._target.board.directory]
+        commands = _commands(self._folder, board, self._target, self._recipe.definitions | dict(definitions))
+        configure, build = commands
+        self._run(configure)
+        return build
+
+    def _run(self, command: list[str]) -> None:
+        self._log.unlink(missing_ok=True)
+        _run(command, self._log, self._target, self._copies)
 
 
 def _commands(work: Path, board: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:

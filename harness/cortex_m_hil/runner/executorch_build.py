@@ -20,7 +20,7 @@ import filelock
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
-from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.host.paths import cache_advice, cache_directory
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.cpu import HOST, cpus
 
@@ -78,7 +78,7 @@ def install(order: Order, told: Callable[[str], None] = lambda _: None) -> Insta
     except filelock.Timeout as error:
         raise BuildError(f"another process has been building {directory.name} for {2 * _TIMEOUT:.0f} s") from error
     except OSError as error:
-        raise BuildError(f"cannot write to {home}: {error.strerror}") from error
+        raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
     return Installed(directory, order.cpu, executorch_install.installed_version(directory), built)
 
 

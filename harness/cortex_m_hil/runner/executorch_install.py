@@ -24,7 +24,7 @@ from cortex_m_hil.host import subprocesses, toolchain, trees
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
-DOCS = "docs/runtimes.md says how one is built, and where to say where it is"
+DOCS = "hil docs runtimes says how one is built, and where to say where it is"
 DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
 CORE = "libexecutorch_core.a"

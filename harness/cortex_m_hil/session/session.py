@@ -26,7 +26,7 @@ from cortex_m_hil.links.framing import Frame
 from cortex_m_hil.links.protocol import EXIT_FAULT, Loaded, MemoryRegion, Reader, Request, Status, Step
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
-from cortex_m_hil.results import Identity, Usage
+from cortex_m_hil.results import STATISTICS, Identity, Usage
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session.events import Events, parse_all
 from cortex_m_hil.session.exchange import CHUNK, WINDOW, Exchange
@@ -37,7 +37,8 @@ REQUEST = 30.0  # for one request that executes no program
 END = 5.0  # seconds for a process whose pipe closed to end
 TO_THE_END = 0xFFFFFFFF
 STREAM = 8192  # chunks of one stream
-
+_SMALLER = "use a larger target, or a smaller model"
+_MORE_STACK = "a larger HIL_STACK_SIZE in the board's board.ld"
 
 _ERRORS: dict[int, type[HarnessError]] = {
     Status.PROGRAM_REJECTED: ProgramRejected,
@@ -193,8 +194,26 @@ class Session:
         )
 
     def stats(self) -> Mapping[str, Usage]:
+        """Peaks. OutOfTargetMemory where more was used than there is, which nothing noticed before."""
         room = self.target.board.program_room
-        return self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
+        found = self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
+        for name in (row.name for row in STATISTICS if row.beyond):
+            if found[name].size and found[name].used > found[name].size:
+                self.broken = True  # the next program's peak would be this one's
+                raise self._too_large(name, found[name].used, found[name].size, hint=_MORE_STACK)
+        return found
+
+    def coverage(self) -> Mapping[str, bytes]:
+        """What the kernels have executed since the boot: the content of `.gcda` files by their names.
+
+        Forgets the program. Only a runner that counts has it, others end the session with a ProtocolError.
+        """
+        self._events.instructions, self._file = 0, None
+        where = MemoryRegion.COVERAGE, 0
+        spec = self._ask(Request.DESCRIBE, struct.pack("<BI", *where), protocol.described)
+        content = self.read(*where, spec.nbytes if spec is not None else 0)
+        with self._breaking():
+            return protocol.coverage(Reader(MemoryRegion.COVERAGE.name, content))
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -308,11 +327,11 @@ class Session:
             message = f"delegate {failure.operator!r}: {message}"
         return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)
 
-    def _too_large(self, pool: str, requested: int, available: int) -> OutOfTargetMemory:
+    def _too_large(self, pool: str, requested: int, available: int, *, hint: str = _SMALLER) -> OutOfTargetMemory:
         return OutOfTargetMemory(
             f"{pool}: {requested} bytes requested, {available} available",
             target=self.target.name,
-            hint="use a larger target, or a smaller model",
+            hint=hint,
             log=self.log,
         )
 

@@ -48,13 +48,15 @@ class Clock(str, Enum):
 
     A simulator has no cycles: the host's own clock, and that of a QEMU without -icount, follow the time that the host
     takes, so the same program gives other numbers each time; the clock of an FVP counts what the model executes.
-    INSTRUCTIONS is exact, where both launcher and runner say so: the same program gives the same number.
+    INSTRUCTIONS is exact, where both launcher and runner say so: the same program gives the same number. INSTRUMENTED
+    is that of a runner whose kernels count coverage as well.
     """
 
     INSTRUCTIONS = "instructions"
     CORE = "cycles"
     MODEL = "model_ticks"
     HOST = "host_ticks"
+    INSTRUMENTED = "instrumented_ticks"
 
     @property
     def meaning(self) -> str:
@@ -62,6 +64,7 @@ class Clock(str, Enum):
             Clock.INSTRUCTIONS: "exact",
             Clock.CORE: "cycles of the core",
             Clock.MODEL: "of the model's clock: no cycles of a core",
+            Clock.INSTRUMENTED: "of kernels that count what they execute: no measure of cost",
             Clock.HOST: "of the host's time: differ from run to run, no measure of cost",
         }[self]
 
@@ -112,6 +115,11 @@ class Launcher(ABC):
     def clock(self) -> Clock:
         """What the runner's ticks follow. INSTRUCTIONS, if the runner finds them to be, and else MODEL."""
         return Clock.CORE if self.hardware else Clock.HOST
+
+    @property
+    def counts_coverage(self) -> bool:
+        """Whether a runner whose kernels count what they execute may run: it is larger, and several times slower."""
+        return False
 
     @property
     def takes_foreign_runners(self) -> bool:

@@ -88,7 +88,7 @@ class Target:
     board: Board
     launcher: Launcher
     fallback: str | None
-    origin: str  # "targets.yaml:12"
+    origin: str  # "targets.yaml:12"; of one that comes with this package "cortex_m_hil/targets.yaml:12"
     executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
     fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
     entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # as the file has it

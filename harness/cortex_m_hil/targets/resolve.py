@@ -79,9 +79,7 @@ def resolve(
     ConfigError where there is no such target or runtime, ToolchainError where nothing can run.
     """
     check_runtime(runtime)
-    if name not in targets:
-        raise ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
-    requested = target = targets[name]
+    requested = target = _named(name, targets)
     missing: dict[str, str] = {}
     while problem := _problem(target):
         missing[target.name] = problem.message
@@ -92,6 +90,15 @@ def resolve(
             raise ToolchainError(why, target=name, hint=f"{problem.hint}, or give the target a fallback")
         target = targets[target.fallback]
     return Resolved(requested, target, runtime, "; ".join(dict.fromkeys(missing.values())), _shim(target))
+
+
+def _named(name: str, targets: Mapping[str, Target]) -> Target:
+    if name not in targets:
+        if several := select([name], targets):
+            what = f"one target is taken here, by its name, and {name!r} is a list or a pattern"
+            raise ConfigError(what, hint=f"one of {', '.join(several)}")
+        raise ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
+    return targets[name]
 
 
 def _problem(target: Target) -> HarnessError | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from command_line import environment
-from cortex_m_hil.campaigns.store import SCHEMA, Run, Store
+from cortex_m_hil.campaigns.store import _TABLES, SCHEMA, Run, Store
 from cortex_m_hil.errors import ConfigError
 
 WRITER = """
@@ -69,8 +69,29 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     Store(file).close()
     with sqlite3.connect(file) as database:
         database.execute(f"PRAGMA user_version = {SCHEMA + 1}")
-    with pytest.raises(ConfigError, match=r"newer hil: its schema is 2.*\n.*--store FILE"):
+    with pytest.raises(ConfigError, match=rf"newer hil: its schema is {SCHEMA + 1}.*\n.*--store FILE"):
         Store(file)
+
+
+def test_a_store_of_before_is_taken_over(tmp_path: Path) -> None:
+    file = tmp_path / "s.sqlite"
+    with sqlite3.connect(file) as database:
+        database.executescript(_TABLES + "PRAGMA user_version = 1")
+        database.execute("INSERT INTO campaign (kind, place, plan, began) VALUES ('bisect', '/here', '{}', 1)")
+    for _ in range(2):
+        with Store(file) as store:
+            [found] = store.campaigns("bisect")
+            assert (found.place, found.name) == ("/here", "")
+            store.call(found, "")
+            assert store.runs(found) == []
+
+
+def test_a_name_is_of_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        one, other = (store.begin("nightly", "/here", {}) for _ in range(2))
+        for named in (one, other):
+            store.call(named, "v1")
+        assert [found.name for found in store.campaigns("nightly")] == ["", "v1"]
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:

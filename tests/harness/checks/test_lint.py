@@ -73,6 +73,7 @@ def test_kernel_sum_on_a_target_without_mve(isa: Isa) -> None:
     )
     assert (found[0].operator, found[0].instruction) == ("cortex_m::quantized_linear.out", 1)
     assert unknown.file.values[found[0].value].spec is not None
+    assert found[0].message.endswith(f"; lower it with isa=Isa.{isa.name}")
     with pytest.raises(errors.LintError, match=r"collapse to the zero point.*\n.*lint=False"):
         raise_findings(found, f"{isa.value}-qemu")
 
@@ -85,7 +86,7 @@ def test_no_kernel_sum_on_mve() -> None:
 def test_dsp_and_scalar_share_a_layout_but_the_class_is_recorded() -> None:
     assert lint(replace(program(Isa.DSP), isa=None), target(Isa.SCALAR), operators=None) == ()
     found = lint(program(Isa.DSP), target(Isa.SCALAR), operators=None)
-    assert rules(found) == [Rule.ISA] and "isa=SCALAR" in found[0].message
+    assert rules(found) == [Rule.ISA] and "lower it with isa=Isa.SCALAR" in found[0].message
 
 
 def test_scratch_too_small_is_an_error_and_names_whose_it_is() -> None:

@@ -65,7 +65,7 @@ def test_help_lists_the_commands(hil: Hil) -> None:
         assert re.search(rf"^  {name} ", done.out, re.MULTILINE)
 
 
-GROUPS = ["bench", "bisect", "board", "cache", "executorch", "fvp-shim"]
+GROUPS = ["bench", "bisect", "board", "cache", "executorch", "fvp-shim", "results"]
 
 
 @pytest.mark.parametrize("group", [(), *((name,) for name in GROUPS)], ids=str)
@@ -275,6 +275,7 @@ def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> 
     assert (
         done.err.startswith("LintError: ") and "[target m4-qemu, operator cortex_m::quantized_linear.out]" in done.err
     )
+    assert "--no-lint runs this program as it is" in done.err and "lint=" not in done.err
     assert hil(*arguments, "--no-lint").status == OK
 
 
@@ -300,7 +301,8 @@ def test_run_does_not_import_torch(files: Files, tmp_path: Path) -> None:
     ("content", "status", "text"),
     [
         (b"", NO, "not a .pte"),
-        (b"hello, this is text", NO, "not a .pte"),
+        (b"hello, this is text", NO, "is it the right file?"),
+        (b"abc", NO, "not a .pte: 3 bytes"),
         ("half", NO, "truncated"),
         (None, CANNOT_TELL, "cannot read"),
     ],
@@ -544,6 +546,15 @@ def test_without_qemu(files: Files, tmp_path: Path) -> None:
     changes = {"PATH": links(tmp_path / "bin", without="qemu"), "HIL_CACHE_DIR": str(tmp_path / "cache")}
     done = spawn("run", files.pte, "-t", "m4-qemu", "-i", files.input, cwd=tmp_path, **changes)
     expect(done, CANNOT_TELL, "ToolchainError: qemu-system-arm is not on PATH", "apt-get install qemu-system-arm")
+
+
+def test_a_machine_that_qemu_does_not_have_is_told_before_a_build(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "targets.yaml").write_text("targets:\n  mine: {cpu: cortex-m3, board: mps2, launcher: {qemu: an358}}\n")
+    for name in ("build", "selftest", "run"):
+        given = [files.pte, "-i", files.input] if name == "run" else []
+        done = spawn(name, "-t", "mine", *given, cwd=tmp_path, HIL_CACHE_DIR=str(tmp_path / "cache"))
+        assert re.search(r"targets\.yaml:2: QEMU [\d.]+ has no machine 'an358'", done.out + done.err), name
+        assert not (tmp_path / "cache" / "runners").exists()
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:

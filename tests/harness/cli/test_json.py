@@ -19,6 +19,7 @@ from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering.disk_cache import DiskCache
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import RUNTIMES
 
 # What these print is not ours: pytest's output, and that of a program with a command line of its own.
 OTHERS = {"upstream", "vboard"}
@@ -42,6 +43,12 @@ def test_every_command_that_reports_has_it() -> None:
     every = {path for path, _ in commands()}
     assert {"run", "board status"} <= every
     assert every - having == OTHERS
+
+
+def test_every_option_for_a_runtime_names_them_all() -> None:
+    options = [(path, one) for path, command in commands() for one in command.params if "--runtime" in one.opts]
+    assert len(options) > 5
+    assert [path for path, one in options if not all(name in (one.help or "") for name in RUNTIMES)] == []
 
 
 def test_every_command_is_described() -> None:
@@ -104,7 +111,7 @@ def test_lines_of_lint_and_run(hil: Hil, files: Files, tmp_path: Path) -> None:
     assert first["peaks"]["planned"] == {"used": 80, "size": 1 << 20, "unit": "bytes"}
     assert first["instructions"] == first["ticks"] > 0 and first["clock"] == first["tick_source"] == "instructions"
     assert second["instructions"] is None and second["ticks"] > 0 and second["clock"] == "host_ticks"
-    assert "zones" in first["redzones"]
+    assert "no write outside a tensor was looked for" in first["redzones"]
     assert answer(hil("lint", files.pte, "-t", "m4-qemu", "--json").out)["fits"] is True
     files.pte.write_bytes(known_answer(Isa.MVE).program)
     done = hil("lint", files.pte, "-t", "m4-qemu,m55-qemu", "--json")
@@ -131,6 +138,17 @@ def test_lines_of_the_cache(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert 0 < before["bytes"] < before["limit"]
     assert answer(hil("cache", "clear", "--json").out)["entries"] == 1
     assert hil("cache", "info").out == f"{tmp_path / 'lowerings'}: entries 0, 0.0 MB; at most 2147 MB\n"
+
+
+def test_lines_of_docs(hil: Hil) -> None:
+    listed = answer(hil("docs", "--json").out)
+    names = {one["page"] for one in listed["pages"]}
+    assert {"writing-tests", "known_bugs"} <= names
+    [page] = answer(hil("docs", "security", "--json").out)["pages"]
+    assert (page["page"], page["title"]) == ("security", "Security")
+    assert hil("docs").out.startswith("page ") and hil("docs", "security").out == Path(page["file"]).read_text()
+    wrong = hil("docs", "secure")
+    assert (wrong.status, wrong.out) == (CANNOT_TELL, "") and "did you mean 'security'" in wrong.err
 
 
 def test_lines_of_fuzz_and_shims(hil: Hil, tmp_path: Path) -> None:

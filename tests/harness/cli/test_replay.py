@@ -121,6 +121,7 @@ def test_a_strangers_runner_runs_emulated_and_confined_only(
     with opened("native") as dut:
         on_this_machine = dut.elf
     monkeypatch.setattr("cortex_m_hil.diagnose.replay.build_runner", lambda *_: on_this_machine)
+    monkeypatch.setattr("cortex_m_hil.diagnose.replay.flow.require", lambda _: None)  # as if the model were installed
     target = load_targets()[name]
     resolved = replace(resolve("native", load_targets()), requested=target, target=target)
     said = changed(on_native, target=TargetEntry.of(target))

@@ -67,7 +67,7 @@ def test_a_bug_of_a_kernel_is_one_operator(folder: Path) -> None:
     assert done.status == NO, done.err
     one = answer(done.out)
     assert (one["verdict"], one["operator"], one["operators"]) == ("Mismatch", "cortex_m::pad.out", 1)
-    assert one["elements"] < 300 and one["ended"] and "1 operators, " in done.err
+    assert one["elements"] < 300 and one["ended"] and "1 operator, " in done.err
     text = (folder / one["fails"]).read_text()
     assert "hil.check(Part().eval(), INPUTS, qtol=1)" in text and "test_net.py::test_net" in text
     assert passes(folder, one["fails"]) and (one["passes"] is None or passes(folder, one["passes"]))
@@ -80,7 +80,8 @@ def test_a_layout_of_another_class_is_one_operator(folder: Path) -> None:
     assert done.status == NO, done.err
     one = answer(done.out)
     assert (one["verdict"], one["operators"]) == ("LintError", 1) and "linear" in one["operator"]
-    assert "isa=Isa.MVE" in (folder / one["fails"]).read_text()
+    text = (folder / one["fails"]).read_text()
+    assert "isa=Isa.MVE" in text and "from cortex_m_hil import Isa\n" in text
     assert not passes(folder, one["fails"]) and (one["passes"] is None or passes(folder, one["passes"]))
 
 
@@ -99,5 +100,7 @@ def test_what_there_is_nothing_to_shrink_of(folder: Path) -> None:
     assert (nothing.status, nothing.out) == (OK, "test_net.py::test_relu: nothing fails\n")
     own = spawn("shrink", "test_net.py::test_of_its_own", "-t", "native", cwd=folder)
     assert own.status == CANNOT_TELL and "fails, and not by a verdict on a program" in own.err
+    several = spawn("shrink", "test_net.py", "-t", "native,m4-qemu", cwd=folder)
+    assert several.status == CANNOT_TELL and "one target is taken here" in several.err
     none = spawn("shrink", "test_no.py", "-t", "native", cwd=folder)
     assert none.status == CANNOT_TELL and "test_no.py" in none.err

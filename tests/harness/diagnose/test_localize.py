@@ -74,7 +74,7 @@ def test_what_is_right_is_said_to_be(native: Dut) -> None:
         found = localize(native, one)
         assert not found.at_fault
         assert all((row.known and row.inputs_right is (row.departure is None)) or row.departure for row in found.rows)
-        assert not any("pass built" in conclusion for conclusion in found.conclusions)
+        assert not any("pass built" in conclusion or "coarse" in conclusion for conclusion in found.conclusions)
         assert all((row.graph_quanta or 0) <= 1 for row in found.rows)
         assert any(row.source.startswith(str(Path(__file__).parents[2])) for row in found.rows)
         assert sum(row.graph_quanta is not None for row in found.rows) >= len(found.rows) // 2
@@ -117,6 +117,22 @@ def test_a_node_that_a_pass_got_wrong_is_told_from_a_kernel(native: Dut) -> None
     assert not found.at_fault
     (conclusion,) = [one for one in found.conclusions if one.startswith("a pass built the wrong graph")]
     assert "instruction 3" in conclusion and "9 quanta" in conclusion
+
+
+def test_a_layout_of_another_class_is_told_from_a_kernel(native: Dut) -> None:
+    """The kernel computes rightly what it is given: the bias is in `kernel_sum`, which it never reads."""
+    folded = flow.lower(nn.Linear(16, 8), (torch.rand(1, 16) * 0.01,), isa=Isa.MVE)
+    found = localize(native, folded)
+    assert not found.at_fault and found.is_wrong
+    assert [row.operator for row in found.wrong_layout] == ["cortex_m::quantized_linear.out"]
+    (conclusion,) = found.conclusions
+    assert conclusion.startswith("a pass built the wrong graph for this class: cortex_m::quantized_linear.out")
+    assert "instruction 1" in conclusion and "MVE layout on a SCALAR target" in conclusion
+    assert "WRONG LAYOUT" in "\n".join(found.lines()) and "AT FAULT" not in "\n".join(found.lines())
+    assert [(one["at_fault"], one["wrong_layout"]) for one in found.fields()["rows"]] == [
+        (False, None), (False, "MVE layout on a SCALAR target"), (False, None),
+    ]  # fmt: skip
+    assert not localize(native, program(Isa.SCALAR)).is_wrong
 
 
 class Coarse(nn.Module):
@@ -192,3 +208,20 @@ def test_a_failing_test_says_which_operator_departs(pytester: pytest.Pytester, t
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*- localised -*", "this kernel is wrong: cortex_m::pad.out*"])
     assert 'name="hil_at_fault" value="cortex_m::pad.out' in (pytester.path / "junit.xml").read_text()
+
+
+def test_a_failing_test_says_that_its_layout_is_of_another_class(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+        from cortex_m_hil import Isa
+
+        def test_bias(hil):
+            hil.check(torch.nn.Linear(16, 8), (torch.rand(1, 16) * 0.01,), isa=Isa.MVE, lint=False)
+        """
+    )
+    result = pytester.runpytest_subprocess("--target=native", "--hil-localize", "--junit-xml=junit.xml")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*- localised -*", "a pass built the wrong graph for this class: *quantized_linear*"])
+    junit = (pytester.path / "junit.xml").read_text()
+    assert 'name="hil_wrong_layout" value="cortex_m::quantized_linear.out' in junit and "hil_at_fault" not in junit

@@ -128,7 +128,7 @@ def boot(target: Target, folder: Path, *words: object) -> str:
 def test_a_command_is_refused(asking: Target, run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ForbiddenAccess, match="to run a program") as caught:
         boot(asking, run_folder, SYSTEM, f">{tmp_path}/made")
-    assert caught.value.target == asking.name and "docs/security.md" in caught.value.hint
+    assert caught.value.target == asking.name and "hil docs security" in caught.value.hint
     assert isinstance(caught.value, VerdictError)
     assert not (tmp_path / "made").exists()
 
@@ -278,7 +278,7 @@ def test_a_script_as_qemu_is_named(run_folder: Path, tmp_path: Path, monkeypatch
     wrapper.write_text(f'#!/bin/sh\nexec {toolchain.locate("qemu-system-arm")} "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(LaunchError, match=f"sandbox: cannot execute {wrapper}: .*docs/security.md"):
+    with pytest.raises(LaunchError, match=f"sandbox: cannot execute {wrapper}: .*hil docs security"):
         boot(TARGET, run_folder)
 
 

@@ -308,6 +308,20 @@ def test_after_a_wrong_answer_a_session_is_broken() -> None:
     assert session.broken
 
 
+def test_a_stack_that_ran_over_into_the_page_below_is_out_of_memory() -> None:
+    peer = Peer()
+    session = opened(peer)
+    peer.answers[Request.STATS] = OK + stats(stack=4096 + 8)
+    with pytest.raises(OutOfTargetMemory, match="stack: 4104 bytes requested, 4096 available") as caught:
+        session.stats()
+    assert session.broken and "HIL_STACK_SIZE" in caught.value.hint
+    peer = Peer()
+    session = opened(peer)
+    peer.answers[Request.STATS] = OK + stats(stack=4096 + 4097)
+    with pytest.raises(ProtocolError, match="stack used is 8193, expected at most its size, 4096 and 4096 beyond"):
+        session.stats()
+
+
 @pytest.mark.parametrize(
     ("request_", "payload", "said"),
     [

@@ -224,6 +224,7 @@ def test_what_cannot_be_exported_is_a_lowering_error() -> None:
         lower(Branches(), (torch.ones(2),), isa=Isa.DSP)
     assert caught.value.__cause__ is not None and caught.value.log
     assert "torch.cond" in caught.value.hint and "quantize=False" not in caught.value.hint
+    assert "in the report's details" in caught.value.hint
 
 
 def test_the_end_of_a_run_is_no_failed_export() -> None:
@@ -416,6 +417,10 @@ def test_another_float_than_float32_is_named() -> None:
     mixed = hint_of(nn.Linear(4, 3), x.double(), ConfigError)
     assert mixed == "input 0 is float64, the module's parameters float32: x.to(torch.float32)"
     assert "to(torch.float32)" in hint_of(nn.ReLU(), x.bfloat16(), ConfigError)
+    for own in (nn.Linear(4, 3), nn.Conv1d(1, 1, 2)):
+        integers = hint_of(own, torch.ones(1, 4, dtype=torch.int64), ConfigError)
+        assert integers == "input 0 is int64, the module's parameters float32: x.to(torch.float32)"
+    assert "call the module" in hint_of(nn.Embedding(3, 2), torch.tensor([7]), ConfigError)
 
 
 @pytest.mark.parametrize("module", [Branches(), Rows()])

@@ -166,8 +166,9 @@ def test_a_cache_that_cannot_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "file").touch()
     for place in ("file", "file/below", "/proc/nowhere"):
         monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path / place))
-        with pytest.raises(BuildError, match="cannot write the runner to"):
+        with pytest.raises(BuildError, match="cannot write the runner to") as caught:
             build_runner(TARGETS["m4-qemu"])
+        assert caught.value.hint == "is HIL_CACHE_DIR right, and writable?"
 
 
 def test_a_cache_may_be_named_from_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ def test_a_users_file_extends_the_defaults(tmp_path: Path) -> None:
     assert (mine.cpu, mine.isa, mine.fallback) == ("cortex-m4", Isa.SCALAR, "m4-qemu")
     assert mine.config == "cortex-m4/scalar/mps2"
     assert mine.origin == "targets.yaml:2"
+    assert re.fullmatch(r"cortex_m_hil/targets\.yaml:\d+", targets["m4-qemu"].origin)
 
 
 def test_naming_the_default_file_itself_changes_nothing() -> None:
@@ -499,6 +500,6 @@ def test_any_bytes_are_targets_or_a_config_error(data: bytes) -> None:
         path = Path(folder) / "targets.yaml"
         path.write_bytes(data)
         try:
-            _load_file(path)
+            _load_file(path, path.name)
         except ConfigError as error:
             assert str(path) in error.message or "targets.yaml:" in error.message

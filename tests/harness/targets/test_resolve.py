@@ -151,6 +151,13 @@ def test_a_fallback_is_taken_whatever_the_launcher(no_models: Path, launcher: st
     assert (resolved.display_name, resolved.fallback_reason) == ("m → native", missing)
 
 
+@pytest.mark.parametrize("name", ["m3-qemu,m4-qemu", "m[34]-qemu"])
+def test_several_where_one_is_taken(name: str) -> None:
+    with pytest.raises(ConfigError, match="one target is taken here") as caught:
+        resolve(name, TARGETS)
+    assert caught.value.hint in ("one of m3-qemu, m4-qemu", "one of m4-qemu, m3-qemu")
+
+
 def test_an_unknown_target_is_not_resolved() -> None:
     with pytest.raises(ConfigError, match="unknown target 'm4'"):
         resolve("m4", TARGETS)

@@ -50,7 +50,7 @@ def bench_kernels(
     """Count the instructions of programs, exactly. By operator too; on targets of QEMU.
 
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
-    (docs/runtimes.md).
+    (hil docs runtimes).
     """
     chosen = models or list(NETWORKS)
     for model in chosen:

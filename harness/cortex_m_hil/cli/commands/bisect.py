@@ -21,11 +21,12 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, end, 
 from cortex_m_hil.cli.app import Commands, UsageError, app, of_usage
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import YEAR, Json, Verbose, within
-from cortex_m_hil.cli.output import counted, log_of_errors, table
+from cortex_m_hil.cli.output import log_of_errors, table
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import files
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.text import counted
 
 KIND: Final = "bisect"
 LOG_LIMIT: Final = 1 << 30  # bytes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 
+from cortex_m_hil import flow
 from cortex_m_hil.cli.answers import Answer, answer_each
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Runtime, SeveralTargets, Targets, Verbose
@@ -29,6 +31,8 @@ def build(
 
     def ask(name: str) -> Answer:
         resolved = choice.resolve(name)
+        with contextlib.suppress(ToolchainError):  # a runner is built where nothing can run it, too
+            flow.require(resolved)
         with log_of_errors(verbose):
             elf = build_runner(resolved.target, resolved.runtime)
         if verbose:

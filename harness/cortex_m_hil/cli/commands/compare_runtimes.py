@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +13,15 @@ from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import read_inputs
+from cortex_m_hil.cli.files import find_inputs
 from cortex_m_hil.cli.options import Json, OneTarget, Targets, resolve_target
-from cortex_m_hil.cli.output import counted, fields_of_target
+from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
-from cortex_m_hil.fuzz import judge
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.resolve import RUNTIMES
+from cortex_m_hil.text import counted
 
 
 @app.command("compare-runtimes")
@@ -42,7 +41,7 @@ def compare_runtimes_command(
     """
     if inputs and len(ptes) > 1:
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
-    programs = [(program, _given(program, pte, inputs)) for pte in ptes for program in [load_program(pte)]]
+    programs = [(program, find_inputs(program, pte, inputs or [])) for pte in ptes for program in [load_program(pte)]]
     first, second = (resolve_target(target, targets_file, runtime) for runtime in RUNTIMES)
     with flow.open_dut(first) as builtin, flow.open_dut(second) as installed:
         say(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n")
@@ -70,13 +69,6 @@ class _Result:
     def fields(self) -> dict[str, object]:
         found = {"program": self.program, "compared": self.compared, "differences": self.differences}
         return found if self.error is None else {**found, "error": self.error.fields}
-
-
-def _given(program: Program, pte: Path, inputs: Sequence[Path] | None) -> tuple[HostTensor, ...]:
-    kept = [flow.kept_input(pte, number) for number in range(len(program.file.input_specs()))]
-    if inputs or any(map(os.path.lexists, kept)):
-        return read_inputs(program, inputs or kept)
-    return judge.example_inputs(program)
 
 
 def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> _Result:

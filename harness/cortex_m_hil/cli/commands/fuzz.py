@@ -13,8 +13,9 @@ from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json, OneTarget, Runtime, Targets, resolve_target
-from cortex_m_hil.cli.output import counted, fields_of_target, label_of, table
+from cortex_m_hil.cli.output import fields_of_target, label_of, table
 from cortex_m_hil.fuzz import campaign, judge, mutate
+from cortex_m_hil.text import counted
 
 
 @app.command("fuzz")

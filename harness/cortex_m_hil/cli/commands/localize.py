@@ -39,7 +39,7 @@ def localize_command(
     ],
     target: SeveralTargets,
     runtime: Annotated[
-        str | None, typer.Option("--runtime", help="What executes it [default: builtin, or what ran the bundle]")
+        str | None, typer.Option("--runtime", help="builtin or executorch [default: builtin, or what ran the bundle]")
     ] = None,
     timeout_multiplier: Multiplier = 1.0,
     targets_file: Targets = None,
@@ -50,7 +50,7 @@ def localize_command(
 
     And which are wrong on right inputs too. WHAT is what pytest takes, whose tests are run on each target, and
     localised where they pass too; or a bundle that a test left with --hil-localize. Exit status 1 where an operator is
-    at fault, or a test fails.
+    at fault or in the layout of another class, or a test fails.
     """
     if what.endswith(SUFFIX):
         order = _Order(_with_intermediates(Path(what)), timeout_multiplier, verbose)
@@ -91,7 +91,7 @@ class _Order:
         told = (self.bundle.description.test, resolved.name, ran.target, ran.runtime, ran.runtime_version, ran.engine)
         head = dict(zip(_TOLD, (*told, program.name), strict=True))
         lines = [*(f"notice: {notice}" for notice in opened.notices), *found.lines(), "", *found.plot()]
-        return _answer(head, found.fields(), lines, at_fault=bool(found.at_fault))
+        return _answer(head, found.fields(), lines, is_wrong=found.is_wrong)
 
 
 def _require_fit(bundle: Bundle, dut: Dut) -> None:
@@ -101,10 +101,10 @@ def _require_fit(bundle: Bundle, dut: Dut) -> None:
         raise_findings(flow.findings(bundle.task.program, dut.target, operators, dut.resolved.runtime), dut.target.name)
 
 
-def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], *, at_fault: bool) -> Answer:
+def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], *, is_wrong: bool) -> Answer:
     title = f"{head['test']}: {head['program']} on {head['runs_as']} · {head['runtime']} {head['runtime_version']}"
     text = "\n".join([f"{title} on {head['engine']}", *lines, ""])
-    return Answer(text, {**head, **fields}, NO if at_fault else OK)
+    return Answer(text, {**head, **fields}, NO if is_wrong else OK)
 
 
 # --- tests ---------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
 def _tell(one: dict[str, Any]) -> int:
     """A line of the plugin's file: a program that was localised, or how a test ended."""
     if "fields" in one:
-        answer = _answer({name: one[name] for name in _TOLD}, one["fields"], one["lines"], at_fault=one["at_fault"])
+        answer = _answer({name: one[name] for name in _TOLD}, one["fields"], one["lines"], is_wrong=one["is_wrong"])
         tell(answer)
         return answer.status
     if one["error"] is None:

@@ -24,13 +24,14 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import DAY, YEAR, Choice, Json, Targets, Verbose
-from cortex_m_hil.cli.output import counted, log_of_errors, table
+from cortex_m_hil.cli.output import log_of_errors, table
 from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets.launcher import HardwareLauncher
+from cortex_m_hil.text import counted
 
 KIND: Final = "mutate"
 READY: Final = "ready"  # in the campaign's folder: programs of the tests

@@ -12,7 +12,7 @@ import typer
 from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Targets, Verbose
-from cortex_m_hil.cli.output import counted, fields_of_target, log_of_errors, tell_log
+from cortex_m_hil.cli.output import fields_of_target, log_of_errors, tell_log
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import read
 from cortex_m_hil.diagnose.replay import Opened, Replay, fields, open_target, replay, require_target
@@ -20,6 +20,7 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.results import Ran
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.text import counted
 
 
 @app.command("replay")
@@ -31,9 +32,7 @@ def replay_command(
     ] = None,
     require_fvp: RequireFvp = False,
     timeout_multiplier: Multiplier = 1.0,
-    runtime: Annotated[
-        str | None, typer.Option("--runtime", help="What executes the program [default: what did]")
-    ] = None,
+    runtime: Annotated[str | None, typer.Option("--runtime", help="builtin or executorch [default: what did]")] = None,
     targets_file: Targets = None,
     verbose: Verbose = False,
     as_json: Json = False,

@@ -13,6 +13,7 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.lint import UNLINTED
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each
 from cortex_m_hil.cli.app import app
@@ -30,7 +31,7 @@ from cortex_m_hil.cli.options import (
 )  # fmt: skip
 from cortex_m_hil.cli.output import fields_of_result, fields_of_target, lines_of_result, log_of_errors, tell_log
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, LintError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.results import RunResult
@@ -91,7 +92,11 @@ def run(
     def ask(name: str) -> Answer:
         resolved = choice.resolve(name)
         with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
-            return order.run(dut, resolved, verbose)
+            try:
+                return order.run(dut, resolved, verbose)
+            except LintError as error:
+                error.hint = error.hint.replace(UNLINTED, "--no-lint")
+                raise
 
     answer_each(choice.names, ask)
 
@@ -119,8 +124,11 @@ class _Order:
         result, comparison = self._run(dut)
         identity = dut.session().identity
         tell_log(result.log, verbose)
-        zones = WatchedMemory(self.program).describe() if self.redzones else ""
-        lines = [*lines_of_result(result, identity, resolved), *([f"red zones intact: {zones}"] if zones else [])]
+        watched = WatchedMemory(self.program) if self.redzones else None
+        zones = watched.describe() if watched is not None else ""
+        lines = [*lines_of_result(result, identity, resolved)]
+        if watched is not None:
+            lines.append(f"red zones {'intact' if watched.zones else 'none'}: {zones}")
         fields = {"program": self.pte, "build_id": identity.build_id, "redzones": zones or None}
         fields |= fields_of_target(resolved, result.ran) | fields_of_result(result, identity)
         return Answer("\n".join([*lines, *_lines_of(comparison)]), {**fields, "compared": _fields_of(comparison)})

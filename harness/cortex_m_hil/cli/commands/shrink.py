@@ -13,13 +13,14 @@ import typer
 
 from cortex_m_hil.cli.answers import NO, OK, Answer, tell
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, OneTarget, Runtime, Targets, Verbose, within
-from cortex_m_hil.cli.output import counted, tell_log
+from cortex_m_hil.cli.options import DAY, Json, Multiplier, OneTarget, Runtime, Targets, Verbose, resolve_target, within
+from cortex_m_hil.cli.output import tell_log
 from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.text import counted
 
 _PREFIX: Final = b"hil-shrink "
 
@@ -53,9 +54,9 @@ def shrink_command(
     By the same class of verdict, with the same operator at fault. Writes that part as a test, and the largest part that
     passes. Exit status 1 where a test fails.
     """
-    choice = Choice([target], targets_file, runtime)
+    resolved = resolve_target(target, targets_file, runtime)
     own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]
-    options = options_of_plugin(choice.names, runtime, timeout_multiplier, targets_file)
+    options = options_of_plugin([resolved.name], runtime, timeout_multiplier, targets_file)
     plugin = plugin_options("cortex_m_hil.pytest_plugin.shrinking")
     command = [sys.executable, "-m", "pytest", "-n0", *plugin, test, *options, *own]
     process = Process(command)
@@ -120,5 +121,5 @@ def _text(one: dict[str, Any]) -> str:
     what = f"{one['verdict']} of {one['operator']}" if one["operator"] else one["verdict"]
     size = f"{counted(one['operators'], 'operator')}, {counted(one['elements'], 'element')}"
     end = f"{counted(one['tried'], 'part')} tried" + ("" if one["ended"] else "; the budget is spent")
-    passes = f"  passes  {one['passes']}\n" if one["passes"] else ""
-    return f"{one['test']}: {what}: {size} ({end})\n  fails   {one['fails']}\n{passes}"
+    passes = one["passes"] or "none: no part was seen to pass"
+    return f"{one['test']}: {what}: {size} ({end})\n  fails   {one['fails']}\n  passes  {passes}\n"

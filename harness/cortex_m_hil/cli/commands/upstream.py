@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Annotated
 
 import typer
@@ -11,10 +9,8 @@ import typer
 from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets
-from cortex_m_hil.cli.pytest_runs import plugin_options
+from cortex_m_hil.cli.pytest_runs import upstream_command
 from cortex_m_hil.host import subprocesses
-from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.lowering.suite import find as find_suite
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import check_runtime, select
 
@@ -29,21 +25,12 @@ def upstream(
     targets_file: Targets = None,
 ) -> None:
     """Run ExecuTorch's own Cortex-M tests on targets. They are not modified."""
-    suite = find_suite()
     select(target, load_user_targets(targets_file))  # a wrong name is told here, in one line
     check_runtime(runtime)
-    command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.upstream")]
-    # A configuration file beside the suite or above it is not about this run, and the suite's folder not to be
-    # written to.
-    command += [f"--confcutdir={suite}", "-c", os.devnull, f"--rootdir={suite}", "--import-mode=importlib"]
-    command.append("--continue-on-collection-errors")  # a module that is broken costs only itself
-    command += ["-o", f"cache_dir={cache_directory() / 'pytest-upstream'}", *_WARNINGS]
-    command += [f"--hil-target={name}" for name in target] + [f"--runtime={runtime}"]
+    command = [*upstream_command(), *(f"--hil-target={name}" for name in target), f"--runtime={runtime}"]
     command += [f"--targets-file={targets_file}"] if targets_file is not None else []
     raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 
 # Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
 _PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}
-# Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
-_WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")

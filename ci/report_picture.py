@@ -1,0 +1,67 @@
+"""The picture in docs/nightly.md: the report of a small nightly that is really run, by `python ci/report_picture.py`.
+
+Three nightlies of a few tests on three targets; in the third a layer grew, and on one target a program is too large.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from browser import browser
+
+PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "images" / "report.png"
+WIDTH, HEIGHT = 960, 1130
+DEADLINE: Final = 900.0  # seconds, for a nightly that may have to build runners
+_TESTS: Final = """
+import pytest, torch
+
+def check(hil, *layers):
+    torch.manual_seed(0)
+    hil.check(torch.nn.Sequential(*layers), (torch.rand(1, 16),))
+
+def test_classifier(hil):
+    check(hil, torch.nn.Linear(16, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 4))
+
+def test_linear(hil):
+    check(hil, torch.nn.Linear(16, 4))
+
+def test_softmax(hil):
+    check(hil, torch.nn.Linear(16, 10), torch.nn.Softmax(-1))
+
+def test_has_room(hil):
+    program = hil.lower(torch.nn.Linear(16, HIDDEN), (torch.rand(1, 16),))
+    assert len(program.pte) < 2700, f"{len(program.pte)} bytes: the program does not fit our flash"
+"""
+_HIDDEN: Final = (16, 16, 24)  # of each nightly
+
+
+def made(folder: Path) -> bytes:
+    """A PNG. CalledProcessError where a nightly could not be run at all."""
+    for hidden in _HIDDEN:
+        (folder / "test_model.py").write_text(f"HIDDEN = {hidden}\n{_TESTS}")
+        _nightly(folder)
+    with browser(folder / "profile") as page:
+        page.emulate(WIDTH, HEIGHT, prefers_color_scheme="light")
+        page.open(folder / "report" / "index.html")
+        return page.picture()
+
+
+def _nightly(folder: Path) -> None:
+    hil = [sys.executable, "-m", "cortex_m_hil.cli", "nightly", "test_model.py", "-t", "m0-qemu,m4-qemu,m55-qemu"]
+    done = subprocess.run(
+        [*hil, "--store", "store.sqlite", "--report", "report"], cwd=folder,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    if done.returncode not in (0, 1):
+        raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        picture = made(Path(place))
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_bytes(picture)

@@ -1,0 +1,283 @@
+"""A nightly: every test of some suites, on every target, by every runtime.
+
+pytest runs them; each result is recorded as it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.history import environment
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
+from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.report.night import RUNNER, Night, Result, by_key
+
+KIND: Final = "nightly"
+PART: Final = "part|"  # begins the key of a run that stands for a whole pytest
+ENDED: Final = "ended"
+SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
+_GRACE: Final = 5.0  # seconds for pytest to put its simulators away
+_GIT_SECONDS: Final = 120.0
+_USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
+_PACKAGES: Final = ("executorch", "torch", "torchao")
+_LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_MINOR__|__GLIBC__) "?([\d.]+)', re.M)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked, and of which state of the code and the tools. Two of the same plan are one nightly.
+
+    Attributes:
+        tests: what pytest takes. `upstream`: the same of ExecuTorch's own suite; None: it is not run.
+        targets, runtimes: by name.
+        targets_file, options: the user's targets.yaml, and further options of pytest.
+        shard: `i/n`.
+        commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
+            repository, and where there is no difference.
+        tools: versions of compilers, C libraries and packages.
+    """
+
+    tests: tuple[str, ...]
+    upstream: tuple[str, ...] | None
+    targets: tuple[str, ...]
+    runtimes: tuple[str, ...]
+    targets_file: str
+    options: tuple[str, ...]
+    shard: str
+    commit: str
+    difference: str
+    tools: Mapping[str, str]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Plan:
+        """From what `as_fields` made of one, and JSON of that."""
+        lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
+        upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
+        return cls(**{**fields, **lists, "upstream": upstream})
+
+    def as_fields(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def suites(self) -> list[str]:
+        return [*(["tests"] if self.tests else []), *(["upstream"] if self.upstream is not None else [])]
+
+    @property
+    def parts(self) -> list[Part]:
+        return [Part(suite, runtime) for suite in self.suites for runtime in self.runtimes]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one pytest runs."""
+
+    suite: str
+    runtime: str
+
+    def __str__(self) -> str:
+        return f"{PART}{self.suite}|{self.runtime}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`collected`: tests of the pytest at work, all that it has; `result` is None as it begins."""
+
+    part: Part
+    collected: int
+    done: int
+    result: Result | None = None
+
+
+class BudgetSpent(Exception):
+    """Tests are left."""
+
+
+class Nightly:
+    """`command(part, options)` is what runs a part; `options` make its pytest tell of each test."""
+
+    def __init__(
+        self, plan: Plan, kept: Store, campaign: Campaign, folder: Path,
+        command: Callable[[Part, Sequence[str]], Sequence[str]], told: Callable[[Progress], None], budget: Deadline,
+    ) -> None:  # fmt: skip
+        self._plan, self._kept, self._campaign, self._folder = plan, kept, campaign, folder
+        self._command, self._told, self._budget = command, told, budget
+
+    def next(self, runs: list[Run]) -> str | None:
+        done = {run.key for run in runs}
+        return next((str(part) for part in self._plan.parts if str(part) not in done), None)
+
+    def carry_out(self, key: str) -> Run:
+        """Raises BudgetSpent, and ToolchainError where pytest ends otherwise than by its tests."""
+        part = next(part for part in self._plan.parts if str(part) == key)
+        began = time.monotonic()
+        log = self._folder / "pytest.log"
+        log.unlink(missing_ok=True)
+        status, collected = self._run(part, log)
+        if status not in (0, 1) and not (status == _NO_TESTS and not collected and self._may_be_empty(part)):
+            raise _unexpected(part, status, log.read_text(errors="replace"))
+        return Run(key, ENDED, "", time.monotonic() - began, time.time())
+
+    def _may_be_empty(self, part: Part) -> bool:
+        """Nothing is left of it, or nothing of it is in this shard."""
+        return bool(self._results(part)) or self._plan.shard != "1/1"
+
+    def _results(self, part: Part) -> list[Result]:
+        every = (Result.of_fields(run.figures) for run in self._kept.runs(self._campaign) if is_result(run))
+        return [one for one in every if (one.key.suite, one.key.runtime) == (part.suite, part.runtime)]
+
+    def _run(self, part: Part, log: Path) -> tuple[int, int]:
+        """Exit status of a part's pytest, and how many tests it had left to run."""
+        recorded = self._folder / "recorded.json"
+        recorded.write_text(json.dumps([(one.key.test, one.key.target) for one in self._results(part)]))
+        read, write = os.pipe()
+        options = [f"--hil-results-to={write}", f"--hil-suite={part.suite}", f"--hil-recorded={recorded}"]
+        command = self._command(part, [*options, f"--hil-shard={self._plan.shard}"])
+        with log.open("ab") as out, os.fdopen(read, "rb") as told:
+            child = subprocesses.Child(
+                command, _GRACE, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(write,)
+            )
+            os.close(write)
+            try:
+                collected = self._listen(part, told.fileno(), log)
+                status = child.wait(SILENCE)
+            finally:
+                child.end()
+        if status is None:
+            raise _silent(part, log)
+        return status, collected
+
+    def _listen(self, part: Part, pipe: int, log: Path) -> int:
+        """Records what comes out of the pipe until it is closed."""
+        collected = done = 0
+        for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
+            fields = json.loads(line)
+            if "collected" in fields:
+                collected = int(fields["collected"])
+                self._told(Progress(part, collected, done))
+                continue
+            result = Result.of_fields(fields)
+            done += result.key.test != RUNNER
+            self._kept.record(self._campaign, run_of(result))
+            self._told(Progress(part, collected, done, result))
+        return collected
+
+
+def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iterator[str]:
+    """Whole lines, until the pipe is closed. BudgetSpent once that is so."""
+    rest = b""
+    while True:
+        seconds = min(SILENCE, budget.remaining)
+        if not select.select([pipe], [], [], seconds)[0]:
+            raise BudgetSpent if budget.expired else silent()
+        data = os.read(pipe, 1 << 16)
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line.decode() for line in lines)
+        if budget.expired:
+            raise BudgetSpent
+
+
+def _silent(part: Part, log: Path) -> ToolchainError:
+    what = f"no test of {part.suite} on {part.runtime} ended within {SILENCE:g} s"
+    hint = "a test that hangs in Python? hil nightly goes on with what is left; pytest -n 0 -v shows which it is"
+    return ToolchainError(what, log=log.read_text(errors="replace"), hint=hint)
+
+
+def _unexpected(part: Part, status: int, said: str) -> HarnessError:
+    where = f"{part.suite}, {part.runtime}"
+    if status == _NO_TESTS:
+        return ConfigError(f"no test of {where} is run", log=said, hint="are its options right? pytest --collect-only")
+    lines = [line for line in said.splitlines() if line.strip()] or ["it said nothing"]
+    told = next((line for line in lines if re.search(r"\berror: |^ERROR: (?!usage)|^E  ", line)), lines[-1])
+    if status == _USAGE:
+        return ConfigError(f"pytest of {where}: {told}", log=said, hint="correct the call, or nightly.yaml")
+    hint = "--verbose shows what it said; hil nightly goes on with what is left"
+    return ToolchainError(f"pytest of {where} ended with status {status}: {told}", log=said, hint=hint)
+
+
+# --- the store -----------------------------------------------------------------------------------------------
+
+
+def run_of(result: Result) -> Run:
+    return Run(
+        str(result.key),
+        result.verdict.value,
+        result.error,
+        result.seconds,
+        time.time(),
+        result.fields(),
+    )
+
+
+def is_result(run: Run) -> bool:
+    return not run.key.startswith(PART)
+
+
+def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
+    """ConfigError for runs that are no results."""
+    plan = Plan.of(campaign.plan)
+    try:
+        results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"a result of nightly {campaign.number} makes no sense: {error!r}"
+        raise ConfigError(what, hint="hil results prune removes it; another file: --store FILE") from error
+    return Night(
+        name=str(campaign.number),
+        commit=plan.commit,
+        dirty=bool(plan.difference),
+        began=campaign.began,
+        tools=plan.tools,
+        complete=campaign.ended is not None,
+        results=results,
+    )
+
+
+# --- what was run with what ----------------------------------------------------------------------------------
+
+
+def state_of_folder() -> tuple[str, str]:
+    """The commit of the current folder, and a digest of what its files have beside it."""
+    commit = toolchain.ask(["git", "rev-parse", "HEAD"], _GIT_SECONDS, env=environment())
+    if commit.status != 0:
+        return "", ""
+    difference = toolchain.ask(["git", "diff", "HEAD", "--binary", "--no-ext-diff"], _GIT_SECONDS, env=environment())
+    digest = hashlib.sha256(difference.out.encode(errors="replace")).hexdigest()[:16]
+    return commit.out.strip(), digest if difference.out else ""
+
+
+def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:
+    """Versions of what a runner, a program and their figures depend on."""
+    found = {}
+    for one in compilers:
+        found[one.path.name] = one.version
+        if libc := _c_library(one.path):
+            found[f"libc of {one.path.name}"] = libc
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return dict(sorted(found.items()))
+
+
+def _c_library(compiler: Path) -> str:
+    """By its own macros; "" where it has none of those."""
+    said = toolchain.ask([str(compiler), "-x", "c", "-E", "-dM", "-"], _GIT_SECONDS, given=b"#include <stdlib.h>\n")
+    found = dict(_LIBC.findall(said.out))
+    if "__GLIBC__" in found:
+        return f"glibc {found['__GLIBC__']}.{found.get('__GLIBC_MINOR__', '')}"
+    named = {"_PICOLIBC_VERSION": "picolibc", "_NEWLIB_VERSION": "newlib"}
+    return next((f"{word} {found[macro]}" for macro, word in named.items() if macro in found), "")

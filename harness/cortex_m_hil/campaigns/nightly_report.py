@@ -1,0 +1,47 @@
+"""A report of a nightly, from the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.campaigns import nights
+from cortex_m_hil.campaigns.nightly import Plan
+from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.report.changes import Change
+from cortex_m_hil.report.contents import BUNDLES, Report
+from cortex_m_hil.report.night import Night
+
+HISTORY: Final = 30  # nights, at most
+_ABSOLUTE: Final = re.compile(r"(?<![\w.])(?:/[^/\s:=]+)+/")
+
+
+def report_of(
+    kept: Store, campaign: Campaign, night: Night, against: Night | None, changed: Sequence[Change], folder: Path
+) -> Report:
+    """What is written into `folder`, where the bundles may lie already. `night` is the campaign's."""
+    plan = Plan.of(campaign.plan)
+    targets = [f"--targets-file={plan.targets_file}"] if plan.targets_file else []
+    return Report(
+        night=night,
+        against=against,
+        changes=changed,
+        history=[_figures_of(nights.night(kept, one)) for one in nights.series(kept, campaign)[-HISTORY:]],
+        options=shareable([*targets, *plan.options], campaign.place),
+        bundles=frozenset(path.name for path in (folder / BUNDLES).glob("*.zip")),
+    )
+
+
+def _figures_of(night: Night) -> Night:
+    """Of the nights before, all that is needed; they are many, and logs long."""
+    return replace(
+        night, results={key: replace(one, parts={}, log="", localized="") for key, one in night.results.items()}
+    )
+
+
+def shareable(options: Sequence[str], place: str) -> tuple[str, ...]:
+    """Options without the places of files: from the folder of the nightly, elsewhere the name alone."""
+    return tuple(_ABSOLUTE.sub("", one.replace(f"{place.rstrip('/')}/", "")) for one in options)

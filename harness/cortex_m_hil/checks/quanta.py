@@ -1,0 +1,79 @@
+"""Outputs in quanta: the integers behind dequantised values, and how many elements are how far from a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from cortex_m_hil.program.dataflow import OutputQuantization, output_quantization
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import References
+from cortex_m_hil.program.tensor import Array, HostTensor
+
+QUANTISED: Final = (np.dtype("int8"), np.dtype("int16"))
+"""Integers of these dtypes are quanta; other integers (indices, truth values) agree or do not."""
+_SINGLE: Final = 4  # distances below have a bucket of their own; each further one is twice as wide as the one before
+
+
+def finite(values: Array) -> Array:
+    """As float64, zero where there is no finite value."""
+    clean: Array = np.where(np.isfinite(values), values, 0).astype(np.float64)
+    return clean
+
+
+def to_quanta(values: Array, quantization: OutputQuantization) -> Array:
+    """The integers behind dequantised values, as float64 whole numbers."""
+    rounded: Array = np.rint(values.astype(np.float64) / np.float64(np.float32(quantization.scale)))
+    return rounded + quantization.zero_point
+
+
+def distance(integers: Array, expected: Array) -> Array:
+    apart: Array = np.abs(integers.astype(np.int64) - expected.astype(np.int64))
+    return apart
+
+
+def histograms(file: PteFile, outputs: Sequence[HostTensor], references: References) -> Mapping[str, Mapping[str, int]]:
+    """How many elements of all quantised outputs are how many quanta off, by the name of the figure that has the most.
+
+    A bucket is `0` … `3`, `4-7`, `8-15` and so on; those without an element are left out.
+    """
+    against = {"max_quanta": references.expected or references.dialect, "fake_quant_quanta": references.quantized}
+    found = {name: _histogram(file, outputs, known) for name, known in against.items() if known is not None}
+    return {name: buckets for name, buckets in found.items() if buckets}
+
+
+def _histogram(file: PteFile, outputs: Sequence[HostTensor], expected: Sequence[Array]) -> dict[str, int]:
+    found: dict[int, int] = {}
+    for number, (output, wanted) in enumerate(zip(outputs, expected, strict=False)):
+        if (apart := _apart(file, number, output.array(), wanted)) is not None:
+            least, counts = np.unique(_least(apart), return_counts=True)
+            for bucket, count in zip(least.tolist(), counts.tolist(), strict=True):
+                found[int(bucket)] = found.get(int(bucket), 0) + count
+    return {_label(bucket): found[bucket] for bucket in sorted(found)}
+
+
+def _apart(file: PteFile, number: int, given: Array, wanted: Array) -> Array | None:
+    """Quanta of each element; None where the output has none, or other elements than are wanted."""
+    if given.shape != wanted.shape or given.dtype != wanted.dtype:
+        return None
+    if given.dtype in QUANTISED:
+        return distance(given, wanted)
+    quantization = output_quantization(file, number)
+    if given.dtype.kind != "f" or quantization is None:
+        return None
+    found, expected = (to_quanta(finite(one), quantization) for one in (given, wanted))
+    apart: Array = np.abs(found - expected)
+    return apart
+
+
+def _least(apart: Array) -> Array:
+    """The least distance of each element's bucket."""
+    powers: Array = 2 ** np.floor(np.log2(np.maximum(apart, 1)))
+    least: Array = np.where(apart < _SINGLE, apart, powers)
+    return least
+
+
+def _label(least: int) -> str:
+    return str(least) if least < _SINGLE else f"{least}-{2 * least - 1}"

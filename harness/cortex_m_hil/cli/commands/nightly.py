@@ -1,0 +1,292 @@
+"""hil nightly."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import Field
+from rich.console import Console
+
+from cortex_m_hil import launchers
+from cortex_m_hil.campaigns import nights, planner
+from cortex_m_hil.campaigns.nightly import KIND, BudgetSpent, Nightly, Part, Plan, Progress, state_of_folder, tools
+from cortex_m_hil.campaigns.nightly_report import report_of
+from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
+from cortex_m_hil.cli.changes import lines_of_changes
+from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose
+from cortex_m_hil.cli.output import log_of_errors
+from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
+from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.host import yaml_files
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.report.changes import FAILED, Change, Kind
+from cortex_m_hil.report.contents import BUNDLES
+from cortex_m_hil.report.files import write
+from cortex_m_hil.report.night import Night, Result
+from cortex_m_hil.report.table import COUNTED, align
+from cortex_m_hil.results import Verdict
+from cortex_m_hil.runner.build import compiler
+from cortex_m_hil.targets.launcher import Strict
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.text import counted
+
+FILE: Final = "nightly.yaml"
+SHOWN: Final = 10  # failures
+_EXAMPLES: Final = "hil docs nightly has one"
+
+
+class Settings(Strict):
+    """What a nightly.yaml may say; each is an option as well."""
+
+    tests: list[str] = Field([])
+    upstream: bool | list[str] = False
+    targets: list[str] = Field([])
+    runtimes: list[str] = Field(["builtin"])
+    pytest: list[str] = Field([])
+
+
+@app.command("nightly")
+def nightly(
+    tests: Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")] = None,
+    upstream: Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")] = False,
+    target: Annotated[
+        list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
+    ] = None,
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; repeatable")] = None,
+    pytest: Annotated[
+        list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--plan", help="What is not given as an option [default: ./nightly.yaml]")
+    ] = None,
+    shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="A part of the tests, for several jobs")] = "1/1",
+    against: Annotated[
+        str,
+        typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the last of this folder]"),
+    ] = "",
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="Write index.html, results.json and junit.xml there")
+    ] = None,
+    bundles: Annotated[
+        bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0,
+    budget: Budget = YEAR,
+    targets_file: Targets = None,
+    store_file: StoreFile = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Run tests on all targets, and say what changed.
+
+    Results are remembered: hil results. What was interrupted goes on where it was: the same command in the same folder,
+    on the same code. Exit status 1 where a test fails or a figure is missing, 2 where something could not be tested, or
+    tests are left.
+    """
+    settings = _settings(file, tests, upstream, target, runtime, pytest)
+    chosen, left_out = _targets(settings, targets_file)
+    plan = _plan(settings, chosen, targets_file, _checked_shard(shard))
+    asked = [f"--hil-bundles={_folder_of_bundles(report)}"] if bundles else []
+    with opened(store_file) as kept, log_of_errors(verbose):
+        before = nights.find(kept, against) if against else None
+        campaign = _campaign(kept, plan)
+        for name, why in left_out.items():
+            say(f"{name} is left out: {why}")
+        left = _work(kept, campaign, plan, jobs, asked, Deadline.after(budget))
+        campaign = next(one for one in kept.campaigns(KIND) if one.number == campaign.number)
+        before = before or nights.previous(kept, campaign)
+        new = nights.night(kept, campaign)
+        old = nights.night(kept, before) if before is not None else None
+        changed = nights.what_changed(kept, campaign, old, new) if old is not None else []
+        if report is not None:
+            write(report_of(kept, campaign, new, old, changed, report), report)
+    end(_answer(new, campaign, before, changed, left, left_out))
+
+
+# --- what is asked -------------------------------------------------------------------------------------------
+
+
+def _settings(
+    file: Path | None, tests: Sequence[str] | None, upstream: bool, targets: Sequence[str] | None,
+    runtimes: Sequence[str] | None, pytest: Sequence[str] | None,
+) -> Settings:  # fmt: skip
+    """Options, and what the file says of those that are not given. Tests or `--upstream` replace both of its suites."""
+    found = Settings.model_validate({})
+    if file is not None or Path(FILE).exists():
+        path = file or Path(FILE)
+        begins = "it says tests:, targets: and the like; " + _EXAMPLES
+        found = yaml_files.validate(Settings, yaml_files.parse(path, begins), path, _EXAMPLES)
+    given: dict[str, Any] = {"targets": targets, "runtimes": runtimes, "pytest": pytest}
+    if tests or upstream:
+        found = found.model_copy(update={"tests": list(tests or []), "upstream": upstream})
+    found = found.model_copy(update={name: list(value) for name, value in given.items() if value})
+    if not found.tests and found.upstream is False:
+        raise ConfigError("nothing is to be tested", hint=f"hil nightly TEST…, --upstream, or tests: in {FILE}")
+    if not found.targets:
+        raise ConfigError("no target is named", hint=f"--target NAME, or targets: in {FILE}; hil targets lists them")
+    return found
+
+
+def _checked_shard(text: str) -> str:
+    number, slash, of = text.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise ConfigError(f"--shard {text}: no part of a whole", hint="1/4 is the first of four")
+    return f"{int(number)}/{int(of)}"
+
+
+def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dict[str, str]]:
+    """Those that run here, and why others do not. ConfigError where none does."""
+    found: list[Resolved] = []
+    left_out: dict[str, str] = {}
+    choice = Choice(settings.targets, file, "builtin")
+    for name in choice.names:
+        try:
+            resolved = choice.resolve(name)
+            compiler(resolved.target)
+            launchers.require(resolved.target)
+            found.append(resolved)
+        except HarnessError as error:
+            left_out[name] = error.message
+    if not found:
+        raise ConfigError(f"no target runs here: {next(iter(left_out.values()))}", hint="hil doctor")
+    return found, left_out
+
+
+def _plan(settings: Settings, targets: Sequence[Resolved], file: Path | None, shard: str) -> Plan:
+    upstream = [] if settings.upstream is True else settings.upstream
+    commit, difference = state_of_folder()
+    compilers = {tool.path: tool for tool in (compiler(one.target) for one in targets)}
+    return Plan(
+        tests=tuple(settings.tests),
+        upstream=None if upstream is False else tuple(upstream),
+        targets=tuple(one.name for one in targets),
+        runtimes=tuple(settings.runtimes),
+        targets_file=str(file.absolute()) if file is not None else "",
+        options=tuple(settings.pytest),
+        shard=shard,
+        commit=commit,
+        difference=difference,
+        tools=tools(list(compilers.values())),
+    )
+
+
+def _campaign(kept: Store, plan: Plan) -> Campaign:
+    """The one under way in this folder, if it is of the same plan; else a new one: a nightly waits for nobody."""
+    before = current(kept, KIND)
+    if before is not None and before.ended is None and Plan.of(before.plan) == plan:
+        return before
+    return kept.begin(KIND, os.getcwd(), plan.as_fields())
+
+
+def _folder_of_bundles(report: Path | None) -> Path:
+    if report is None:
+        raise ConfigError("--bundles says what goes into a report", hint="--report DIR as well")
+    return report.absolute() / BUNDLES
+
+
+# --- work ----------------------------------------------------------------------------------------------------
+
+
+def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequence[str], budget: Deadline) -> bool:
+    """Whether tests are left."""
+    with own_folder(kept, campaign) as folder, Console(stderr=True, markup=False).status("") as status:
+        failed: Counter[str] = Counter()
+
+        def told(progress: Progress) -> None:
+            if progress.result is not None and progress.result.verdict in (*FAILED, Verdict.INFRA):
+                failed[progress.result.key.suite] += 1
+                say(_row(progress.result))
+            of = progress.part
+            bad = f", {failed.total()} that failed" if failed else ""
+            left = progress.collected - progress.done
+            status.update(f"{of.suite}, {of.runtime}: {progress.done} done, {left} left{bad}")
+
+        def command(part: Part, options: Sequence[str]) -> list[str]:
+            return _command(plan, part, jobs, [*asked, *options])
+
+        campaigning = Nightly(plan, kept, campaign, folder, command, told, budget)
+        try:
+            for _ in planner.work(campaigning, kept, campaign, budget, lambda *_: None):
+                pass
+        except BudgetSpent:
+            return True
+        if campaigning.next(kept.runs(campaign)) is not None:
+            return True
+        kept.end(campaign)
+        return False
+
+
+def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[str]:
+    file = Path(plan.targets_file) if plan.targets_file else None
+    telling = ["-p", "cortex_m_hil.pytest_plugin.nightly"]
+    ours = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.nightly")]
+    ours += ["--continue-on-collection-errors", *plan.tests]
+    start = [*upstream_command(), *telling, *(plan.upstream or ())] if part.suite == "upstream" else ours
+    workers = ["-n", str(jobs)] if jobs else []
+    return [*start, *options_of_plugin(plan.targets, part.runtime, 1.0, file), *workers, *plan.options, *options]
+
+
+def _row(result: Result) -> str:
+    ending = f"{result.verdict.value} {result.error}".strip()
+    return f"{ending}  {result.key.test}  {result.key.target}, {result.key.runtime}"
+
+
+# --- answers -------------------------------------------------------------------------------------------------
+
+
+def _answer(
+    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool, out: dict[str, str]
+) -> Answer:
+    verdicts = Counter(one.verdict for one in new.tests)
+    fields: dict[str, Any] = {
+        "outcome": "under way" if left else "complete",
+        "nightly": campaign.number,
+        "commit": new.commit,
+        "dirty": new.dirty,
+        "tools": new.tools,
+        "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
+        "left_out": out,
+        "compared_with": before.number if before is not None else None,
+        "changes": [one.fields() for one in changed],
+    }
+    failed = any(verdicts[one] for one in FAILED) or any(one.kind is Kind.MISSING for one in changed)
+    status = NO if failed else CANNOT_TELL if left or verdicts[Verdict.INFRA] or not verdicts else OK
+    return Answer("\n\n".join(filter(None, _blocks(new, campaign, before, changed, left))), fields, status)
+
+
+def _blocks(
+    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool
+) -> Iterator[str]:
+    if before is not None:
+        against = f"nightly {before.number}" + (f" ({before.name})" if before.name else "")
+        yield "\n".join(lines_of_changes(changed, against))
+    bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
+    rows = [f"{_row(one)}: {one.headline}" for one in bad[:SHOWN]]
+    yield "\n".join(
+        [*rows, *([f"and {len(bad) - SHOWN} more: hil results show {campaign.number}"] if bad[SHOWN:] else [])]
+    )
+    yield "\n".join(align(list(_totals(new)))) if new.tests else ""
+    where = f"nightly {campaign.number}, {counted(len(new.tests), 'result')}" + (
+        f", commit {new.commit[:10]}" if new.commit else ""
+    )
+    yield f"{where}; tests are left: the same command goes on" if left else where
+
+
+def _totals(new: Night) -> Iterator[list[str]]:
+    """A row for each target and runtime."""
+    places = dict.fromkeys((one.key.target, one.key.runtime) for one in new.tests)
+    for target, runtime in places:
+        here = [one for one in new.tests if (one.key.target, one.key.runtime) == (target, runtime)]
+        ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "nothing")
+        verdicts = Counter(one.verdict for one in here)
+        counts = ", ".join(f"{verdicts[verdict]} {word}" for verdict, word in COUNTED.items() if verdicts[verdict])
+        yield [target or "(no target)", runtime, ran, counts, f"in {sum(one.seconds for one in here):.1f} s"]

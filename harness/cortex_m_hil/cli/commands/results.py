@@ -1,0 +1,254 @@
+"""hil results."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cortex_m_hil.campaigns import nights
+from cortex_m_hil.campaigns.nightly import KIND, Plan
+from cortex_m_hil.campaigns.nightly_report import report_of
+from cortex_m_hil.campaigns.store import Campaign
+from cortex_m_hil.cli.answers import CALL, NO, OK, Answer, end, say, tell
+from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.campaigns import StoreFile, opened
+from cortex_m_hil.cli.changes import lines_of_changes
+from cortex_m_hil.cli.options import DAY, YEAR, Json, within
+from cortex_m_hil.cli.output import table
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import files
+from cortex_m_hil.report.changes import FAILED, Kind
+from cortex_m_hil.report.contents import moment
+from cortex_m_hil.report.files import write
+from cortex_m_hil.report.night import Night, Result, as_text
+from cortex_m_hil.report.table import COUNTED
+from cortex_m_hil.text import counted
+
+SUFFIX: Final = ".jsonl.gz"
+
+results = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(results, name="results")
+
+Nightly = Annotated[str, typer.Argument(metavar="[NIGHTLY]", help="last, last~1, a number, a name, or a commit")]
+File = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it")]
+
+
+@results.callback()
+def _results() -> None:
+    """Show, compare, export and merge nightlies."""
+
+
+@results.command("list")
+def list_(store_file: StoreFile = None, as_json: Json = False) -> None:
+    """All nightlies of the store, oldest first."""
+    with opened(store_file) as kept:
+        rows = [_about(campaign, nights.night(kept, campaign)) for campaign in kept.campaigns(KIND)]
+    if CALL.get().as_json:
+        for row in rows:
+            tell(Answer("", row))
+    elif rows:
+        names = ("nightly", "name", "began", "commit", "targets", "results", "")
+        say(table(names, [tuple(_for_people(row)) for row in rows]))
+    else:
+        say("no nightly yet: hil nightly makes one")
+
+
+def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
+    plan = Plan.of(campaign.plan)
+    verdicts = Counter(one.verdict for one in night.tests)
+    return {
+        "nightly": campaign.number,
+        "name": campaign.name,
+        "began": moment(campaign.began),
+        "commit": plan.commit,
+        "dirty": night.dirty,
+        "shard": plan.shard,
+        "targets": plan.targets,
+        "complete": night.complete,
+        "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
+        "tools": plan.tools,
+    }
+
+
+def _for_people(row: dict[str, Any]) -> list[str]:
+    counts = ", ".join(f"{number} {word}" for word, number in row["verdicts"].items() if number)
+    state = "" if row["complete"] else "incomplete"
+    shard = f" (shard {row['shard']})" if row["shard"] != "1/1" else ""
+    commit = row["commit"][:10] + (" and changes" if row["dirty"] else "")
+    return [str(row["nightly"]) + shard, row["name"], row["began"], commit, ", ".join(row["targets"]), counts, state]
+
+
+@results.command("show")
+def show(nightly: Nightly = nights.LAST, store_file: StoreFile = None, as_json: Json = False) -> None:
+    """Every result of a nightly. Exit status 1 if one failed."""
+    with opened(store_file) as kept:
+        night = nights.night(kept, nights.find(kept, nightly))
+    failed = any(one.verdict in FAILED for one in night.results.values())
+    status = NO if failed else OK
+    if CALL.get().as_json:
+        for one in night.results.values():
+            tell(Answer("", one.fields(), status))
+        raise typer.Exit(status)
+    rows = [_row(one) for one in night.results.values()]
+    end(Answer(table(("test", "target", "runtime", "verdict", "instructions", "program"), rows), {}, status))
+
+
+def _row(one: Result) -> tuple[str, ...]:
+    numbers = (as_text(one.total(name)) for name in ("instructions", "pte_bytes"))
+    return one.key.test, one.key.target, one.key.runtime, f"{one.verdict.value} {one.error}".strip(), *numbers
+
+
+@results.command("compare")
+def compare(
+    old: Annotated[str, typer.Argument(metavar="[OLD]", help="As NIGHTLY elsewhere")] = f"{nights.LAST}~1",
+    new: Annotated[str, typer.Argument(metavar="[NEW]")] = nights.LAST,
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """What changed from one nightly to another. Exit status 1 for a new failure, or a figure that is missing."""
+    with opened(store_file) as kept:
+        one, other = (nights.find(kept, word) for word in (old, new))
+        changed = nights.what_changed(kept, other, nights.night(kept, one), nights.night(kept, other))
+    bad = any(change.kind in (Kind.NEW_FAILURE, Kind.MISSING) for change in changed)
+    fields = {"old": one.number, "new": other.number, "changes": [one.fields() for one in changed]}
+    end(Answer("\n".join(lines_of_changes(changed, f"nightly {one.number}")), fields, NO if bad else OK))
+
+
+@results.command("report")
+def report(
+    folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write it")],
+    nightly: Nightly = nights.LAST,
+    against: Annotated[
+        str, typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the one before it]")
+    ] = "",
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Write a nightly as a page to look at, as JSON and as JUnit XML."""
+    with opened(store_file) as kept:
+        campaign = nights.find(kept, nightly)
+        before = nights.find(kept, against) if against else nights.previous(kept, campaign)
+        new = nights.night(kept, campaign)
+        old = nights.night(kept, before) if before is not None else None
+        changed = nights.what_changed(kept, campaign, old, new) if old is not None else []
+        found = report_of(kept, campaign, new, old, changed, folder)
+    written = [str(path) for path in write(found, folder)]
+    fields = {"nightly": campaign.number, "files": written, "compared_with": before.number if before else None}
+    end(Answer(", ".join(written), fields))
+
+
+@results.command("name")
+def name(
+    nightly: Annotated[str, typer.Argument(metavar="NIGHTLY")],
+    called: Annotated[str, typer.Argument(metavar="NAME", help="Such as a release; '' takes it away")],
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Name a nightly: --against finds it by that, and prune keeps it."""
+    if called.isdecimal() or called.startswith(nights.LAST):
+        raise ConfigError(f"{called!r} cannot name a nightly: it means another", hint="a word such as v1.4")
+    with opened(store_file) as kept:
+        campaign = nights.find(kept, nightly)
+        kept.call(campaign, called)
+    end(Answer(f"nightly {campaign.number} is {called!r}", {"nightly": campaign.number, "name": called}))
+
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+
+@results.command("export")
+def export(
+    nightly: Nightly = nights.LAST,
+    output: File = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="A table of results instead, for a spreadsheet")] = False,
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Write a nightly into a file, which import reads."""
+    with opened(store_file) as kept:
+        campaign = nights.find(kept, nightly)
+        path = output or Path(f"nightly-{campaign.number}{'.csv' if as_csv else SUFFIX}")
+        if as_csv:
+            files.write_whole(path, _csv(nights.night(kept, campaign)).encode(), "another place: -o FILE")
+        else:
+            nights.export(kept, campaign, path)
+    end(Answer(f"{path}, {path.stat().st_size} bytes", {"nightly": campaign.number, "file": str(path)}))
+
+
+def _csv(night: Night) -> str:
+    """A row for each result, a column for each figure; a test of several programs has their sum."""
+    figures = sorted({name for one in night.results.values() for name in one.figures if one.total(name) is not None})
+    text = io.StringIO()
+    writer = csv.writer(text)
+    head = ("suite", "runtime", "test", "target", "ran", "engine", "verdict", "error_type", "seconds", "cpu_seconds")
+    writer.writerow([*head, *figures])
+    for one in night.results.values():
+        fields = one.fields()
+        writer.writerow([*(_cell(fields[word]) for word in head), *(one.total(figure) for figure in figures)])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A spreadsheet takes text that begins with one of these for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+@results.command("import")
+def import_(
+    file: Annotated[list[Path], typer.Argument(metavar=f"FILE{SUFFIX}...", show_default=False)],
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Read nightlies from files. What is there already is left as it is."""
+    exported = [nights.read(path) for path in file]
+    with opened(store_file) as kept:
+        added = [nights.add(kept, os.getcwd(), one) for one in sorted(exported, key=lambda one: one.began)]
+    new = [one.number for one in added if one is not None]
+    text = f"read: {len(new)}, known already: {len(added) - len(new)}"
+    end(Answer(text, {"nightlies": new, "known": len(added) - len(new)}))
+
+
+@results.command("merge")
+def merge(
+    file: Annotated[list[Path], typer.Argument(metavar=f"SHARD{SUFFIX}...", show_default=False)],
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Put the shards of one nightly together, and into the store."""
+    whole = nights.put_together([nights.read(path) for path in file])
+    with opened(store_file) as kept:
+        campaign = nights.add(kept, os.getcwd(), whole)
+        if campaign is None:
+            raise ConfigError("the store has this nightly already", hint="hil results list")
+    complete = whole.ended is not None
+    text = f"nightly {campaign.number} of {counted(len(file), 'shard')}" + ("" if complete else ", incomplete")
+    end(Answer(text, {"nightly": campaign.number, "complete": complete}))
+
+
+@results.command("prune")
+def prune(
+    keep: Annotated[int, typer.Option("--keep", min=0, metavar="N", help="The last N, and those with a name")],
+    older: Annotated[
+        float, typer.Option("--older-than", callback=within(0, 100 * YEAR / DAY), metavar="DAYS", help="Only those")
+    ] = 0.0,
+    store_file: StoreFile = None,
+    as_json: Json = False,
+) -> None:
+    """Remove old nightlies from the store."""
+    with opened(store_file) as kept:
+        known: Sequence[Campaign] = kept.campaigns(KIND)
+        last = known[-keep:] if keep else []
+        limit = time.time() - older * DAY
+        gone = [one for one in known if one not in last and not one.name and one.began <= limit]
+        for campaign in gone:
+            kept.forget(campaign)
+    text = f"removed: {len(gone)}, kept: {len(known) - len(gone)}"
+    end(Answer(text, {"removed": [one.number for one in gone], "kept": len(known) - len(gone)}))

@@ -1,0 +1,182 @@
+"""How often lines and branches of source files were executed, as values that are merged and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from cortex_m_hil.targets.model import Target
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of all there are were executed."""
+
+    covered: int
+    all: int
+
+    @classmethod
+    def of(cls, counts: Iterable[int]) -> Share:
+        every = list(counts)
+        return cls(sum(count > 0 for count in every), len(every))
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.covered / max(self.all, 1)
+
+    def __str__(self) -> str:
+        return f"{self.covered}/{self.all} {self.percent:.1f} %"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one file: by line how often it was executed, and how often each of its branches was taken, in gcov's order."""
+
+    lines: dict[int, int] = field(default_factory=dict)
+    branches: dict[int, list[int]] = field(default_factory=dict)
+
+    def add_line(self, number: int, count: int, branches: Iterable[int]) -> None:
+        """A line of a template or an inline function is there several times: what any of them executed counts."""
+        self.lines[number] = self.lines.get(number, 0) + count
+        taken = [sum(both) for both in zip_longest(self.branches.get(number, ()), branches, fillvalue=0)]
+        if taken:
+            self.branches[number] = taken
+
+    def add(self, other: Counts) -> None:
+        for number, count in other.lines.items():
+            self.add_line(number, count, other.branches.get(number, ()))
+
+    @property
+    def share_of_lines(self) -> Share:
+        return Share.of(self.lines.values())
+
+    @property
+    def share_of_branches(self) -> Share:
+        return Share.of(count for line in self.branches.values() for count in line)
+
+    @property
+    def uncovered(self) -> str:
+        """Lines that were not executed: `12-15, 40`. Between two of a range there is no other line that was."""
+        spans: list[list[int]] = []
+        goes_on = False
+        for number, count in sorted(self.lines.items()):
+            if count == 0 and goes_on:
+                spans[-1][-1] = number
+            elif count == 0:
+                spans.append([number, number])
+            goes_on = count == 0
+        return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+Files = dict[str, Counts]
+
+
+def add_files(to: Files, more: Mapping[str, Counts]) -> None:
+    for name, counts in more.items():
+        to.setdefault(name, Counts()).add(counts)
+
+
+def total(files: Mapping[str, Counts]) -> tuple[Share, Share]:
+    """Of lines and of branches."""
+    lines = [count for one in files.values() for count in one.lines.values()]
+    branches = [count for one in files.values() for line in one.branches.values() for count in line]
+    return Share.of(lines), Share.of(branches)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What was executed on a target (or in a worker) and is not in the counts: since the last reading before that."""
+
+    where: str
+    during: str  # the test that was run, "" where it was none
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}{f', {self.during}' if self.during else ''}: {self.why}"
+
+
+def class_of(target: Target) -> str:
+    """The ISA class that the target's counts belong to; the host's are apart, for no Cortex-M executed them."""
+    return f"{target.isa.value} (host)" if target.cpu == "host" else target.isa.value
+
+
+@dataclass
+class ClassCoverage:
+    """Of one ISA class: the names of its targets, how often these were booted and told, and the counts of each file."""
+
+    targets: set[str] = field(default_factory=set)
+    boots: int = 0
+    files: Files = field(default_factory=dict)
+
+
+@dataclass
+class Coverage:
+    """Of a run: by ISA class; what is lost; and tests that ran on a runner which does not count."""
+
+    classes: dict[str, ClassCoverage] = field(default_factory=dict)
+    lost: list[Lost] = field(default_factory=list)
+    uncounted: list[str] = field(default_factory=list)
+
+    def add_boot(self, target: Target, files: Mapping[str, Counts]) -> None:
+        """What a target executed from one boot to its end."""
+        found = self.classes.setdefault(class_of(target), ClassCoverage())
+        found.targets.add(target.name)
+        found.boots += 1
+        add_files(found.files, files)
+
+    def add(self, other: Coverage) -> None:
+        for name, more in other.classes.items():
+            found = self.classes.setdefault(name, ClassCoverage())
+            found.targets |= more.targets
+            found.boots += more.boots
+            add_files(found.files, more.files)
+        self.lost += other.lost
+        self.uncounted += other.uncounted
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it; `from_fields` reads it again."""
+        return {
+            "classes": {name: _fields_of(one) for name, one in sorted(self.classes.items())},
+            "lost": [vars(one) for one in self.lost],
+            "uncounted": self.uncounted,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Coverage:
+        classes = {
+            name: ClassCoverage(
+                set(one["targets"]), one["boots"], {key: _counts(of) for key, of in one["files"].items()}
+            )
+            for name, one in fields["classes"].items()
+        }
+        return cls(classes, [Lost(**one) for one in fields["lost"]], list(fields["uncounted"]))
+
+
+def _fields_of(one: ClassCoverage) -> dict[str, Any]:
+    lines, branches = total(one.files)
+    return {
+        "targets": sorted(one.targets),
+        "boots": one.boots,
+        "lines": vars(lines),
+        "branches": vars(branches),
+        "files": {name: _fields_of_file(counts) for name, counts in sorted(one.files.items())},
+    }
+
+
+def _fields_of_file(counts: Counts) -> dict[str, Any]:
+    """Numbers of lines are text: they are keys."""
+    return {
+        "lines": {str(number): count for number, count in sorted(counts.lines.items())},
+        "branches": {str(number): taken for number, taken in sorted(counts.branches.items())},
+        "uncovered_lines": sorted(number for number, count in counts.lines.items() if not count),
+        "uncovered_branches": sorted(number for number, taken in counts.branches.items() if not all(taken)),
+    }
+
+
+def _counts(fields: Mapping[str, Any]) -> Counts:
+    return Counts(
+        {int(number): count for number, count in fields["lines"].items()},
+        {int(number): list(taken) for number, taken in fields["branches"].items()},
+    )

@@ -1,0 +1,69 @@
+"""gcov's own report of what was executed. No file of GCC's is read here: their form changes from version to version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.coverage.counts import Counts, Files
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.runner.build import Elf
+from cortex_m_hil.targets.cpu import HOST
+from cortex_m_hil.targets.model import Target
+
+SOURCES: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
+KERNELS: Final = f"{SOURCES}runtime/builtin/kernels/"
+SECONDS: Final = 120.0  # for gcov
+
+
+def tool(target: Target) -> Path:
+    """That of the target's compiler. ToolchainError where it is missing."""
+    return toolchain.locate("gcov" if target.cpu == HOST.name else "arm-none-eabi-gcov")
+
+
+def kernels(target: Target, elf: Elf, counted: Mapping[str, bytes]) -> Files:
+    """What the kernels of a runner that counts have executed; `counted` is what `Session.coverage` gave.
+
+    ToolchainError where gcov cannot make sense of it.
+    """
+    notes = {path.with_suffix(".gcda").name: path for path in elf.notes.glob("*.gcno")}
+    if notes.keys() != counted.keys():
+        odd = ", ".join(sorted(notes.keys() ^ counted.keys()))
+        what = f"the runner counts other files than were compiled: {odd}"
+        raise ToolchainError(what, hint="a defect of this harness: report it")
+    with TemporaryFolder() as folder:
+        for name, content in counted.items():
+            shutil.copy2(notes[name], folder)
+            (folder / name).write_bytes(content)
+        return files(tool(target), [folder / name for name in sorted(counted)], KERNELS)
+
+
+def files(gcov: Path, data: Sequence[Path], prefix: str) -> Files:
+    """The counts of all source files below `prefix`, by their names without it; of `.gcda` files beside their notes."""
+    found: Files = {}
+    for file in (file for report in _reports(gcov, data) for file in report["files"]):
+        if not file["file"].startswith(prefix):
+            continue
+        counts = found.setdefault(file["file"].removeprefix(prefix), Counts())
+        for line in file["lines"]:
+            counts.add_line(line["line_number"], line["count"], [branch["count"] for branch in line["branches"]])
+    return {name: counts for name, counts in found.items() if counts.lines}
+
+
+def _reports(gcov: Path, data: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """A line for each file. What gcov complains of, such as notes of another build, it calls no error."""
+    command = [str(gcov), "--json-format", "--stdout", "--branch-probabilities", *map(str, data)]
+    said = toolchain.ask(command, SECONDS)
+    complaint = said.err.strip()
+    if said.status != 0 or complaint:
+        last = complaint.splitlines()[0] if complaint else f"exit status {said.status}"
+        raise ToolchainError(f"{gcov.name}: {last}", hint="is it of the compiler's version?", log=complaint)
+    try:
+        yield from (json.loads(line) for line in said.out.splitlines() if line.startswith("{"))
+    except ValueError as error:
+        raise ToolchainError(f"{gcov.name} --json-format: {error}", hint="is it of the compiler's version?") from error

@@ -1,0 +1,277 @@
+"""What the bytes of a `.pte` are for: each belongs to exactly one part, so that the parts' sum is the file's size."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import groupby
+from typing import Final
+
+from cortex_m_hil.program.flatbuffers import Reader, Table
+from cortex_m_hil.program.model import PteFile, Value
+from cortex_m_hil.program.pte import Layout, read_header
+from cortex_m_hil.program.schema import (
+    FIELDS,
+    HEADER_AT,
+    HEADER_MAGIC,
+    INSTRUCTION_ARGUMENTS,
+    KERNEL_TYPES,
+    UNIONS,
+    ValueKind,
+)
+
+
+class Section(str, Enum):
+    """A kind of bytes."""
+
+    HEADER = "header"  # root offset, file identifier, extended header
+    TABLES = "tables"  # the program and its plan: inputs, outputs, sizes of buffers, offsets of constants
+    VALUES = "values"  # what values are, without the data of constants
+    INSTRUCTIONS = "instructions"
+    OPERATORS = "operators"  # their names
+    DELEGATES = "delegates"
+    VTABLES = "vtables"  # of all tables: equal ones are stored once
+    CONSTANTS = "constants"  # data of constant tensors
+    UNUSED = "unused"  # of those that no instruction takes, and that are no output
+    SEGMENTS = "segments"  # others: of delegates, mutable or named data
+    PADDING = "padding"  # zeros that nothing refers to
+    UNKNOWN = "unknown"  # other bytes that nothing refers to
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes of a section that are for one thing.
+
+    Attributes:
+        what: a table's name with what belongs to it; of a constant its value, dtype and shape.
+        count: how many of them there are; of a constant, how many values share it.
+        value: of a constant, its number; -1 elsewhere.
+        operator, instruction, argument: the first use of a constant: `ns::name.overload`, its number, and the
+            argument's number in the schema; "", -1 and -1 elsewhere, and where no instruction takes it.
+    """
+
+    section: Section
+    what: str
+    nbytes: int
+    count: int = 1
+    value: int = -1
+    operator: str = ""
+    instruction: int = -1
+    argument: int = -1
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A file's parts, in Section's order, the largest of each first."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The file's size."""
+        return sum(part.nbytes for part in self.parts)
+
+    def of(self, section: Section) -> int:
+        """Bytes."""
+        return sum(part.nbytes for part in self.parts if part.section is section)
+
+    @property
+    def sections(self) -> Mapping[Section, int]:
+        """Bytes of each section that is there."""
+        return {section: self.of(section) for section in Section if self.of(section)}
+
+    @property
+    def operators(self) -> Mapping[str, int]:
+        """Bytes of the constants that each operator takes, the largest first; shared ones count for the first."""
+        found: Counter[str] = Counter()
+        for part in self.parts:
+            if part.operator:
+                found[part.operator] += part.nbytes
+        return dict(found.most_common())
+
+
+_SIZES: Final = {
+    "bool": 1, "byte": 1, "ubyte": 1, "int": 4, "uint": 4, "uint32": 4, "long": 8, "int64": 8, "uint64": 8, "double": 8,
+}  # fmt: skip
+_MEMBERS: Final = dict(
+    zip(UNIONS, ([one.value for one in KERNEL_TYPES], [one.value for one in INSTRUCTION_ARGUMENTS]), strict=True)
+)
+_SECTIONS: Final = {
+    "EValue": Section.VALUES,
+    "Chain": Section.INSTRUCTIONS,
+    "Operator": Section.OPERATORS,
+    "BackendDelegate": Section.DELEGATES,
+    "BackendDelegateInlineData": Section.DELEGATES,
+    "Buffer": Section.CONSTANTS,
+}
+"""Tables at which a section begins; what they refer to is in it too."""
+
+
+def weigh(file: PteFile) -> Weight:
+    """The parts of a file. ProgramRejected where it refers to more than it can hold, or to what lies outside of it."""
+    layout = read_header(file.data, file.source)
+    claims = _Claims(Reader(file.data, len(file.data), file.source))
+    for part, begin in _constants(file):
+        claims.add(part, begin, part.nbytes, part.count)
+    program = Table(claims.reader, claims.reader.integer(0, "I", "root offset"), "Program")
+    claims.add(Part(Section.HEADER, "header", 0), 0, _header_bytes(file.data))
+    _Walk(claims).table(program, Section.TABLES)
+    for part, begin in _segments(program, layout, file):
+        claims.add(part, begin, part.nbytes)
+    order = list(Section)
+    return Weight(tuple(sorted(claims.parts(), key=lambda part: (order.index(part.section), -part.nbytes, part.what))))
+
+
+class _Claims:
+    """Which part each byte belongs to. What was claimed stays with the first."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self._owners = array("I", bytes(4 * reader.limit))  # number of a part, from 1
+        self._parts: list[Part] = []
+        self._numbers: dict[tuple[Section, str], int] = {}
+        self._counts: list[int] = []
+
+    def add(self, part: Part, begin: int, nbytes: int, count: int = 1) -> None:
+        """Parts of one section that are called the same are one. Its own `nbytes` are not looked at.
+
+        Costs are bounded as those of reading are: many references may share their bytes.
+        """
+        self.reader.span(begin, nbytes, part.what)
+        self.reader.spend(nbytes, part.what)
+        number = self._numbers.setdefault((part.section, part.what), len(self._parts) + 1)
+        if number > len(self._parts):
+            self._parts.append(part)
+            self._counts.append(0)
+        self._counts[number - 1] += count
+        mine = array("I", [number])
+        if any(self._owners[begin : begin + nbytes]):
+            mine = array("I", [owner or number for owner in self._owners[begin : begin + nbytes]])
+            self._owners[begin : begin + nbytes] = mine
+        else:
+            self._owners[begin : begin + nbytes] = mine * nbytes
+
+    def parts(self) -> Iterator[Part]:
+        sizes = [0] * (len(self._parts) + 1)
+        left = {Section.PADDING: (0, 0), Section.UNKNOWN: (0, 0)}  # bytes, and stretches of them
+        at = 0
+        for owner, run in groupby(self._owners):
+            nbytes = sum(1 for _ in run)
+            sizes[owner] += nbytes
+            for stretch in re.finditer(rb"\0+|[^\0]+", b"" if owner else self.reader.data[at : at + nbytes]):
+                section = Section.UNKNOWN if any(stretch[0]) else Section.PADDING
+                left[section] = left[section][0] + len(stretch[0]), left[section][1] + 1
+            at += nbytes
+        for part, nbytes, count in zip(self._parts, sizes[1:], self._counts, strict=True):
+            yield replace(part, nbytes=nbytes, count=count)
+        yield from (Part(section, section.value, *figures) for section, figures in left.items() if figures[0])
+
+
+class _Walk:
+    """Claims all that is reached from a table, as program.fbs says."""
+
+    def __init__(self, claims: _Claims) -> None:
+        self._claims, self._reader = claims, claims.reader
+        self._seen: set[tuple[int, str]] = set()
+
+    def table(self, table: Table, inherited: Section) -> None:
+        if self._is_known(table.at, table.type_name):
+            return
+        section = _SECTIONS.get(table.type_name, inherited)
+        part = Part(section, table.type_name, 0)
+        self._claims.add(part, table.at, table.table_bytes)
+        if not self._is_known(table.vtable, "vtable"):
+            self._claims.add(Part(Section.VTABLES, "vtable", 0), table.vtable, table.vtable_bytes)
+        for name, kind in FIELDS[table.type_name].items():
+            # A vtable is shared by tables whose fields begin alike, though the last one may be longer than it says.
+            begin = table.position(name)
+            if begin is not None:
+                self._claims.add(part, begin, _SIZES.get(kind, 4), 0)
+            if kind not in _SIZES:
+                self._field(table, name, kind, part)
+
+    def _field(self, table: Table, name: str, kind: str, part: Part) -> None:
+        """One that is stored elsewhere."""
+        at = table.target(name)
+        if at is None:
+            return
+        item = kind.strip("[]")
+        if kind in UNIONS:
+            member = table.integer(f"{name}_type", "B")
+            members = _MEMBERS[kind]
+            if 1 <= member <= len(members):
+                self.table(Table(self._reader, at, members[member - 1]), part.section)
+        elif kind == "string":
+            self._vector(at, 1, part, "string")
+        elif item in _SIZES:
+            self._vector(at, _SIZES[item], part, kind)
+        elif kind.startswith("["):
+            of_items = Part(_SECTIONS.get(item, part.section), item, 0)
+            self._vector(at, 4, of_items, kind)
+            for child in table.children(name, item):
+                self.table(child, of_items.section)
+        else:
+            self.table(Table(self._reader, at, item), part.section)
+
+    def _vector(self, at: int, size: int, part: Part, kind: str) -> None:
+        """With its length; a string has a zero behind it, which is not counted."""
+        nbytes = 4 + size * self._reader.integer(at, "I", kind) + (kind == "string")
+        self._claims.add(part, at, nbytes, 0)
+
+    def _is_known(self, at: int, kind: str) -> bool:
+        known = (at, kind) in self._seen
+        self._seen.add((at, kind))
+        return known
+
+
+def _header_bytes(data: bytes) -> int:
+    extended = data[HEADER_AT : HEADER_AT + 4] == HEADER_MAGIC
+    return HEADER_AT + int.from_bytes(data[HEADER_AT + 4 : HEADER_AT + 8], "little") if extended else HEADER_AT
+
+
+def _constants(file: PteFile) -> Iterator[tuple[Part, int]]:
+    """Each with the place of its bytes; values that share them are one."""
+    uses = _first_uses(file)
+    places: dict[tuple[int, int], list[Value]] = {}
+    for value in file.values:
+        if value.constant is not None and value.constant[1]:
+            places.setdefault(value.constant, []).append(value)
+    for (begin, nbytes), values in places.items():
+        first = next((value for value in values if value.index in uses), values[0])
+        use = uses.get(first.index, ("", -1, -1))
+        is_used = any(value.index in uses or value.index in file.outputs for value in values)
+        section = Section.CONSTANTS if is_used else Section.UNUSED
+        yield Part(section, f"value {first.index}, {first.spec}", nbytes, len(values), first.index, *use), begin
+
+
+def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
+    """Operator, instruction and argument that take a value first, by itself or in a list."""
+    found: dict[int, tuple[str, int, int]] = {}
+    for instruction in file.instructions:
+        for argument, index in enumerate(instruction.args if instruction.operator else ()):
+            lists = file.values[index].kind in (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
+            for value in file.values[index].items if lists else (index,):
+                found.setdefault(int(value), (instruction.operator, instruction.index, argument))
+    return found
+
+
+def _segments(program: Table, layout: Layout, file: PteFile) -> Iterator[tuple[Part, int]]:
+    """What no value refers to: constants, and whole segments of others."""
+    held = program.child("constant_segment", "SubsegmentOffsets")
+    offsets = held.integers("offsets", "Q") if held is not None else ()
+    constants = held.integer("segment_index", "I") if held is not None and offsets else -1
+    used = {value.constant[0] for value in file.values if value.constant is not None}
+    for number, table in enumerate(program.children("segments", "DataSegment")):
+        begin, nbytes = layout.segments_begin + table.integer("offset", "Q"), table.integer("size", "Q")
+        if number != constants:
+            yield Part(Section.SEGMENTS, f"segment {number}", nbytes), begin
+            continue
+        ends = sorted({*offsets, nbytes})
+        for offset in sorted({*offsets[1:]}):
+            if begin + offset not in used and offset < nbytes:
+                end = next(one for one in ends if one > offset)
+                yield Part(Section.UNUSED, "of no value", end - offset), begin + offset

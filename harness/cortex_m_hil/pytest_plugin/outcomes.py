@@ -1,0 +1,71 @@
+"""What became of each test, from the reports of its phases: in the only process, or in xdist's controller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.report.table import Outcome
+from cortex_m_hil.results import Verdict
+from cortex_m_hil.text import printable
+
+_OWN: Final = f"{HarnessError.__module__}."  # what a traceback puts before the names of the harness's errors
+_NEEDED: Final = (records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR)
+
+
+class Outcomes:
+    """Of tests on targets. `without_target` has the headlines of tests that could not be given one."""
+
+    def __init__(self) -> None:
+        self.without_target: dict[str, str] = {}
+        self._found: dict[str, Outcome] = {}
+        self._seconds: dict[str, float] = {}
+        self._earlier: dict[str, tuple[str, ...]] = {}  # what attempts ended with that pytest-rerunfailures repeats
+
+    def add(self, report: pytest.TestReport) -> None:
+        found: dict[str, Any] = dict(report.user_properties)
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+        if report.failed and records.VERDICT in found and records.REQUESTED not in found:
+            self.without_target[report.nodeid] = headline(report)
+        if not all(name in found for name in _NEEDED):
+            return
+        outcome = Outcome(
+            found[records.TEST],
+            found[records.REQUESTED],
+            found[records.RAN],
+            Verdict[found[records.VERDICT]],
+            found[records.ERROR],
+            report.nodeid,
+            headline=headline(report),
+            uninformative=bool(found.get(records.UNINFORMATIVE)),
+            peaks={name: found[key] for key, name in records.LARGEST.items() if key in found},
+        )
+        if str(report.outcome) == "rerun":
+            self._earlier[report.nodeid] = (*self._earlier.get(report.nodeid, ()), outcome.ending)
+        elif report.failed or report.when != "teardown":  # which has the verdict of the phase before it
+            self._found[report.nodeid] = outcome
+
+    def all(self) -> list[Outcome]:
+        """In the order in which the tests began to end, with what is known only now."""
+        return [one for node_id in self._found if (one := self.of(node_id)) is not None]
+
+    def of(self, node_id: str) -> Outcome | None:
+        """None for a test that used no target."""
+        found = self._found.get(node_id)
+        if found is None:
+            return None
+        return replace(found, seconds=self._seconds[node_id], earlier=self._earlier.get(node_id, ()))
+
+
+def headline(report: pytest.TestReport) -> str:
+    """The first line of what a failed report says, and the cause, if the error names one."""
+    if not report.failed:
+        return ""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash is not None else str(report.longrepr)).splitlines() or [""]
+    causes = [" ".join(line.split()) for line in lines[1:] if line.startswith("  cause:")]
+    return printable("; ".join([lines[0].removeprefix(_OWN), *causes]))

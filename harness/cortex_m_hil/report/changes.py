@@ -1,0 +1,190 @@
+"""What changed from one nightly to another. Exact figures are compared exactly: one instruction more is told.
+
+Host seconds are not compared, they are as good as the machine was quiet; nor are the figures of a test whose tools
+changed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from cortex_m_hil.report.night import Key, Night, Result, as_text
+from cortex_m_hil.report.series import shifts
+from cortex_m_hil.results import Verdict
+
+INSTRUCTIONS: Final = "instructions"
+CYCLES: Final = "cycles"
+OUTPUTS: Final = "outputs"
+# Where an interrupt falls decides whether its frame and its handler are at the peak of the stack.
+_LOOSE: Final = {"stack_bytes": 256}
+QUARANTINE: Final = "quarantine"  # why a test is in there
+FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
+PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
+_POSITIVE: Final = (INSTRUCTIONS, CYCLES, "pte_bytes", "elf_bytes")  # where zero is no measurement
+
+
+class Kind(str, Enum):
+    """Gravest first."""
+
+    NEW_FAILURE = "new failure"
+    MISSING = "missing figure"
+    NO_VERDICT = "no verdict"
+    FLAKY = "flaky"
+    NEEDS_NONE = "quarantined, and passed"
+    OUTPUTS = "changed outputs"
+    SLOWER = "slower"
+    LARGER = "larger"
+    FIXED = "fixed"
+    FASTER = "faster"
+    SMALLER = "smaller"
+    GONE = "no longer there"
+    TOOLS = "tools"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a figure: what an operator or a section has of it; 0 where it is not there."""
+
+    name: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """`figure` is empty for verdicts; `before` and `after` are verdicts, digests, versions or numbers as text."""
+
+    kind: Kind
+    key: Key
+    figure: str = ""
+    before: str = ""
+    after: str = ""
+    parts: tuple[Part, ...] = ()
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        told = {"figure": self.figure, "before": self.before, "after": self.after}
+        return {"kind": self.kind.value, **vars(self.key), **told, "parts": [vars(part) for part in self.parts]}
+
+
+def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:
+    """Gravest first, then by key. Of an incomplete nightly, only what it has is judged.
+
+    `history` are nightlies before the new one, oldest first: measured figures are judged by their course.
+    """
+    found = [*_tools(old, new), *_measured([*history, new])]
+    for key, result in new.results.items():
+        before = old.results.get(key)
+        found += _verdict(before, result, same_code=_same_code(old, new))
+        if before is not None and old.tools == new.tools and before.engine == result.engine:
+            found += _figures(before, result)
+    if new.complete:
+        found += [
+            Change(Kind.GONE, key, before=one.verdict.value, after="-")
+            for key, one in old.results.items()
+            if key not in new.results
+        ]
+    order = list(Kind)
+    return sorted(found, key=lambda one: (order.index(one.kind), one.key, one.figure))
+
+
+def _same_code(old: Night, new: Night) -> bool:
+    return bool(old.commit) and old.commit == new.commit and not old.dirty and not new.dirty
+
+
+def _tools(old: Night, new: Night) -> Iterator[Change]:
+    """Once for each, and not for each test."""
+    for name in sorted({*old.tools, *new.tools}):
+        before, after = old.tools.get(name, "-"), new.tools.get(name, "-")
+        if before != after:
+            yield Change(Kind.TOOLS, Key("", "", "", ""), name, before, after)
+    for target in sorted({key.target for key in new.results}):
+        engines = [
+            {one.engine for key, one in night.results.items() if key.target == target and one.engine}
+            for night in (old, new)
+        ]
+        if all(engines) and engines[0] != engines[1]:
+            before, after = (", ".join(sorted(names)) for names in engines)
+            yield Change(Kind.TOOLS, Key("", "", "", target), "engine", before, after)
+
+
+def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterator[Change]:
+    was = before.verdict if before is not None else None
+    ended = before.verdict.value if before is not None else "-", f"{after.verdict.value} {after.error}".strip()
+    both = {was, after.verdict}
+    if any(word in FAILED for word in both) and any(word in PASSED for word in both) and same_code:
+        yield Change(Kind.FLAKY, after.key, "", *ended)
+    elif after.verdict in FAILED and was not in FAILED:
+        yield Change(Kind.NEW_FAILURE, after.key, "", *ended)
+    elif after.verdict is Verdict.INFRA and was is not Verdict.INFRA:
+        yield Change(Kind.NO_VERDICT, after.key, "", *ended)
+    elif after.verdict in PASSED and was in FAILED:
+        yield Change(Kind.FIXED, after.key, "", *ended)
+    if QUARANTINE in after.figures and after.verdict is Verdict.PASS:
+        yield Change(Kind.NEEDS_NONE, after.key, QUARANTINE, str(after.figures[QUARANTINE][0]), "pass")
+    if after.earlier and after.verdict in PASSED:
+        yield Change(Kind.FLAKY, after.key, "", ", ".join(after.earlier), ended[1])
+
+
+def _figures(before: Result, after: Result) -> Iterator[Change]:
+    """Of results that ran both, and passed both: what failed has the figures of a program that went wrong."""
+    if before.verdict not in PASSED or after.verdict not in PASSED:
+        return
+    was, is_now = (" ".join(map(str, one.figures.get(OUTPUTS, ()))) for one in (before, after))
+    if was and is_now and was != is_now:
+        yield Change(Kind.OUTPUTS, after.key, OUTPUTS, was, is_now)
+    for figure in sorted(set(before.figures) | set(after.figures)):
+        if is_exact(figure) or figure == CYCLES:
+            yield from _compared(figure, before, after)
+
+
+def _measured(nights: Sequence[Night]) -> Iterator[Change]:
+    """Of boards' cycles: whether the last nightly leaves the level of those before it, with the same tools."""
+    new = nights[-1]
+    boards: dict[tuple[str, str], dict[Key, list[float]]] = {}
+    for key, result in new.results.items():
+        if result.total(CYCLES) and result.verdict in PASSED:
+            past = [night.results[key] for night in nights if key in night.results and night.tools == new.tools]
+            values = [one.total(CYCLES) for one in past if one.engine == result.engine and one.verdict in PASSED]
+            boards.setdefault((key.target, key.runtime), {})[key] = [value for value in values if value]
+    for (target, runtime), series in boards.items():
+        together, alone = shifts(series)
+        if together is not None:
+            by, every = f"{100 * (together.after - 1):+.1f} %", Key("", runtime, "", target)
+            yield Change(_kind(together.before, together.after), every, CYCLES, "all tests", by)
+        for key, one in alone.items():
+            yield Change(_kind(one.before, one.after), key, CYCLES, f"{one.before:.0f}", f"{one.after:.0f}")
+
+
+def _kind(before: float, after: float) -> Kind:
+    return Kind.SLOWER if after > before else Kind.FASTER
+
+
+def is_exact(figure: str) -> bool:
+    """Counted, and not measured by a clock."""
+    return figure == INSTRUCTIONS or figure.endswith("_bytes")
+
+
+def _compared(figure: str, before: Result, after: Result) -> Iterator[Change]:
+    was, is_now = before.total(figure), after.total(figure)
+    if was is None and is_now:
+        return
+    if is_now is None or (is_now == 0 and figure in _POSITIVE):
+        yield Change(Kind.MISSING, after.key, figure, as_text(was), as_text(is_now))
+        return
+    if is_exact(figure) and was is not None and abs(is_now - was) > _LOOSE.get(figure, 0):
+        kinds = (Kind.SLOWER, Kind.FASTER) if figure == INSTRUCTIONS else (Kind.LARGER, Kind.SMALLER)
+        kind = kinds[0] if is_now > was else kinds[1]
+        parts = tuple(differing(before.parts.get(figure, {}), after.parts.get(figure, {})))
+        yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)
+
+
+def differing(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[Part]:
+    """What differs, the largest difference first."""
+    parts = [Part(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
+    return sorted(
+        (one for one in parts if one.before != one.after), key=lambda one: (-abs(one.after - one.before), one.name)
+    )

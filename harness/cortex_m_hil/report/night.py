@@ -1,0 +1,141 @@
+"""What one nightly found: a result for each test, target and runtime, and what it was run with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from cortex_m_hil.results import Verdict
+
+Figure: TypeAlias = "int | float | str"
+RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What a result is of. `suite` is a path of tests, or `upstream`; `target` the one that was asked for."""
+
+    suite: str
+    runtime: str
+    test: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.suite}|{self.runtime}|{self.test}@{self.target}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A test on a target, by a runtime.
+
+    Attributes:
+        ran, engine: the target that really ran, and the simulator with its version or the board; empty where none did.
+        verdict: a name of `Verdict`.
+        error, headline: the class of the error, and the first line of what was said of it.
+        seconds: by the host's clock, of setup, call and teardown.
+        cpu_seconds: those of the test's process.
+        earlier: what attempts before the last ended with.
+        figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
+        parts: of some of the figures, what each operator or section has of it: `{"instructions": {"aten::add": 90}}`.
+        rerun: pytest's id of it.
+        localized: where the outputs depart from the references, with `--hil-localize`.
+        bundle: the name of the file that the failure left; "" if none.
+    """
+
+    key: Key
+    ran: str
+    engine: str
+    verdict: Verdict
+    error: str = ""
+    headline: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    earlier: tuple[str, ...] = ()
+    figures: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rerun: str = ""
+    log: str = field(default="", repr=False)
+    localized: str = field(default="", repr=False)
+    bundle: str = ""
+
+    def total(self, figure: str) -> float | None:
+        """The sum over the programs of the test; None where it has no such number."""
+        values = [value for value in self.figures.get(figure, ()) if not isinstance(value, str)]
+        return sum(values) if values else None
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it. `of_fields` reads it."""
+        names = ("ran", "engine", "headline", "seconds", "cpu_seconds", "earlier", "figures", "parts")
+        return {
+            **vars(self.key),
+            "verdict": self.verdict.name,
+            "error_type": self.error,
+            **{name: getattr(self, name) for name in (*names, "rerun", "log", "localized", "bundle")},
+        }
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Result:
+        """KeyError, TypeError or ValueError where they make no sense."""
+        key = Key(*(str(fields[name]) for name in ("suite", "runtime", "test", "target")))
+        figures = {str(name): tuple(values) for name, values in fields["figures"].items()}
+        parts = {str(name): {str(part): int(one) for part, one in of.items()} for name, of in fields["parts"].items()}
+        return cls(
+            key=key,
+            ran=str(fields["ran"]),
+            engine=str(fields["engine"]),
+            verdict=Verdict[str(fields["verdict"])],
+            error=str(fields["error_type"]),
+            headline=str(fields["headline"]),
+            seconds=float(fields["seconds"]),
+            cpu_seconds=float(fields["cpu_seconds"]),
+            earlier=tuple(str(one) for one in fields["earlier"]),
+            figures=figures,
+            parts=parts,
+            rerun=str(fields["rerun"]),
+            log=str(fields["log"]),
+            localized=str(fields.get("localized", "")),  # absent in results of earlier versions
+            bundle=str(fields.get("bundle", "")),
+        )
+
+
+@dataclass(frozen=True)
+class Night:
+    """One nightly.
+
+    Attributes:
+        name: what it was called, or its number.
+        commit: of the folder it was run in; empty outside of a repository. `dirty`: files differed from it.
+        began: seconds since 1970.
+        tools: what figures depend on, with versions; where one changes, figures are not compared.
+        complete: False while tests are left.
+        results: one for each key.
+    """
+
+    name: str
+    commit: str
+    dirty: bool
+    began: float
+    tools: Mapping[str, str]
+    complete: bool
+    results: Mapping[Key, Result] = field(repr=False)
+
+    @property
+    def tests(self) -> list[Result]:
+        """Without those of runners."""
+        return [one for key, one in self.results.items() if key.test != RUNNER]
+
+
+def by_key(results: Iterable[Result]) -> dict[Key, Result]:
+    """In the order of keys; of two with the same key the last."""
+    found = {one.key: one for one in results}
+    return {key: found[key] for key in sorted(found)}
+
+
+def count(results: Iterable[Result], verdicts: Collection[Verdict]) -> int:
+    return sum(one.verdict in verdicts for one in results)
+
+
+def as_text(total: float | None) -> str:
+    """A figure as it is shown: counts in full."""
+    return "-" if total is None else f"{total:.15g}"

@@ -1,0 +1,68 @@
+"""What all tests of a target cost together: instructions by operator, and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from cortex_m_hil.report.changes import INSTRUCTIONS, PASSED
+from cortex_m_hil.report.night import Night, Result
+
+Place: TypeAlias = "tuple[str, str]"  # target, runtime
+COUNTS: Final = (INSTRUCTIONS, "cycles")
+_PROGRAM: Final = "pte_bytes"
+_BYTES: Final = "_bytes"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number for each place; None where it has none."""
+
+    name: str
+    values: tuple[int | None, ...]
+
+
+def places(night: Night) -> list[Place]:
+    """Columns of a report: each target, by each runtime."""
+    return sorted({(key.target, key.runtime) for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
+
+
+def by_operator(night: Night) -> dict[str, list[Row]]:
+    """By figure, those of most first."""
+    columns = [_passed(night, place) for place in places(night)]
+    return {figure: rows for figure in COUNTS if (rows := _operators(columns, figure))}
+
+
+def _operators(columns: Sequence[Sequence[Result]], figure: str) -> list[Row]:
+    names = {name for results in columns for one in results for name in one.parts.get(figure, ())}
+    rows = [
+        Row(name, tuple(_sum(one.parts.get(figure, {}).get(name) for one in results) for results in columns))
+        for name in names
+    ]
+    return sorted(rows, key=lambda row: (-sum(value or 0 for value in row.values), row.name))
+
+
+def sizes(night: Night) -> Iterator[Row]:
+    """Bytes: of all programs together, and of the test that needs the most."""
+    columns = [_passed(night, place) for place in places(night)]
+    if any(any(_PROGRAM in one.figures for one in results) for results in columns):
+        yield Row(f"{_PROGRAM}, all together", tuple(_sum(_values(results, _PROGRAM)) for results in columns))
+    names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(_BYTES)})
+    for name in names:
+        yield Row(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
+
+
+def _passed(night: Night, place: Place) -> list[Result]:
+    """What failed has the figures of a program that went wrong."""
+    found = ((key, one) for key, one in night.results.items() if (key.target, key.runtime) == place)
+    return [one for _, one in found if one.verdict in PASSED]
+
+
+def _values(results: Iterable[Result], figure: str) -> list[int]:
+    return [int(value) for one in results for value in one.figures.get(figure, ()) if not isinstance(value, str)]
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

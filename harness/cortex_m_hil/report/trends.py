@@ -1,0 +1,57 @@
+"""How a figure went from night to night, in few bytes: most figures stay as they are for weeks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from cortex_m_hil.report.changes import PASSED, is_exact
+from cortex_m_hil.report.night import Key, Night, Result
+
+Value: TypeAlias = "int | float | None"
+_WORST: Final = {"max_quanta": max, "fake_quant_quanta": max, "max_abs_error": max, "sqnr_db": min}
+_TICKS: Final = ("cycles", "model_ticks")  # those of a core or a model, which are no exact count
+_DIGITS: Final = 4  # of measured figures
+
+
+def encoded(values: Sequence[Value]) -> list[Value]:
+    """`[1, 1, 1, 7]` as `[1, 3, 7, 1]`: each value is followed by how often it comes."""
+    return [part for value, run in groupby(values) for part in (value, sum(1 for _ in run))]
+
+
+def decoded(runs: Sequence[Value]) -> list[Value]:
+    """What was encoded."""
+    return [value for value, often in zip(runs[::2], runs[1::2], strict=True) for _ in range(int(often or 0))]
+
+
+def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
+    """By figure, encoded: what it was in each night, oldest first; None where it had none by the last one's engine."""
+    if len(nights) < 2 or key not in nights[-1].results:
+        return {}
+    engine = nights[-1].results[key].engine
+    results = [one.results.get(key) for one in nights]
+    known = [one if one is not None and one.engine == engine else None for one in results]
+    values = {figure: [_value(one, figure) for one in known] for figure in _figures(known)}
+    return {name: encoded(of) for name, of in values.items() if sum(value is not None for value in of) > 1}
+
+
+def _figures(results: Sequence[Result | None]) -> Iterator[str]:
+    names = sorted({name for one in results if one is not None for name in one.figures})
+    return (name for name in names if is_exact(name) or name in _TICKS or name in _WORST)
+
+
+def _value(result: Result | None, figure: str) -> Value:
+    """Of all programs of the test: the sum, or the worst where that is what counts."""
+    if result is None:
+        return None
+    if figure not in _WORST:
+        return _short(result.total(figure)) if result.verdict in PASSED else None
+    found = [value for value in result.figures.get(figure, ()) if not isinstance(value, str)]
+    return _short(_WORST[figure](found)) if found else None
+
+
+def _short(value: float | None) -> Value:
+    if value is None or value - value != 0:  # infinite, or not a number
+        return None
+    return int(value) if value == int(value) else float(f"{value:.{_DIGITS}g}")

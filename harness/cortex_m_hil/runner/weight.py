@@ -1,0 +1,282 @@
+"""What the bytes of an ELF are for: its sections, the symbols in each, and of a builtin runner the operators.
+
+Sources: System V ABI, "Object Files" (headers, symbols); the disassembly of binutils' objdump (who refers to whom).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.errors import ConfigError, ToolchainError
+from cortex_m_hil.host import files, toolchain
+
+LIMIT: Final = 256 << 20  # bytes of an ELF
+TIMEOUT: Final = 60.0  # seconds for objdump, or c++filt
+_TEXT_LIMIT: Final = 256 << 20  # bytes of a disassembly
+_ALLOCATED, _NO_BITS, _SYMBOLS = 2, 8, 2  # a flag of sections, and two of their types
+_OBJECT, _FUNCTION = 1, 2  # types of symbols
+_ARM: Final = 40
+_TABLE: Final = "kOperators"  # of firmware/runtime/builtin/registry.cpp: pointers to a name and to a kernel for each
+
+
+@dataclass(frozen=True)
+class Section:
+    """One that is in memory while the program runs. `stored`: bytes of it in the file, which a flash holds."""
+
+    name: str
+    address: int
+    nbytes: int
+    stored: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes of a section that are one symbol's; of all that no symbol names, `symbol` is "".
+
+    `operators` are those whose kernels reach it; a caller that is no kernel is in it as "".
+    """
+
+    section: str
+    symbol: str
+    nbytes: int
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperatorWeight:
+    """Bytes that are there for this operator alone (`own`), and all that its kernel reaches."""
+
+    operator: str
+    own: int
+    reached: int
+
+
+@dataclass(frozen=True)
+class ElfWeight:
+    """`parts` of each section sum to its bytes, the largest first."""
+
+    sections: tuple[Section, ...]
+    parts: tuple[Part, ...] = field(repr=False)
+
+    @property
+    def operators(self) -> tuple[OperatorWeight, ...]:
+        """The largest first; none where the ELF is no builtin runner for Arm."""
+        names = sorted({name for part in self.parts for name in part.operators if name})
+        rows = [OperatorWeight(name, self._sum((name,)), self._sum(name)) for name in names]
+        return tuple(sorted(rows, key=lambda row: (-row.own, -row.reached)))
+
+    def _sum(self, operators: str | tuple[str, ...]) -> int:
+        """Bytes of what exactly these reach, or this one among others."""
+        alone = isinstance(operators, tuple)
+        return sum(
+            part.nbytes for part in self.parts
+            if (part.operators == operators if alone else operators in part.operators)
+        )  # fmt: skip
+
+
+def weigh(path: Path) -> ElfWeight:
+    """ConfigError where it is no ELF, or a damaged one; ToolchainError where a tool of binutils is missing."""
+    data = files.read(path, LIMIT)
+    try:
+        elf = _Elf(data)
+        owners = _owners(elf, path) if elf.machine == _ARM else {}
+        parts = tuple(part for section in elf.sections for part in _parts(elf, section, owners))
+    except (struct.error, IndexError, UnicodeDecodeError):
+        raise ConfigError(f"{path} is no whole ELF", hint="name what the linker wrote, such as runner.elf") from None
+    return ElfWeight(tuple(elf.sections), parts)
+
+
+# --- the format ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class _Symbol:
+    """A function or an object; without the bit that a function's address in Thumb code has."""
+
+    address: int
+    nbytes: int
+    name: str
+    is_function: bool
+
+
+class _Elf:
+    """Little-endian, of 32 or 64 bits."""
+
+    def __init__(self, data: bytes) -> None:
+        if data[:4] != b"\x7fELF" or data[5:6] != b"\1":
+            raise struct.error
+        self._data, self._wide = data, data[4] == 2
+        self.machine: int = struct.unpack_from("<H", data, 18)[0]
+        start = self._unpack("QI", 40 if self._wide else 32)[0]
+        entry, count, names = struct.unpack_from("<3H", data, 58 if self._wide else 46)
+        self._headers = [self._header(start + number * entry) for number in range(count)]
+        texts = self._headers[names][4] if self._headers else 0
+        allocated = [header for header in self._headers if header[2] & _ALLOCATED and header[5]]
+        self._offsets = {header[3]: header[4] for header in allocated if header[1] != _NO_BITS}
+        self.sections = [
+            Section(self._text(texts + header[0]), header[3], header[5], 0 if header[1] == _NO_BITS else header[5])
+            for header in allocated
+        ]
+        self.symbols = self._read_symbols()
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """What the file has for an address; struct.error where it has nothing."""
+        for section in self.sections:
+            if section.address <= address and address + nbytes <= section.address + section.stored:
+                at = self._offsets[section.address] + address - section.address
+                return self._data[at : at + nbytes]
+        raise struct.error
+
+    def text(self, address: int) -> str:
+        """A string in memory, at most so long as an operator's name."""
+        for section in self.sections:
+            if section.address <= address < section.address + section.stored:
+                return self._text(self._offsets[section.address] + address - section.address)
+        raise struct.error
+
+    def _unpack(self, kinds: str, at: int) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{kinds[0] if self._wide else kinds[1]}", self._data, at)
+
+    def _header(self, at: int) -> tuple[int, ...]:
+        """Name, type, flags, address, offset, size, link."""
+        found = struct.unpack_from("<2I4QI" if self._wide else "<7I", self._data, at)
+        if found[1] != _NO_BITS and found[4] + found[5] > len(self._data):
+            raise struct.error
+        return found
+
+    def _text(self, at: int) -> str:
+        return self._data[at : self._data.index(b"\0", at) if b"\0" in self._data[at : at + 65536] else at].decode()
+
+    def _read_symbols(self) -> list[_Symbol]:
+        """By address; of several at one place the largest, and none that begins within another."""
+        found: list[_Symbol] = []
+        for header in self._headers:
+            if header[1] == _SYMBOLS:
+                found += self._table(header[4], header[5], self._headers[header[6]][4])
+        kept: list[_Symbol] = []
+        for symbol in sorted(found, key=lambda one: (one.address, -one.nbytes, one.name)):
+            if not kept or symbol.address >= kept[-1].address + kept[-1].nbytes:
+                kept.append(symbol)
+        return kept
+
+    def _table(self, offset: int, nbytes: int, texts: int) -> Iterator[_Symbol]:
+        size = 24 if self._wide else 16
+        for at in range(offset, offset + nbytes - size + 1, size):
+            if self._wide:
+                name, info, _, _, address, length = struct.unpack_from("<IBBHQQ", self._data, at)
+            else:
+                name, address, length, info, _, _ = struct.unpack_from("<3IBBH", self._data, at)
+            kind = info & 15
+            if length and kind in (_OBJECT, _FUNCTION):
+                thumb = self.machine == _ARM and kind == _FUNCTION
+                yield _Symbol(address & ~1 if thumb else address, length, self._text(texts + name), kind == _FUNCTION)
+
+
+def _parts(elf: _Elf, section: Section, owners: Mapping[int, tuple[str, ...]]) -> list[Part]:
+    """Symbols that lie within the section, and what is left of it."""
+    end = section.address + section.nbytes
+    inside = [one for one in elf.symbols if section.address <= one.address and one.address + one.nbytes <= end]
+    names = _demangled([one.name for one in inside])
+    parts = [
+        Part(section.name, name, one.nbytes, owners.get(one.address, ()))
+        for one, name in zip(inside, names, strict=True)
+    ]  # fmt: skip
+    left = section.nbytes - sum(part.nbytes for part in parts)
+    return sorted([*parts, *([Part(section.name, "", left)] if left else [])], key=lambda part: -part.nbytes)
+
+
+def _demangled(names: Sequence[str]) -> list[str]:
+    """As in C++; where there is no tool for that, as they are."""
+    if not names:
+        return []
+    try:
+        said = toolchain.ask(["c++filt"], TIMEOUT, given="\n".join(names).encode()).out.splitlines()
+    except ToolchainError:
+        said = []
+    return said if len(said) == len(names) else list(names)
+
+
+# --- operators -----------------------------------------------------------------------------------------------
+
+_INSTRUCTION: Final = re.compile(r"^ *([0-9a-f]+):\t(\S+)(?:\t(.*))?$", re.M)
+_PLACE: Final = re.compile(r"\b([0-9a-f]+) <")
+_HALF: Final = re.compile(r"(\w+), #(\d+)")
+
+
+def _owners(elf: _Elf, path: Path) -> dict[int, tuple[str, ...]]:
+    """By a symbol's address the operators that reach it, "" for code that is reached from elsewhere."""
+    kernels = _kernels(elf)
+    if not kernels:
+        return {}
+    references = _references(elf, path)
+    of_kernels = set().union(*(_reach({kernel}, references) for kernel in kernels.values()))
+    table = {one.address for one in elf.symbols if _TABLE in one.name}
+    others = {one.address for one in elf.symbols} - of_kernels - table
+    owners: dict[int, list[str]] = {}
+    elsewhere = _reach({place for other in others for place in references.get(other, ())} - table, references)
+    for name, places in [*((name, _reach({one}, references)) for name, one in kernels.items()), ("", elsewhere)]:
+        for place in places:
+            owners.setdefault(place, []).append(name)
+    return {place: tuple(sorted(names)) for place, names in owners.items()}
+
+
+def _kernels(elf: _Elf) -> dict[str, int]:
+    """Addresses by operator, as the runner's own table has them."""
+    found: dict[str, int] = {}
+    for table in elf.symbols:
+        if _TABLE in table.name:
+            pairs = struct.iter_unpack("<2I", elf.read(table.address, table.nbytes // 8 * 8))
+            found |= {elf.text(name): kernel & ~1 for name, kernel in pairs}
+    return found
+
+
+def _reach(roots: set[int], references: Mapping[int, set[int]]) -> set[int]:
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        place = waiting.pop()
+        if place not in found:
+            found.add(place)
+            waiting += references.get(place, ())
+    return found
+
+
+def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
+    """Addresses of the symbols that a function's code names, by that of the function."""
+    command = [str(toolchain.locate("arm-none-eabi-objdump")), "-d", "--no-show-raw-insn", str(path)]
+    said = toolchain.ask(command, TIMEOUT, _TEXT_LIMIT).out
+    starts = [one.address for one in elf.symbols]
+    # Numbers that are no pointers are most often taken for such into the RAM, where kernels keep nothing.
+    stored = [range(one.address, one.address + one.stored) for one in elf.sections]
+    named = {
+        one.address | one.is_function: one.address
+        for one in elf.symbols
+        if any(one.address in part for part in stored)
+    }  # fmt: skip
+    found: dict[int, set[int]] = {}
+    halves: dict[str, int] = {}  # the lower half of an address, by register
+    for match in _INSTRUCTION.finditer(said):
+        number = bisect_right(starts, int(match[1], 16)) - 1
+        for word in _named(match[2], match[3] or "", halves):
+            if number >= 0 and word in named and named[word] != starts[number]:
+                found.setdefault(starts[number], set()).add(named[word])
+    return found
+
+
+def _named(mnemonic: str, operands: str, halves: dict[str, int]) -> Iterator[int]:
+    """Pointers that an instruction names, or a word of data between them: of a function with the bit of Thumb code."""
+    if mnemonic == ".word":
+        yield int(operands.split(maxsplit=1)[0], 16)
+    elif half := _HALF.match(operands) if mnemonic in ("movw", "movt") else None:
+        if mnemonic == "movw":
+            halves[half[1]] = int(half[2])
+        elif half[1] in halves:
+            yield int(half[2]) << 16 | halves[half[1]]
+    elif place := _PLACE.search(operands):
+        yield int(place[1], 16) | 1

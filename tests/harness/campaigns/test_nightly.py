@@ -1,0 +1,273 @@
+"""hil nightly, on `native` and QEMU, with a program that needs no lowering: interrupted, in shards, in its errors."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import random
+import re
+import signal
+import socket
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, running
+from cortex_m_hil import known_answer
+from cortex_m_hil.cli import __main__ as cli
+from cortex_m_hil.pytest_plugin.nightly import TELLING
+from cortex_m_hil.report.night import RUNNER
+
+Hil = Callable[..., Done]
+PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
+PASSES = f"""
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_runs(run_pte, number):
+    run_pte({str(PROGRAM)!r}, [__import__("numpy").zeros((1, 16), "float32")])
+
+def test_uses_no_target():
+    pass
+"""
+FAILS = """
+import os, pytest
+
+def test_raises(hil):
+    raise AssertionError("of its own")
+
+def test_ends_the_worker(hil):
+    os._exit(3)
+"""
+TELLS = """
+import getpass, os, pathlib, socket
+
+def test_tells(hil):
+    print(dict(os.environ), flush=True)
+    said = [os.environ["SOME_TOKEN"], getpass.getuser(), socket.gethostname(), pathlib.Path.home(), os.getcwd()]
+    raise AssertionError(" ".join(map(str, said)))
+"""
+MISMATCH = f"""
+import dataclasses, numpy, pytest
+from cortex_m_hil import load_program
+from cortex_m_hil.program.program import References
+from cortex_m_hil.program.tensor import HostTensor
+
+@pytest.mark.parametrize("off", [0, 1])
+def test_is_off(hil, off):
+    program, inputs = load_program({str(PROGRAM)!r}), (HostTensor.from_array(numpy.ones((1, 16), "float32")),)
+    given = hil.run(program, inputs).outputs[0].array()
+    known = References(dialect=(given + numpy.float32(off / 2),))
+    hil.verify(dataclasses.replace(program, inputs=inputs, reference=lambda _: known))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "test_it.py").write_text(PASSES)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def hil(capsys: pytest.CaptureFixture[str], folder: Path) -> Hil:
+    """Calls a command in this process, with a store of its own."""
+
+    def call(*arguments: object) -> Done:
+        with pytest.raises(SystemExit) as end:
+            cli.main([*map(str, arguments), "--store", str(folder / "store.sqlite")])
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, *capsys.readouterr())
+
+    return call
+
+
+def recorded(folder: Path) -> int:
+    try:
+        with sqlite3.connect(folder / "store.sqlite") as store:
+            found = store.execute(
+                "SELECT count(*) FROM run WHERE key NOT LIKE 'part|%' AND key NOT LIKE '%(runner)%'"
+            ).fetchone()
+        return int(found[0])
+    except sqlite3.OperationalError:  # not made yet
+        return 0
+
+
+def comparable(done: Done) -> list[dict[str, Any]]:
+    """What `hil results show` tells, without what differs from run to run."""
+    timed = ("seconds", "cpu_seconds", "exit_status")
+    rows = [{name: value for name, value in row.items() if name not in timed} for row in answers(done.out)]
+    for row in rows:
+        row["figures"] = {name: value for name, value in row["figures"].items() if name != "host_ticks"}
+    return rows
+
+
+def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
+    call = ("nightly", "test_it.py", "-t", "native,m0-qemu", "--json")
+    first, second = answer(hil(*call).out), answer(hil(*call).out)
+    assert (first["outcome"], first["compared_with"], first["changes"]) == ("complete", None, [])
+    assert (second["compared_with"], second["changes"]) == (first["nightly"], [])
+    assert {word: number for word, number in second["verdicts"].items() if number} == {"passed": 7}
+    rows = answers(hil("results", "show", "--json").out)
+    assert [(row["test"], row["target"]) for row in rows if row["target"] == "m0-qemu"] == [
+        (RUNNER, "m0-qemu"),
+        *((f"test_it.py::test_runs[{number}]", "m0-qemu") for number in range(3)),
+    ]
+    counted = next(row for row in rows if row["test"] == "test_it.py::test_runs[0]" and row["target"] == "m0-qemu")
+    assert sum(counted["parts"]["instructions"].values()) == counted["figures"]["instructions"][0] > 0
+    assert counted["engine"].startswith("QEMU ")
+    assert sum(counted["parts"]["pte_bytes"].values()) == counted["figures"]["pte_bytes"][0] == PROGRAM.stat().st_size
+    [runner] = [row for row in rows if (row["test"], row["target"]) == (RUNNER, "m0-qemu")]
+    assert runner["parts"]["elf_bytes"]["cortex_m::quantized_linear.out"] > 0
+    assert sum(runner["parts"]["elf_stored_bytes"].values()) == runner["figures"]["elf_stored_bytes"][0] > 50_000
+    listed = answers(hil("results", "list", "--json").out)
+    assert [row["complete"] for row in listed] == [True, True]
+    assert "libc of arm-none-eabi-g++" in listed[0]["tools"] and listed[0]["tools"]["executorch"]
+
+
+def test_one_killed_again_and_again_ends_as_one_that_was_not(hil: Hil, folder: Path) -> None:
+    assert hil("nightly", "test_it.py", "-t", "native", "--shard", "1/1").status == OK
+    whole = comparable(hil("results", "show", "--json"))
+    (folder / "store.sqlite").unlink()
+    where = ("--store", folder / "store.sqlite")
+    for wanted in (1, 2, 3):
+        with running("nightly", "test_it.py", "-t", "native", *where, cwd=folder) as process:
+            end = time.monotonic() + FIRST_BUILD
+            while recorded(folder) < wanted and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.005)
+            time.sleep(random.random() * 0.02)
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+    done = answer(hil("nightly", "test_it.py", "-t", "native", "--json").out)
+    assert done["nightly"] == 1 and done["outcome"] == "complete"
+    assert comparable(hil("results", "show", "--json")) == whole
+    assert recorded(folder) == sum(row["test"] != RUNNER for row in whole)  # nothing ran twice
+
+
+def test_shards_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
+    assert hil("nightly", "test_it.py", "-t", "native").status == OK
+    whole = comparable(hil("results", "show", "--json"))
+    files = []
+    for number in (1, 2, 3):
+        hil("nightly", "test_it.py", "-t", "native", "--shard", f"{number}/3")
+        hil("results", "export", str(number + 1), "-o", f"{number}.jsonl.gz")
+        files.append(f"{number}.jsonl.gz")
+    (folder / "store.sqlite").unlink()
+    part = answer(hil("results", "merge", *files[:2], "--json").out)
+    assert part["complete"] is False
+    (folder / "store.sqlite").unlink()
+    assert answer(hil("results", "merge", *files, "--json").out)["complete"] is True
+    assert comparable(hil("results", "show", "--json")) == whole
+    twice = hil("results", "merge", files[0], files[0])
+    assert twice.status == CANNOT_TELL and "1/3, 1/3" in twice.err
+
+
+def test_what_fails_is_told_with_its_log_and_without_this_machine(hil: Hil, folder: Path) -> None:
+    (folder / "test_it.py").write_text(FAILS)
+    (folder / "test_broken.py").write_text("import of\n")
+    done = answer((told := hil("nightly", ".", "-t", "native", "-j", "1", "--json")).out)
+    assert told.status == NO
+    assert {word: number for word, number in done["verdicts"].items() if number} == {
+        "failed": 1,
+        "infra": 1,
+        "error": 1,
+    }
+    rows = {row["test"]: row for row in answers(hil("results", "show", "--json").out)}
+    assert RUNNER not in rows
+    assert {test: (row["verdict"], row["error_type"], row["target"]) for test, row in rows.items()} == {
+        "test_it.py::test_raises": ("FAIL", "AssertionError", "native"),
+        "test_it.py::test_ends_the_worker": ("INFRA", "WorkerCrashed", "native"),
+        "test_broken.py": ("ERROR", "CollectError", ""),
+    }
+    assert "of its own" in rows["test_it.py::test_raises"]["log"]
+    text = str(rows)
+    assert str(folder) not in text and str(Path.home()) not in text
+
+
+def test_a_report_has_nothing_of_this_machine(hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "tok-0123456789")
+    monkeypatch.setenv("LOGNAME", "zaphod-beeblebrox")
+    (folder / "test_it.py").write_text(TELLS)
+    options = (f"--pytest=--rootdir={folder}", f"--pytest=--basetemp={folder.parent / 'of' / 'tests'}")
+    assert hil("nightly", folder / "test_it.py", "-t", "native", "--report", "out", *options).status == NO
+    own = {name: value for name, value in os.environ.items() if len(value) >= TELLING}
+    secrets = {*own.values(), str(folder), str(folder.parent), str(Path.home()), getpass.getuser()}
+    assert {"tok-0123456789", "zaphod-beeblebrox"} <= secrets
+    for name in ("index.html", "results.json", "junit.xml"):
+        text = (folder / "out" / name).read_text()
+        assert "$SOME_TOKEN" in text  # it was said, and taken out
+        assert [one for one in sorted(secrets) if one in text] == []
+        assert re.search(rf"\b{re.escape(socket.gethostname())}\b", text) is None
+
+
+def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) -> None:
+    for _ in range(3):
+        hil("nightly", "test_it.py", "-t", "native", "--report", "out")
+    written = json.loads((folder / "out" / "results.json").read_text())
+    assert (written["nightly"], written["compared_with"]["nightly"], len(written["results"])) == ("3", "2", 5)
+    assert "Trends of 3 nights" in (folder / "out" / "index.html").read_text()
+    done = answer(hil("results", "report", "last~1", "-o", "again", "--json").out)
+    assert (done["nightly"], done["compared_with"]) == (2, 1)
+    assert [Path(name).name for name in done["files"]] == ["index.html", "results.json", "junit.xml"]
+    assert "Trends of 2 nights" in (folder / "again" / "index.html").read_text()
+    against = answer(hil("results", "report", "--against", "1", "-o", "again", "--json").out)
+    assert (against["nightly"], against["compared_with"]) == (3, 1)
+
+
+def test_bundles_are_beside_the_report_if_that_is_asked(hil: Hil, folder: Path) -> None:
+    (folder / "test_it.py").write_text(MISMATCH)
+    assert hil("nightly", "test_it.py", "-t", "native", "--report", "plain").status == NO
+    assert not (folder / "plain" / "bundles").exists()
+    options = ("--report", "out", "--bundles", "--pytest=--hil-localize")
+    assert hil("nightly", "test_it.py", "-t", "native", *options).status == NO
+    every = json.loads((folder / "out" / "results.json").read_text())["results"]
+    right, wrong = (one for one in every if one["test"] != RUNNER)
+    assert right["parts"]["max_quanta"] == {"0": 8} and right["bundle"] == ""
+    assert sum(wrong["parts"]["max_quanta"].values()) == 8 and "0" not in wrong["parts"]["max_quanta"]
+    assert (folder / "out" / wrong["bundle"]).is_file() and wrong["bundle"].startswith("bundles/")
+    assert right["localized"] == "" and "localised" in wrong["localized"]
+    assert "--- localised" not in wrong["log"] and " --hil-localize " in wrong["command"]
+    alone = hil("nightly", "test_it.py", "-t", "native", "--bundles")
+    assert alone.status == CANNOT_TELL and "--report" in alone.err
+
+
+def test_a_budget_that_is_spent_leaves_tests(hil: Hil) -> None:
+    done = hil("nightly", "test_it.py", "-t", "native", "--budget", "0", "--json")
+    assert done.status == CANNOT_TELL and answer(done.out)["outcome"] == "under way"
+    again = answer(hil("nightly", "test_it.py", "-t", "native", "--json").out)
+    assert (again["outcome"], again["nightly"]) == ("complete", 1)
+
+
+def test_a_file_says_what_options_do_not(hil: Hil, folder: Path) -> None:
+    (folder / "nightly.yaml").write_text("tests: [test_it.py]\ntargets: [native]\npytest: ['-k', 'uses_no']\n")
+    done = answer(hil("nightly", "--json").out)
+    assert done["verdicts"]["passed"] == 1
+    (folder / "nightly.yaml").write_text("tests: [test_it.py]\ntarget: [native]\n")
+    wrong = hil("nightly")
+    assert wrong.status == CANNOT_TELL and "nightly.yaml:2: unknown key 'target'" in wrong.err
+    assert "targets" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-t", "native"), "nothing is to be tested"),
+        (("test_it.py",), "no target is named"),
+        (("test_it.py", "-t", "native", "--shard", "0/3"), "no part of a whole"),
+        (("test_it.py", "-t", "native", "--shard", "4/3"), "no part of a whole"),
+        (("test_it.py", "-t", "native", "--shard", "one"), "no part of a whole"),
+        (("test_it.py", "-t", "nativ"), "native"),
+        (("test_it.py", "-t", "native", "--against", "v9"), "no nightly 'v9'"),
+        (("no_such.py", "-t", "native"), "no_such.py"),
+        (("test_it.py", "-t", "native", "--pytest=--no-such-option"), "--no-such-option"),
+        (("test_it.py", "-t", "native", "--pytest=-k", "--pytest=nothing_of_it"), "no test of tests, builtin is run"),
+    ],
+)
+def test_a_wrong_call_is_told(hil: Hil, arguments: tuple[str, ...], said: str) -> None:
+    done = hil("nightly", *arguments)
+    assert done.status == CANNOT_TELL and said in done.err and "→" in done.err

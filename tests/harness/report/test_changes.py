@@ -1,0 +1,160 @@
+"""What is told of two nightlies: what differs, all of it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex_m_hil.report.changes import Kind, Part, changes
+from cortex_m_hil.report.night import Figure, Key, Night, Result, as_text, by_key
+from cortex_m_hil.results import Verdict
+
+TOOLS = {"arm-none-eabi-g++": "12.2.1", "executorch": "1.5.1"}
+COUNTS = {"aten::add": 40, "cortex_m::quantized_linear.out": 60}
+
+
+def result(test: str = "t", target: str = "m4-qemu", verdict: Verdict = Verdict.PASS, **changed: object) -> Result:
+    figures: Mapping[str, tuple[Figure, ...]] = {"instructions": (100,), "pte_bytes": (2048,), "outputs": ("aa",)}
+    whole = Result(
+        Key("tests", "builtin", test, target),
+        target,
+        "QEMU 7.2",
+        verdict,
+        figures=figures,
+        parts={"instructions": COUNTS},
+    )
+    return replace(whole, **changed)  # type: ignore[arg-type]
+
+
+def night(*results: Result, commit: str = "c1", **changed: object) -> Night:
+    return replace(Night("1", commit, False, 0.0, TOOLS, True, by_key(results)), **changed)  # type: ignore[arg-type]
+
+
+def told(old: Result | None, new: Result | None, commit: str = "c2") -> list[tuple[Kind, str]]:
+    before, after = (night(*([one] if one else []), commit=at) for one, at in ((old, "c1"), (new, commit)))
+    return [(one.kind, one.figure) for one in changes(before, after)]
+
+
+def figures(**changed: tuple[Figure, ...]) -> Mapping[str, tuple[Figure, ...]]:
+    return {**result().figures, **changed}
+
+
+RESULTS = st.builds(
+    result,
+    st.sampled_from("abc"),
+    st.sampled_from(["m4-qemu", "native"]),
+    st.sampled_from(Verdict),
+    seconds=st.floats(0, 100),
+    cpu_seconds=st.floats(0, 100),
+    log=st.text(max_size=5),
+)
+
+
+@given(st.lists(RESULTS), st.floats(0, 9), st.text(max_size=3))
+def test_the_same_results_in_other_seconds_are_no_change(results: list[Result], seconds: float, log: str) -> None:
+    again = [replace(one, seconds=seconds, log=log) for one in results]
+    assert changes(night(*results), night(*again, commit="c2", began=seconds)) == []
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 50), min_size=1), st.sampled_from("abcdef"))
+def test_one_instruction_more_is_told_with_its_operator(counts: dict[str, int], operator: str) -> None:
+    more = {**counts, operator: counts.get(operator, 0) + 1}
+    before, after = (
+        result(figures=figures(instructions=(sum(of.values()),)), parts={"instructions": of}) for of in (counts, more)
+    )
+    [found] = changes(night(before), night(after, commit="c2"))
+    assert found.kind is Kind.SLOWER and (found.before, found.after) == (
+        str(sum(counts.values())),
+        str(sum(more.values())),
+    )
+    assert found.parts == (Part(operator, counts.get(operator, 0), more[operator]),)
+    [back] = changes(night(after), night(before, commit="c2"))
+    assert back.kind is Kind.FASTER
+
+
+def test_an_operator_that_was_renamed_split_or_fused_is_no_change_while_the_total_stays() -> None:
+    for parts in ({"aten::sum": 100}, {"aten::add": 10, "aten::mul": 30, "cortex_m::quantized_linear.out": 60}):
+        assert told(result(), result(parts={"instructions": parts})) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "kinds"),
+    [
+        (result(figures=figures(pte_bytes=(2049,))), [(Kind.LARGER, "pte_bytes")]),
+        (result(figures=figures(pte_bytes=(1024,))), [(Kind.SMALLER, "pte_bytes")]),
+        (result(figures=figures(outputs=("ab",))), [(Kind.OUTPUTS, "outputs")]),
+        (result(figures=figures(instructions=(0,))), [(Kind.MISSING, "instructions")]),
+        (result(figures={"pte_bytes": (2048,), "outputs": ("aa",)}), [(Kind.MISSING, "instructions")]),
+        (result(figures=figures(instructions=(50, 51))), [(Kind.SLOWER, "instructions")]),
+        (result(figures=figures(host_ticks=(9,), run_seconds=(1.5,))), []),
+        (result(verdict=Verdict.FAIL, error="Mismatch", figures={}), [(Kind.NEW_FAILURE, "")]),
+        (result(verdict=Verdict.ERROR), [(Kind.NEW_FAILURE, "")]),
+        (result(verdict=Verdict.INFRA), [(Kind.NO_VERDICT, "")]),
+        (result(verdict=Verdict.SKIP, figures={}), []),
+        (result(earlier=("FAIL Mismatch",)), [(Kind.FLAKY, "")]),
+        (None, [(Kind.GONE, "")]),
+    ],
+)
+def test_each_kind(after: Result | None, kinds: list[tuple[Kind, str]]) -> None:
+    assert told(result(), after) == kinds
+
+
+@pytest.mark.parametrize(("bytes_now", "kinds"), [(1256, []), (744, []), (1257, [Kind.LARGER]), (743, [Kind.SMALLER])])
+def test_an_interrupt_at_the_peak_of_the_stack_is_no_change(bytes_now: int, kinds: list[Kind]) -> None:
+    before, after = (result(figures=figures(stack_bytes=(number,))) for number in (1000, bytes_now))
+    assert [kind for kind, _ in told(before, after)] == kinds
+
+
+def test_what_failed_is_fixed_or_flaky_by_the_commit() -> None:
+    failed = result(verdict=Verdict.FAIL)
+    assert told(failed, result()) == [(Kind.FIXED, "")]
+    assert told(failed, failed) == [] and told(None, failed) == [(Kind.NEW_FAILURE, "")]
+    assert told(failed, result(), commit="c1") == [(Kind.FLAKY, "")] == told(result(), failed, commit="c1")
+    dirty = changes(night(failed), night(result(), dirty=True))
+    assert [one.kind for one in dirty] == [Kind.FIXED]
+
+
+def test_other_tools_are_told_once_and_their_figures_not_compared() -> None:
+    many = [result(str(number), figures=figures(instructions=(number + 1,))) for number in range(9)]
+    newer = [replace(one, figures=figures(instructions=(900,))) for one in many]
+    [found] = changes(night(*many), night(*newer, commit="c2", tools={**TOOLS, "executorch": "1.6.0"}))
+    assert (found.kind, found.figure, found.before, found.after) == (Kind.TOOLS, "executorch", "1.5.1", "1.6.0")
+    [found] = changes(night(*many), night(*(replace(one, engine="QEMU 9.0") for one in newer), commit="c2"))
+    assert (found.kind, found.key.target, found.after) == (Kind.TOOLS, "m4-qemu", "QEMU 9.0")
+
+
+def test_tests_that_are_left_are_not_gone() -> None:
+    assert changes(night(result("a"), result("b")), night(result("a"), commit="c2", complete=False)) == []
+
+
+@given(RESULTS)
+def test_a_result_comes_back_from_json(one: Result) -> None:
+    assert Result.of_fields(json.loads(json.dumps(one.fields()))) == one
+
+
+def test_a_slower_board_is_told_from_its_course() -> None:
+    random = np.random.default_rng(0)
+
+    def of(number: int, by: float) -> Night:
+        cycles = [round(float(10_000 * (test + 1) * by * random.normal(1, 0.002))) for test in range(10)]
+        results = [result(str(test), "board", figures={"cycles": (one,)}) for test, one in enumerate(cycles)]
+        return night(*results, commit=str(number))
+
+    history = [of(number, 1.0) for number in range(12)]
+    assert changes(history[-1], of(12, 1.0), history) == []
+    [found] = changes(history[-1], of(13, 1.03), history)
+    assert (found.kind, found.figure, found.before, found.key.target) == (Kind.SLOWER, "cycles", "all tests", "board")
+    assert found.after in ("+2.9 %", "+3.0 %", "+3.1 %")
+
+
+@pytest.mark.parametrize(
+    ("total", "text"), [(None, "-"), (0, "0"), (102_560_951, "102560951"), (10**12, "1000000000000"), (2.5, "2.5")]
+)
+def test_counts_are_shown_in_full(total: float | None, text: str) -> None:
+    assert as_text(total) == text

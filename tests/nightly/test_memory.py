@@ -1,0 +1,41 @@
+"""`hil fit` of MLPerf Tiny's four networks on all ISA classes: each region passes at its size, and fails below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cortex_m_hil.bench.kernels import program_of
+from cortex_m_hil.bench.memory import Fitting, Region
+from cortex_m_hil.lowering.networks import NETWORKS
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
+
+TARGETS = load_targets()
+
+
+@pytest.fixture(scope="module", params=["m4-qemu", "m55-qemu", "m0-qemu", "native"])
+def fitting(request: pytest.FixtureRequest) -> Iterator[tuple[str, Fitting]]:
+    with Fitting(resolve(request.param, TARGETS)) as opened:
+        yield request.param, opened
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_step_less_fails_in_each_region(fitting: tuple[str, Fitting], network: str) -> None:
+    name, opened = fitting
+    program = program_of(network, TARGETS[name].isa)
+    found = opened.fit(program)
+    print(
+        f"{network} {name}: {', '.join(f'{need.region.value} {need.size}' for need in found.needs)}, {found.runs} runs"
+    )
+    assert [need.region for need in found.needs] == list(Region)[: 3 if name == "native" else 4]
+    assert found.size(Region.PROGRAM) - 16 < len(program.pte) <= found.size(Region.PROGRAM)
+    assert found.size(Region.PLANNED) == program.file.planned_bytes
+    for need in found.needs:
+        assert need.below.startswith("TargetFault" if _faults(name, need.region) else "OutOfTargetMemory")
+
+
+def _faults(name: str, region: Region) -> bool:
+    """A Cortex-M0 has neither an MPU nor a stack limit: there the runner tells of the overflow afterwards."""
+    return region is Region.STACK and name != "m0-qemu"
