@@ -56,9 +56,14 @@ def files(gcov: Path, data: Sequence[Path], prefix: str) -> Files:
 
 
 def _reports(gcov: Path, data: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """A line for each file. What gcov complains of, such as notes of another build, it calls no error."""
-    command = [str(gcov), "--json-format", "--stdout", "--branch-probabilities", *map(str, data)]
-    said = toolchain.ask(command, SECONDS)
+    """A line for each file. What gcov complains of, such as notes of another build, it calls no error.
+
+    It runs beside its data. In a checkout it would find the sources by their names and complain where they are newer
+    than the runner, which is compiled once for the same content.
+    """
+    paths = (str(path.absolute()) for path in data)
+    command = [str(gcov), "--json-format", "--stdout", "--branch-probabilities", *paths]
+    said = toolchain.ask(command, SECONDS, cwd=data[0].parent)
     complaint = said.err.strip()
     if said.status != 0 or complaint:
         last = complaint.splitlines()[0] if complaint else f"exit status {said.status}"

@@ -93,6 +93,7 @@ def ask(
     *,
     given: bytes = b"",
     env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> Said:
     """Runs a tool that is to say something and end. Whatever it started ends with it. It reads what is `given`.
 
@@ -105,7 +106,7 @@ def ask(
             file.seek(0)
             child = subprocess.Popen(
                 list(command), stdin=file if given else subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True, env=env,
+                stderr=subprocess.PIPE, start_new_session=True, env=env, cwd=cwd,
             )  # fmt: skip
     except (OSError, ValueError) as error:
         raise ToolchainError(f"{what}: {error}", hint=install_hint(Path(command[0]).name)) from error

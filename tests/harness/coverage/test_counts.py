@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import shutil
 import struct
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from cortex_m_hil.runner.build import COUNTING, build_runner
 from cortex_m_hil.targets.launcher import Clock
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from paths import REPOSITORY
 
 TARGETS = load_targets()
 SIMULATED = ["native", "m4-qemu", "m55-qemu", "m0-qemu"]
@@ -166,6 +170,20 @@ def test_what_a_program_executes_is_counted_and_nothing_else(name: str) -> None:
     assert not once["softmax.cpp"].share_of_lines.covered
     for file, counts in once.items():
         assert twice[file].lines == {line: 2 * count for line, count in counts.lines.items()}
+
+
+def test_sources_newer_than_the_runner_that_was_built_of_the_same_content_are_no_complaint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a checkout: a runner of the same content is not built anew."""
+    sources = tmp_path / "firmware" / "runtime" / "builtin"
+    shutil.copytree(REPOSITORY / "firmware" / "runtime" / "builtin", sources)
+    later = time.time() + 3600
+    for path in sources.rglob("*"):
+        os.utime(path, (later, later))
+    monkeypatch.chdir(tmp_path)
+    with opened("native") as dut:
+        assert gcov.kernels(dut.target, dut.elf, dut.session().coverage())
 
 
 def test_a_session_that_dies_is_said_and_what_was_read_before_is_kept() -> None:
