@@ -103,7 +103,7 @@ class _Encoder:
         elif isinstance(value, partial):
             self._feed("partial", b"")
             self.add((value.func, value.args, value.keywords))
-        elif isinstance(value, enum.Enum):
+        elif isinstance(value, enum.Enum) or hasattr(type(value), "__members__"):  # the latter: pybind11's
             self._feed(_name(type(value)), value.name.encode())
         else:
             self._instance(value)

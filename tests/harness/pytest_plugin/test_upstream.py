@@ -56,6 +56,39 @@ def test_what_changes_its_inputs_in_place_has_the_same_for_every_target(tmp_path
     assert len({cell.outputs for cell in cells.values()}) == 1
 
 
+RAN = """
+import os
+
+from cortex_m_hil.lowering import suite
+
+run = suite._Stages._run
+
+
+def told(stages, stage):
+    with open("ran.txt", "a") as file:
+        print(os.environ["PYTEST_CURRENT_TEST"], stage.stage_type().name, file=file)
+    return run(stages, stage)
+
+
+suite._Stages._run = told
+"""
+
+
+def test_what_is_in_the_cache_is_not_lowered_again(tmp_path: Path) -> None:
+    (tmp_path / "ran.py").write_text(RAN)
+    ran = tmp_path / "ran.txt"
+    tests = ("-k", "linear_rank2 or broadcast_1", *files("ops/test_linear.py", "ops/test_add.py"))
+    made = upstream(tmp_path, "native,m4-qemu", "-p", "ran", *tests)
+    ran.unlink(missing_ok=True)  # somebody may have lowered them before
+    found = upstream(tmp_path, "native,m4-qemu", "-p", "ran", *tests)
+    assert not ran.exists(), ran.read_text()
+    assert found.count() == {"native": {"PASS": 2}, "m4-qemu": {"PASS": 2}} and found.cells == made.cells, found.text
+    upstream(tmp_path, "native", "-p", "ran", "--hil-no-cache", *tests)
+    assert {line.split()[-1] for line in ran.read_text().splitlines()} == {
+        "QUANTIZE", "EXPORT", "TO_EDGE", "RUN_PASSES", "TO_EXECUTORCH", "SERIALIZE",
+    }  # fmt: skip
+
+
 # --- honesty -------------------------------------------------------------------------------------------------
 
 
