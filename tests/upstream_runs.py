@@ -7,7 +7,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as xml
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cortex_m_hil.lowering import suite
@@ -19,12 +19,16 @@ DEADLINE = 600.0  # seconds, for a run that may have to build runners
 
 @dataclass(frozen=True)
 class Cell:
-    """One test on one target, as the JUnit file has it. `outputs` has a digest for each program that ran."""
+    """One test on one target, as the JUnit file has it.
+
+    `outputs` has a digest for each program that ran; `lowering` says where the last one came from.
+    """
 
     target: str
     verdict: str
     error: str
     outputs: tuple[str, ...]
+    lowering: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ def _cells(report: Path) -> dict[str, dict[str, Cell]]:
         found = dict(properties)
         if "hil_test" in found:
             outputs = tuple(value for name, value in properties if name == "hil_outputs")
-            cell = Cell(found["hil_requested"], found["hil_verdict"], found["hil_error"], outputs)
+            lowering = found.get("hil_lowering", "")
+            cell = Cell(found["hil_requested"], found["hil_verdict"], found["hil_error"], outputs, lowering)
             cells.setdefault(found["hil_test"], {})[cell.target] = cell
     return cells
 

@@ -35,15 +35,16 @@ def key_or_reason(*parts: object) -> tuple[str | None, str]:
     """The same, and why there is none."""
     if problem := compiler_state.problem():
         return None, problem
-    return _key_or_reason(*parts)
+    return passing_key_or_reason(*parts)
 
 
 def passing_key(*parts: object) -> str | None:
     """A key for who knows otherwise that the compiler in memory is the one in the files, or changed alike for all."""
-    return _key_or_reason(*parts)[0]
+    return passing_key_or_reason(*parts)[0]
 
 
-def _key_or_reason(*parts: object) -> tuple[str | None, str]:
+def passing_key_or_reason(*parts: object) -> tuple[str | None, str]:
+    """The same, and why there is none."""
     try:
         return digest(parts, _ambient(), installed()), ""
     except NoContent as error:

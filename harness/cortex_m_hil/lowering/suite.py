@@ -13,9 +13,11 @@ import ast
 import copy
 import importlib.util
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -23,10 +25,10 @@ from unittest import mock
 import numpy as np
 
 from cortex_m_hil.errors import ToolchainError
-from cortex_m_hil.lowering.cache import Lru, passing_key
+from cortex_m_hil.lowering.cache import Lru, passing_key, passing_key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content import NoContent, digest
-from cortex_m_hil.lowering.disk_cache import DiskCache, disk
+from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
 from cortex_m_hil.lowering.live import export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
 from cortex_m_hil.program.program import Program
@@ -134,7 +136,8 @@ class _Takeover:
             return made
 
         def run_artifact(stage: Any, inputs: Any) -> list[Any]:
-            return self.executed(None, lambda: stage.executorch_program_manager, inputs)
+            alone = _Made(lambda: stage.executorch_program_manager, None, "a stage that no tester of ExecuTorch's ran")
+            return self.executed(alone, inputs)
 
         yield manager, "__init__", construct_for_target
         yield edge, "to_executorch", to_executorch_with_dialect
@@ -162,24 +165,31 @@ class _Takeover:
         yield tester, "run_method_and_compare_outputs", compare_outputs
         yield tester, "_calculate_reference_output", staticmethod(calculate_reference)
 
-    def executed(self, key: str | None, made: Callable[[], Any], inputs: Any) -> list[Any]:
-        """The outputs of what to_executorch made, on the target."""
+    def executed(self, made: _Made, inputs: Any) -> list[Any]:
+        """The outputs on the target."""
         from cortex_m_hil.lowering.reference import to_torch
 
-        return [to_torch(output) for output in self._execute(self._program(key, made, inputs))]
+        return [to_torch(output) for output in self._execute(self._program(made, inputs))]
 
-    def _program(self, key: str | None, made: Callable[[], Any], inputs: Any) -> Program:
-        """With its inputs, and the dialect as the only reference. `made` is called where the disk does not know it."""
+    def _program(self, made: _Made, inputs: Any) -> Program:
+        """With its inputs, and the dialect as the only reference."""
         from cortex_m_hil.lowering.reference import HostModels, RememberedReferences, conform, to_host
 
         leaves, structure = executorch_api().torch.utils._pytree.tree_flatten(inputs)
-        key = key if self.disk.enabled else None
-        entry = self.disk.get_or_make("program", key, lambda: _entry(made()))
+        key = made.key if self.disk.enabled else None
+        found = True
+
+        def make() -> Entry:
+            nonlocal found
+            found = False
+            return _entry(made.get())
+
+        entry = self.disk.get_or_make("program", key, make)
         pte = entry["pte"].tobytes()
         file = parse_pte(pte, "program")
 
         def models() -> HostModels:
-            again = made()
+            again = made.get()
             if bytes(again.buffer) != pte:
                 what = "lowered again, a test of ExecuTorch's gives another program than the one in the cache"
                 raise ToolchainError(what, hint="hil cache clear, and report it: a lowering that is not repeatable")
@@ -187,7 +197,23 @@ class _Takeover:
 
         given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
         references = RememberedReferences(key, None, structure, models, lambda: "")
-        return Program(pte, file, self.target.isa, tuple(entry["nodes"]), "program", given, references)
+        return Program(
+            pte, file, self.target.isa, tuple(entry["nodes"]), "program", given, references,
+            lowering_seconds=made.seconds(), remembered=found and not made.no_key, no_key=made.no_key,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What to_executorch made, or would: `get` runs the stages. `no_key` says why there is no `key`.
+
+    `seconds` is what the test's stages have taken until now.
+    """
+
+    get: Callable[[], Any]
+    key: str | None
+    no_key: str
+    seconds: Callable[[], float | None] = lambda: None
 
 
 def _entry(made: Any) -> dict[str, Any]:
@@ -208,6 +234,8 @@ class _Stages:
         self.takeover = takeover
         self.tester: Any = weakref.proxy(tester)
         self.key: str | None = None  # of what the last stage makes; None: known by its content only
+        self.no_key = ""  # of the first stage without: the later ones have to be run for what it makes
+        self.seconds = 0.0
         self.is_inside = self.is_comparing = False
         self._run_stage = run_stage
         self._late: list[_Stage] = []
@@ -225,6 +253,7 @@ class _Stages:
                     self.takeover.disk.get_or_make("stage", one.key, dict)
             self.tester._post(one)
             self.key = one.key
+            self.no_key = self.no_key or one.no_key
 
     def catch_up(self) -> None:
         """Runs what was put off, as if it had been run in its turn."""
@@ -268,10 +297,13 @@ class _Stages:
     def _inside(self) -> Iterator[None]:
         """Within the block it is we who look at stages."""
         before, self.is_inside = self.is_inside, True
+        began = time.monotonic()
         try:
             yield
         finally:
             self.is_inside = before
+            if not before:
+                self.seconds += time.monotonic() - began
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
@@ -286,7 +318,8 @@ class _Stages:
 class _Stage:
     """What upstream's tester has in the place of a stage: runs it, if need be, when something of it is looked at.
 
-    ``key`` covers what the stage starts from, its inputs, class and configuration; None where one has no content.
+    ``key`` covers what the stage starts from, its inputs, class and configuration; where one has no content it is None,
+    and ``no_key`` says what.
     """
 
     def __init__(self, stages: _Stages, stage: Any, inputs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -296,11 +329,12 @@ class _Stage:
         self.start = _Start(stages, stage, inputs)
         self.is_shared = self.stage_type().name in _SHARED
         self.key: str | None = None
+        self.no_key = "what ExecuTorch's first stage starts from is not known by an export"
         if self.start.content is not None:
             config = stages.takeover.config
             which = None if self.is_shared else (config.cpu.name, config.backend.name)
             what = (self.start.content, type(stage), self._settings(), which, self.args, kwargs)
-            self.key = passing_key(stages.takeover.test, *what)
+            self.key, self.no_key = passing_key_or_reason(stages.takeover.test, *what)
 
     def _settings(self) -> dict[str, Any]:
         """What of the stage differs from upstream's default: of that, some sets have another order in each process.
@@ -330,7 +364,9 @@ class _Stage:
     def run_artifact(self, inputs: Any) -> Any:
         if self.stage_type().name != "SERIALIZE":
             return self._looked_at().run_artifact(inputs)
-        return self.stages.takeover.executed(self.key, lambda: self.made().executorch_program_manager, inputs)
+        stages = self.stages
+        made = _Made(lambda: self.made().executorch_program_manager, self.key, stages.no_key, lambda: stages.seconds)
+        return stages.takeover.executed(made, inputs)
 
     def made(self) -> Any:
         """The stage, run."""

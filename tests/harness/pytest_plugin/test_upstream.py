@@ -83,7 +83,13 @@ def test_what_is_in_the_cache_is_not_lowered_again(tmp_path: Path) -> None:
     found = upstream(tmp_path, "native,m4-qemu", "-p", "ran", *tests)
     assert not ran.exists(), ran.read_text()
     assert found.count() == {"native": {"PASS": 2}, "m4-qemu": {"PASS": 2}} and found.cells == made.cells, found.text
-    upstream(tmp_path, "native", "-p", "ran", "--hil-no-cache", *tests)
+    assert {cell.lowering for cells in found.cells.values() for cell in cells.values()} == {"found"}
+    (tmp_path / "unknown.py").write_text(
+        "from cortex_m_hil.lowering import suite\nsuite._Stage._settings = lambda stage: object()\n"
+    )
+    anew = upstream(tmp_path, "native", "-v", "-p", "ran", "-p", "unknown", *tests)
+    assert {cells["native"].lowering for cells in anew.cells.values()} == {"no key: a builtins.object"}
+    assert "lowering: 0 found in the cache, 2 made" in anew.text and "a builtins.object" in anew.text
     assert {line.split()[-1] for line in ran.read_text().splitlines()} == {
         "QUANTIZE", "EXPORT", "TO_EDGE", "RUN_PASSES", "TO_EXECUTORCH", "SERIALIZE",
     }  # fmt: skip
