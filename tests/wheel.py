@@ -1,15 +1,22 @@
-"""What the installed executorch can lower to: 1.4.1 and 1.5.1 are both supported, and differ in that."""
+"""What the installed executorch can lower to: 1.4.1 and 1.5.1 are both supported, and differ in that.
+
+Its files are read, not imported: a test whose program is in the cache needs no compiler.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
+import importlib.util
 from collections.abc import Iterable
-from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
+from typing import Final
 
 import pytest
 import torch
 
-from cortex_m_hil.lowering.capability import executorch_api
+_NAMESPACE: Final = "cortex_m::"
 
 
 def require(operators: Iterable[str], *, layout: str = "channels_last", argument: str = "") -> None:
@@ -18,16 +25,35 @@ def require(operators: Iterable[str], *, layout: str = "channels_last", argument
     If it has them and lowers to something else, that is for the test to find.
     """
     installed = f"executorch {version('executorch')}"
-    explicit = (
-        executorch_api().explicit_layout
-    )  # this imports the passes too, without which the operators do not import
-    if layout == "explicit" and not explicit:
+    if layout == "explicit" and not has_explicit_layout():
         pytest.skip(f"{installed} has no explicit layout")
-    import_module("executorch.backends.cortex_m.ops.operators")
-    for name in operators:
-        namespace, _, overloaded = name.partition("::")
-        operator = getattr(getattr(torch.ops, namespace), overloaded.partition(".")[0], None)
-        if operator is None:
+    known = arguments_of_operators()
+    for name in (name for name in operators if name.startswith(_NAMESPACE)):
+        if name not in known:
             pytest.skip(f"{installed} has no {name}")
-        if argument and argument not in [one.name for one in operator.default._schema.arguments]:
+        if argument and argument not in known[name]:
             pytest.skip(f"{installed} has no {name} with {argument}")
+
+
+@functools.cache
+def has_explicit_layout() -> bool:
+    files = ("quantizer/quantizer.py", "passes/cortex_m_pass_manager.py")
+    return all("use_explicit_layout" in (_backend() / name).read_text() for name in files)
+
+
+@functools.cache
+def arguments_of_operators() -> dict[str, frozenset[str]]:
+    """By the operator's full name. They are declared by their schemas: `lib.define("name.overload(…) -> …")`."""
+    found = {}
+    for call in ast.walk(ast.parse((_backend() / "ops" / "operators.py").read_text())):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "define":
+            schema = torch._C.parse_schema(_NAMESPACE + ast.literal_eval(call.args[0]))
+            overload = f".{schema.overload_name}" if schema.overload_name else ""
+            found[schema.name + overload] = frozenset(one.name for one in schema.arguments)
+    return found
+
+
+def _backend() -> Path:
+    spec = importlib.util.find_spec("executorch.backends.cortex_m")
+    assert spec is not None and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])

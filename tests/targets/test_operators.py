@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.lowering import Layout
 from cortex_m_hil.pytest_plugin.fixtures import Hil
@@ -50,6 +51,10 @@ class Case:
     def wanted(self, layout: Layout) -> set[str]:
         suffix = "_nhwc" if self.images and layout == "explicit" else ""
         return {name if "::" in name else f"cortex_m::{name}{suffix}.out" for name in self.operators}
+
+    def module_and_inputs(self) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+        inputs = tuple(torch.randn(shape) * self.deviation for shape in self.shapes)
+        return self.module(), inputs
 
 
 def image(module: Callable[[], nn.Module], shape: tuple[int, ...], *operators: str) -> Case:
@@ -268,13 +273,11 @@ CHANNELS_LAST = {
 }
 
 
-def check(hil: Hil, case: Case, layout: Layout, *, lint: bool = True) -> None:
+def check(hil: Hil, case: Case, layout: Layout) -> None:
     require(case.wanted(layout), layout=layout, argument=case.argument)
-    inputs = tuple(torch.randn(shape) * case.deviation for shape in case.shapes)
-    module = case.module()
-    program = hil.lower(module, inputs, layout=layout)
+    program = hil.lower(*case.module_and_inputs(), layout=layout)
     assert case.wanted(layout) <= {instruction.operator for instruction in program.file.instructions}
-    comparison = hil.check(module, inputs, layout=layout, qtol=0, atol=ATOL, lint=lint)
+    comparison = hil.verify(program, Tolerance(qtol=0, atol=ATOL)).comparison
     assert comparison.outputs[0].max_quanta is not None
 
 
@@ -293,11 +296,9 @@ def test_other(hil: Hil, name: str, layout: Layout) -> None:
 @pytest.mark.parametrize("name", FLOATS)
 def test_float(hil: Hil, name: str) -> None:
     case = FLOATS[name]
-    inputs = tuple(torch.randn(shape) for shape in case.shapes)
-    module = case.module()
-    program = hil.lower(module, inputs, quantize=False)
+    program = hil.lower(*case.module_and_inputs(), quantize=False)
     assert case.wanted("channels_last") <= {instruction.operator for instruction in program.file.instructions}
-    hil.check(module, inputs, quantize=False, atol=1e-6, rtol=1e-5, eager_sqnr=100.0)
+    hil.verify(program, Tolerance(atol=1e-6, rtol=1e-5, eager_sqnr=100.0))
 
 
 def test_greater_or_equal(hil: Hil) -> None:
@@ -325,10 +326,12 @@ def test_not_contiguous_is_refused_by_lint(hil: Hil, name: str) -> None:
 @pytest.mark.parametrize("name", CONTIGUOUS)
 def test_not_contiguous_is_caught_without_lint(hil: Hil, name: str) -> None:
     """ExecuTorch computes something else and says nothing; the comparison does."""
+    case = CONTIGUOUS[name]
+    require(case.wanted("channels_last"), argument=case.argument)
     builtin = hil.dut.resolved.runtime == "builtin"
     verdict, said = (ProgramRejected, "not contiguous") if builtin else (Mismatch, "elements off")
     with pytest.raises(verdict, match=said):
-        check(hil, CONTIGUOUS[name], "channels_last", lint=False)
+        hil.check(*case.module_and_inputs(), qtol=0, atol=ATOL, lint=False)
 
 
 class Mixed(nn.Module):

@@ -91,15 +91,18 @@ class Stream:
         if self._open:
             yield
             return
-        with seeded(self._number):
-            if self._state is not None:
-                self._state.restore()
-            self._open = True
-            try:
-                yield
-            finally:
-                self._open = False
-                self._state = _State.now()
+        before = _State.now()
+        if self._state is None:
+            seed(self._number)
+        else:
+            self._state.restore()
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+            self._state = _State.now()
+            before.restore()
 
 
 def _torch() -> Any | None:
@@ -110,8 +113,12 @@ def _torch() -> Any | None:
 
 def _seed_torch() -> None:
     torch = _torch()
-    if torch is not None and _Last.number is not None:
+    if torch is None or _Last.number is None:
+        return
+    if torch.accelerator.is_available():
         torch.manual_seed(_Last.number)
+    else:  # for devices that are not there it would format the call stack, and remember that, at each call
+        torch.default_generator.manual_seed(_Last.number)
 
 
 class ModuleSeeder(importlib.abc.MetaPathFinder):

@@ -154,9 +154,11 @@ def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering
     return Lowering(target_spec, request.config.getoption("redzones"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
     """The runner built for the target, from the cache if it is there. A test module may override it, to build another.
+
+    It is asked for once in a run: a firmware that is edited meanwhile counts in the next one.
 
     Raises ToolchainError or BuildError, and ConfigError for a machine that the simulator does not have.
     """
