@@ -37,6 +37,14 @@ class Count:
     operators: tuple[OperatorCount, ...]
 
 
+Counted = Count | OperatorCount
+
+
+def ratio(ours: Counted, reference: Counted | None) -> float | None:
+    """How many times the reference's instructions ours takes; None where there is no reference, or it takes none."""
+    return ours.instructions / reference.instructions if reference is not None and reference.instructions else None
+
+
 def check_model(model: str) -> None:
     """ConfigError for what `program_of` does not know. Imports nothing."""
     if not model.endswith(".pte"):

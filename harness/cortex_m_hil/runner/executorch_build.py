@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +35,9 @@ _OPTIONS: Final = (
     "EXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON",
     "CORTEX_M_ENABLE_RUNTIME_CHECKS=ON",
     "FETCHCONTENT_FULLY_DISCONNECTED=ON",
-    "FETCH_ETHOS_U_CONTENT=OFF",
+    "EXECUTORCH_BUILD_ARM_BAREMETAL=OFF",
+    "EXECUTORCH_BUILD_PTHREADPOOL=OFF",
+    "EXECUTORCH_BUILD_CPUINFO=OFF",
 )
 
 
@@ -122,17 +125,25 @@ def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
         prefix = work / "prefix"
         if not (prefix / "lib" / executorch_install.CORE).is_file():
             raise BuildError(f"the preset {PRESET} of {order.source} installs no {executorch_install.CORE}")
-        told_of = {"version": executorch_install.version_of(order.source), "order": asdict(order)}
+        told_of = {"version": _version(order), "order": asdict(order)}
         (prefix / DESCRIPTION).write_text(json.dumps(told_of, default=str, indent=1))
         if directory.exists():
             shutil.rmtree(directory)
         prefix.rename(directory)
 
 
+def _version(order: Order) -> str:
+    """`1.5.0 cff6f4dd32e6, CMSIS-NN dbf45dbfcc51`; the latter only where it is another checkout of git's."""
+    versions = [executorch_install.version_of(order.source)]
+    if order.cmsis_nn is not None and (version := executorch_install.version_of(order.cmsis_nn)):
+        versions.append(f"CMSIS-NN {version}")
+    return ", ".join(versions)
+
+
 def _commands(order: Order, work: Path) -> Iterator[tuple[str, list[str]]]:
     cmake, build = str(toolchain.find("cmake").path), str(work / "build")
     toolchain.find("ninja")
-    given = [f"-DTARGET_CPU={order.cpu}", *(f"-D{option}" for option in _OPTIONS)]
+    given = [f"-DTARGET_CPU={order.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
     if order.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={order.cmsis_nn.absolute()}")
     configure = [cmake, "-S", str(order.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]

@@ -292,13 +292,14 @@ def first_error(log: str) -> str:
 
 
 def submodules_to_get(source: Path | None, log: str) -> str:
-    """The command that gets the submodules of `source` that a build missed: those that its log names and git has not.
+    """The command that gets the submodules of `source` that a build missed: empty, and named in its log.
 
     Most builds need few of ExecuTorch's, so what is not named is not missed.
     """
     said = ""
     with contextlib.suppress(ToolchainError):  # no git
         said = toolchain.ask(["git", "-C", str(source), "submodule", "status"], 60).out if source else ""
-    absent = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)
+    unknown = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)  # to git; files may have been copied there
+    absent = [path for path in unknown if source is not None and not any((source / path).glob("*"))]
     named = [path for path in absent if re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", log)]
     return f"{shlex.join(['git', '-C', str(source), 'submodule', 'update', '--init', *named])}; " if named else ""

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from command_line import Files, Hil, answer, answers
+from cortex_m_hil.bench.kernels import Count, OperatorCount
 from cortex_m_hil.bench.matrix import Compared, Seconds
 from cortex_m_hil.cli.answers import CANNOT_TELL, OK
+from cortex_m_hil.cli.commands.bench import Row
 from cortex_m_hil.targets.cpu import Isa
 
 MODULE = """
@@ -44,9 +46,24 @@ def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files, monkeyp
     assert sum(one["instructions"] for one in row["operators"]) == row["instructions"] > 0
     assert sum(one["share"] for one in row["operators"]) == pytest.approx(1)
     assert (row["reference_instructions"], row["ratio"]) == (None, None)
-    assert "no ExecuTorch is installed for it" in counted["no_reference"]
+    assert {(one["reference_instructions"], one["ratio"]) for one in row["operators"]} == {(None, None)}
+    assert "no ExecuTorch is installed for it" in counted["no_reference"] and counted["reference_version"] == ""
     shown = hil("bench", "kernels", files.pte, "-t", "m4-qemu").out
     assert f" {row['instructions']} " in shown and "no reference: no ExecuTorch is installed" in shown
+
+
+def test_each_operator_is_compared_with_the_same_of_the_reference() -> None:
+    ours = Count(120, (OperatorCount("a", 1, 90, 0.75), OperatorCount("move", 2, 30, 0.25)))
+    theirs = Count(60, (OperatorCount("move", 2, 0, 0.0), OperatorCount("a", 1, 60, 1.0)))
+    row = Row("net", ours, theirs)
+    found = row.fields("m4-qemu", Isa.DSP)
+    assert (found["instructions"], found["reference_instructions"], found["ratio"]) == (120, 60, 2.0)
+    assert [(one["operator"], one["reference_instructions"], one["ratio"]) for one in found["operators"]] == [
+        ("a", 60, 1.5),
+        ("move", 0, None),
+    ]
+    lines = [line.split() for line in row.operators.splitlines()]
+    assert lines[1:] == [["a", "1", "90", "75.0%", "60", "1.500"], ["move", "2", "30", "25.0%", "0", "-"]]
 
 
 def test_lowering_measures_the_stages_of_the_pipeline(hil: Hil, tmp_path: Path) -> None:

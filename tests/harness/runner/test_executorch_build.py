@@ -21,7 +21,8 @@ CMAKE = """
 cmake_minimum_required(VERSION 3.22)
 project(executorch CXX)
 foreach(wanted CMAKE_BUILD_TYPE=Release EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF FETCHCONTENT_FULLY_DISCONNECTED=ON
-               EXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON CORTEX_M_ENABLE_RUNTIME_CHECKS=ON FETCH_ETHOS_U_CONTENT=OFF)
+               EXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON CORTEX_M_ENABLE_RUNTIME_CHECKS=ON
+               EXECUTORCH_BUILD_ARM_BAREMETAL=OFF EXECUTORCH_BUILD_PTHREADPOOL=OFF EXECUTORCH_BUILD_CPUINFO=OFF)
   string(REPLACE "=" ";" pair ${wanted})
   list(GET pair 0 name)
   list(GET pair 1 value)
@@ -29,6 +30,10 @@ foreach(wanted CMAKE_BUILD_TYPE=Release EXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF FE
     message(FATAL_ERROR "${name} is '${${name}}'")
   endif()
 endforeach()
+execute_process(COMMAND ${PYTHON_EXECUTABLE} -c "import executorch" RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "'${PYTHON_EXECUTABLE}' has no executorch")
+endif()
 if(CMSIS_NN_LOCAL_PATH)
   add_subdirectory(${CMSIS_NN_LOCAL_PATH} cmsis)
 elseif(NEEDS_CMSIS_NN)
@@ -160,7 +165,12 @@ def test_a_cmsis_nn_of_ones_own(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no CMSIS-NN checkout"):
         install(Order(checkout, "cortex-m4", mine))
     (mine / "CMakeLists.txt").write_text("file(WRITE ${CMAKE_BINARY_DIR}/mine)\n")
+    git(mine, "init", "--quiet")
+    git(mine, "add", ".")
+    git(mine, "commit", "--quiet", "-m", "first")
     first = install(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",)))
+    commit = git(mine, "rev-parse", "--short=12", "HEAD").strip()
+    assert re.fullmatch(rf"1\.6\.0 [0-9a-f]{{12}}, CMSIS-NN {commit}", first.version)
     (mine / "kernel.c").write_text("int changed;\n")
     assert install(Order(checkout, "cortex-m4", mine, ("-DNEEDS_CMSIS_NN=ON",))).directory != first.directory
 

@@ -595,25 +595,28 @@ def git(folder: Path, *words: str) -> None:
 
 
 def test_submodules_that_a_build_misses_are_named_with_the_command_that_gets_them(tmp_path: Path) -> None:
-    """Of a checkout with three submodules: one is there, one is not and is needed, one is not and nobody needs it."""
-    for name in ("json", "json-more", "tokenizers"):
+    """Of a checkout with four: one is there, one was copied there, one is needed and absent, one is absent."""
+    names = ("json", "json-more", "flatcc", "tokenizers")
+    for name in names:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "CMakeLists.txt").write_text("# nothing\n")
+        (tmp_path / name / "CMakeLists.txt").write_text("message(STATUS ${CMAKE_CURRENT_SOURCE_DIR})\n")
         git(tmp_path / name, "init", "-q")
         git(tmp_path / name, "add", ".")
         git(tmp_path / name, "commit", "-qm", "one")
     origin, checkout = tmp_path / "origin", tmp_path / "my checkout"
     origin.mkdir()
     git(origin, "init", "-q")
-    for name in ("json", "json-more", "tokenizers"):
+    for name in names:
         git(origin, "submodule", "add", "-q", str(tmp_path / name), f"third-party/{name}")
     text = "cmake_minimum_required(VERSION 3.19)\nproject(p NONE)\nadd_subdirectory(third-party/json-more)\n"
-    (origin / "CMakeLists.txt").write_text(f"{text}add_subdirectory(third-party/json)\n")
+    text += "add_subdirectory(third-party/flatcc)\nadd_subdirectory(third-party/json)\n"
+    (origin / "CMakeLists.txt").write_text(text)
     git(origin, "add", ".")
     git(origin, "commit", "-qm", "one")
     git(tmp_path, "clone", "-q", str(origin), str(checkout))
     git(checkout, "submodule", "update", "-q", "--init", "third-party/json-more")
-    with pytest.raises(BuildError, match=r"status 1: CMake Error at CMakeLists\.txt:4 \(add_subdirectory\)") as caught:
+    shutil.copy(tmp_path / "flatcc" / "CMakeLists.txt", checkout / "third-party" / "flatcc")
+    with pytest.raises(BuildError, match=r"status 1: CMake Error at CMakeLists\.txt:5 \(add_subdirectory\)") as caught:
         executorch_install.find(built(tmp_path, checkout, 'cmake -S "$HIL_SOURCE" -B out'), tmp_path / "cache")
     command, _, rest = caught.value.hint.partition("; ")
     assert command == f"git -C '{checkout}' submodule update --init third-party/json"

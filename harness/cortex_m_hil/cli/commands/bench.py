@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,56 +64,76 @@ def bench_kernels(
         with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
             counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
             ran = dut.ran()
-        references, missing = _references(reference, programs, timeout_multiplier)
-        rows = [_Row(*row) for row in zip(chosen, counts, references, strict=True)]
-        fields = {**fields_of_target(resolved, ran), "isa": resolved.target.isa, "no_reference": missing}
-        lines = [label_of(resolved), _table_of(rows), *([f"no reference: {missing}"] if missing else []), ""]
+        references, version, missing = _references(reference, programs, timeout_multiplier)
+        rows = [Row(*row) for row in zip(chosen, counts, references, strict=True)]
+        fields = {**fields_of_target(resolved, ran), "isa": resolved.target.isa}
+        fields |= {"reference_version": version, "no_reference": missing}
+        told = f"no reference: {missing}" if missing else f"reference: executorch {version}"
+        lines = [label_of(resolved), _table_of(rows), told, ""]
         lines += [line for row in rows for line in (row.model, row.operators, "")]
         return Answer("\n".join(lines).rstrip(), {**fields, "rows": [row.fields(name, fields["isa"]) for row in rows]})
 
     answer_each(choices[0].names, ask)
 
 
-def _references(resolved: Resolved, programs: Sequence[Program], multiplier: float) -> tuple[list[int | None], str]:
-    """Instructions of each program by ExecuTorch; or None each, and why."""
+def _references(
+    resolved: Resolved, programs: Sequence[Program], multiplier: float
+) -> tuple[list[kernels.Count | None], str, str]:
+    """What each program takes by ExecuTorch, whose version follows; or None each, no version, and why."""
     try:
         dut = flow.open_dut(resolved, multiplier=multiplier)
     except ConfigError as error:  # nobody named an installed ExecuTorch
-        return [None] * len(programs), "; ".join(part for part in (error.message, error.hint) if part)
+        return [None] * len(programs), "", "; ".join(part for part in (error.message, error.hint) if part)
     with dut:
-        return list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one).instructions)), ""
+        counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
+        return list(counts), dut.ran().runtime_version, ""
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """One model on one target."""
 
     model: str
     count: kernels.Count
-    reference: int | None
+    reference: kernels.Count | None
 
     @property
-    def ratio(self) -> float | None:
-        return self.count.instructions / self.reference if self.reference else None
+    def compared(self) -> list[tuple[kernels.OperatorCount, kernels.OperatorCount | None]]:
+        """Each operator, and the same of the reference: both run one program."""
+        theirs = {one.operator: one for one in self.reference.operators} if self.reference else {}
+        return [(one, theirs.get(one.operator)) for one in self.count.operators]
 
     @property
     def operators(self) -> str:
         rows = [
-            (one.operator, f"{one.calls}", f"{one.instructions}", f"{one.share:.1%}") for one in self.count.operators
+            (one.operator, f"{one.calls}", f"{one.instructions}", f"{one.share:.1%}", *_reference(one, their))
+            for one, their in self.compared
         ]
-        return table(("operator", "calls", "instructions", "share"), rows)
+        return table(("operator", "calls", "instructions", "share", "reference", "ratio"), rows)
 
     def fields(self, target: str, isa: object) -> dict[str, Any]:
-        counted = {"instructions": self.count.instructions, "reference_instructions": self.reference}
+        operators = [{**asdict(one), **_counted(one, their)} for one, their in self.compared]
         return {
-            "model": self.model, "target": target, "isa": isa, **counted, "ratio": self.ratio,
-            "operators": self.count.operators,
+            "model": self.model, "target": target, "isa": isa, **_counted(self.count, self.reference),
+            "operators": operators,
         }  # fmt: skip
 
 
-def _table_of(rows: Sequence[_Row]) -> str:
-    cells = [(row.model, f"{row.count.instructions}", _or_dash(row.reference), _ratio(row.ratio)) for row in rows]
+def _table_of(rows: Sequence[Row]) -> str:
+    cells = [(row.model, f"{row.count.instructions}", *_reference(row.count, row.reference)) for row in rows]
     return table(("model", "instructions", "reference", "ratio"), cells)
+
+
+def _counted(ours: kernels.Counted, reference: kernels.Counted | None) -> dict[str, Any]:
+    return {
+        "instructions": ours.instructions,
+        "reference_instructions": reference.instructions if reference else None,
+        "ratio": kernels.ratio(ours, reference),
+    }
+
+
+def _reference(ours: kernels.Counted, reference: kernels.Counted | None) -> tuple[str, str]:
+    return _or_dash(reference.instructions if reference else None), _ratio(kernels.ratio(ours, reference))
 
 
 def _or_dash(value: object) -> str:
