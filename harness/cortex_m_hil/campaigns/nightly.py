@@ -15,7 +15,7 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.report.limits import Limit
 from cortex_m_hil.report.night import RUNNER, Night, Result, by_key
 
 KIND: Final = "nightly"
@@ -46,6 +47,7 @@ class Plan:
         targets, runtimes: by name.
         targets_file, options: the user's targets.yaml, and further options of pytest.
         shard: `i/n`.
+        limits: of figures.
         commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
             repository, and where there is no difference.
         tools: versions of compilers, C libraries and packages.
@@ -58,6 +60,7 @@ class Plan:
     targets_file: str
     options: tuple[str, ...]
     shard: str
+    limits: tuple[Limit, ...]
     commit: str
     difference: str
     tools: Mapping[str, str]
@@ -67,10 +70,11 @@ class Plan:
         """From what `as_fields` made of one, and JSON of that."""
         lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
         upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
-        return cls(**{**fields, **lists, "upstream": upstream})
+        limits = tuple(map(Limit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
+        return cls(**{**fields, **lists, "upstream": upstream, "limits": limits})
 
     def as_fields(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(replace(self, limits=())), "limits": [one.model_dump() for one in self.limits]}
 
     @property
     def suites(self) -> list[str]:

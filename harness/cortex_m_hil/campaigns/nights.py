@@ -15,7 +15,8 @@ from cortex_m_hil.campaigns.nightly import KIND, PART, Plan, night_of
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import CYCLES, Change, changes
+from cortex_m_hil.report.changes import CYCLES, Change, changes, in_order
+from cortex_m_hil.report.limits import beyond
 from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.series import LONGEST
 
@@ -90,12 +91,21 @@ def series(kept: Store, campaign: Campaign) -> list[Campaign]:
     return [one for one in earlier(kept, campaign) if Plan.of(one.plan).tools == tools]
 
 
-def what_changed(kept: Store, campaign: Campaign, old: Night, new: Night) -> list[Change]:
-    """From one to the other, which is the campaign's. Where boards were measured, the course before it counts too."""
+def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
+    """From one to the other, which is the campaign's, and what is beyond its limits.
+
+    Where boards were measured, the course before it counts too.
+    """
+    plan = Plan.of(campaign.plan)
+    limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
+    found = {(one.kind, one.key, one.figure, one.limit): one for one in limits}
+    if old is None:
+        return in_order(found.values())
     history: list[Night] = []
     if any(CYCLES in one.figures for one in new.results.values()):
         history = [night(kept, one) for one in series(kept, campaign)[-LONGEST:]]
-    return changes(old, new, history)
+    found.update({(one.kind, one.key, one.figure, one.limit): one for one in changes(old, new, history)})
+    return in_order(found.values())
 
 
 # --- files ---------------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ SHOWN: Final = 12  # lines
 
 
 def lines_of_changes(changed: Sequence[Change], against: str) -> Iterator[str]:
-    """What fits a screen."""
+    """What fits a screen; `against` is empty where there was no nightly before."""
     if not changed:
         yield f"nothing changed since {against}"
         return
-    yield f"changed since {against}:"
+    yield f"changed since {against}:" if against else "limits that were not kept:"
     found = groups(changed)
     yield from (f"  {_line(group)}" for group in found[:SHOWN])
     if len(found) > SHOWN:

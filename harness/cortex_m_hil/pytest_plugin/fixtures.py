@@ -131,7 +131,7 @@ class Hil(OpenTarget):
         records.localized(self._node, found)
         if EVERY in self._node.config.stash:
             self._node.config.stash[EVERY](self._node, self.dut, program, found)
-        return "\n".join(found.lines())
+        return "\n".join([*found.lines(), "", *found.plot()])
 
 
 # Parametrised with the scope that the widest fixture below needs which depends on it; "session" is the widest of them.

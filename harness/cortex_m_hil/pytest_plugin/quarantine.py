@@ -5,7 +5,6 @@ A verdict of theirs is an expected failure; an infra error is none. One that pas
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic import Field
 
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.pytest_plugin.fixtures import TEST_ID, resolved_of
+from cortex_m_hil.report.night import matches
 from cortex_m_hil.targets.launcher import Strict
 
 _BEGINS: Final = "it begins with quarantine:, a list of test:, target:, reason:, until:"
@@ -53,13 +53,9 @@ def entry_of(item: pytest.Item, today: date) -> Entry | None:
     if resolved is None:
         return None
     names = item.stash[TEST_ID], resolved.name
-    return next((one for one in current(item.config.stash[ENTRIES], today) if _matches(one, *names)), None)
-
-
-def _matches(entry: Entry, test: str, target: str) -> bool:
-    """A pattern's brackets are those of parameters."""
-    pattern = entry.test.replace("[", "[[]")
-    return fnmatch.fnmatchcase(test, pattern) and fnmatch.fnmatchcase(target, entry.target)
+    return next(
+        (one for one in current(item.config.stash[ENTRIES], today) if matches(*names, one.test, one.target)), None
+    )
 
 
 def current(entries: Sequence[Entry], today: date) -> list[Entry]:

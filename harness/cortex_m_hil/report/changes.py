@@ -30,6 +30,7 @@ class Kind(str, Enum):
     """Gravest first."""
 
     NEW_FAILURE = "new failure"
+    LIMIT = "beyond limit"
     MISSING = "missing figure"
     NO_VERDICT = "no verdict"
     FLAKY = "flaky"
@@ -55,7 +56,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Change:
-    """`figure` is empty for verdicts; `before` and `after` are verdicts, digests, versions or numbers as text."""
+    """`figure` is empty for verdicts; `before` and `after` are verdicts, digests, versions or numbers as text.
+
+    `limit` is what a figure had to keep to.
+    """
 
     kind: Kind
     key: Key
@@ -63,10 +67,11 @@ class Change:
     before: str = ""
     after: str = ""
     parts: tuple[Part, ...] = ()
+    limit: str = ""
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
-        told = {"figure": self.figure, "before": self.before, "after": self.after}
+        told = {"figure": self.figure, "before": self.before, "after": self.after, "limit": self.limit}
         return {"kind": self.kind.value, **vars(self.key), **told, "parts": [vars(part) for part in self.parts]}
 
 
@@ -87,6 +92,11 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
             for key, one in old.results.items()
             if key not in new.results
         ]
+    return in_order(found)
+
+
+def in_order(found: Iterable[Change]) -> list[Change]:
+    """Gravest first, then by key."""
     order = list(Kind)
     return sorted(found, key=lambda one: (order.index(one.kind), one.key, one.figure))
 

@@ -37,7 +37,8 @@ class Group:
         values = f"{one.before} → {one.after}"
         parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
         listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
-        return " ".join(filter(None, (one.figure, values, listed)))
+        told = " ".join(filter(None, (one.figure, values, listed)))
+        return f"{told}, {one.limit}" if one.limit else told
 
 
 def groups(changed: Iterable[Change]) -> list[Group]:

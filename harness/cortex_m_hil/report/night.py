@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -9,6 +10,8 @@ from typing import Any, Final, TypeAlias
 from cortex_m_hil.results import Verdict
 
 Figure: TypeAlias = "int | float | str"
+WORST: Final = {"max_quanta": max, "fake_quant_quanta": max, "max_abs_error": max, "sqnr_db": min}
+"""Figures of which the worst of a test's programs counts, and not the sum."""
 RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
 
 
@@ -63,6 +66,13 @@ class Result:
         """The sum over the programs of the test; None where it has no such number."""
         values = [value for value in self.figures.get(figure, ()) if not isinstance(value, str)]
         return sum(values) if values else None
+
+    def value(self, figure: str) -> float | None:
+        """What the programs of the test have together: the sum, or the worst where that is what counts."""
+        if figure not in WORST:
+            return self.total(figure)
+        values = [value for value in self.figures.get(figure, ()) if not isinstance(value, str)]
+        return WORST[figure](values) if values else None
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it. `of_fields` reads it."""
@@ -130,6 +140,12 @@ def by_key(results: Iterable[Result]) -> dict[Key, Result]:
     """In the order of keys; of two with the same key the last."""
     found = {one.key: one for one in results}
     return {key: found[key] for key in sorted(found)}
+
+
+def matches(test: str, target: str, test_pattern: str, target_pattern: str) -> bool:
+    """Whether globs name a test, by its id without the target, on a target. Brackets are those of parameters."""
+    pattern = test_pattern.replace("[", "[[]")
+    return fnmatch.fnmatchcase(test, pattern) and fnmatch.fnmatchcase(target, target_pattern)
 
 
 def count(results: Iterable[Result], verdicts: Collection[Verdict]) -> int:

@@ -7,10 +7,9 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from cortex_m_hil.report.changes import PASSED, is_exact
-from cortex_m_hil.report.night import Key, Night, Result
+from cortex_m_hil.report.night import WORST, Key, Night, Result
 
 Value: TypeAlias = "int | float | None"
-_WORST: Final = {"max_quanta": max, "fake_quant_quanta": max, "max_abs_error": max, "sqnr_db": min}
 _TICKS: Final = ("cycles", "model_ticks")  # those of a core or a model, which are no exact count
 _DIGITS: Final = 4  # of measured figures
 
@@ -38,17 +37,14 @@ def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
 
 def _figures(results: Sequence[Result | None]) -> Iterator[str]:
     names = sorted({name for one in results if one is not None for name in one.figures})
-    return (name for name in names if is_exact(name) or name in _TICKS or name in _WORST)
+    return (name for name in names if is_exact(name) or name in _TICKS or name in WORST)
 
 
 def _value(result: Result | None, figure: str) -> Value:
-    """Of all programs of the test: the sum, or the worst where that is what counts."""
-    if result is None:
+    """What failed has sums of a program that went wrong, and how far off it is."""
+    if result is None or (figure not in WORST and result.verdict not in PASSED):
         return None
-    if figure not in _WORST:
-        return _short(result.total(figure)) if result.verdict in PASSED else None
-    found = [value for value in result.figures.get(figure, ()) if not isinstance(value, str)]
-    return _short(_WORST[figure](found)) if found else None
+    return _short(result.value(figure))
 
 
 def _short(value: float | None) -> Value:

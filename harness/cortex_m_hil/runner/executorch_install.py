@@ -21,6 +21,7 @@ import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import subprocesses, toolchain, trees
+from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
@@ -226,7 +227,11 @@ def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache:
     """Runs the user's command if the prefix is older than its source. One at a time for a prefix."""
     key = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:16]
     folder = cache / "prefixes"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"cannot note when {directory} was built, in {folder}: {error.strerror}"
+        raise ConfigError(what, target=target.name, hint=cache_advice()) from error
     with filelock.FileLock(folder / f"{key}.lock", timeout=2 * BUILD_TIMEOUT):
         stamp = folder / f"{key}.stamp"
         if not _is_older(directory, stamp, install.source):

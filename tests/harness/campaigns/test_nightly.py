@@ -253,6 +253,47 @@ def test_a_file_says_what_options_do_not(hil: Hil, folder: Path) -> None:
     assert "targets" in wrong.err
 
 
+def test_a_figure_beyond_its_limit_fails_the_nightly(hil: Hil, folder: Path) -> None:
+    plan = "tests: [test_it.py]\ntargets: [m0-qemu]\nfail_if:\n  - {figure: instructions, target: 'm0-*', above: %s}\n"
+    (folder / "nightly.yaml").write_text(plan % 100)
+    first = hil("nightly", "--report", "out")
+    assert first.status == NO and "limits that were not kept:\n" in first.out
+    [count] = {
+        int(one) for one in re.findall(r"beyond limit instructions - → (\d+), at most 100 test_it\.py", first.out)
+    }
+    assert "beyond limit" in (folder / "out" / "index.html").read_text()
+    told = json.loads((folder / "out" / "results.json").read_text())["changes"]
+    assert {(one["kind"], one["after"], one["limit"]) for one in told} == {("beyond limit", str(count), "at most 100")}
+    (folder / "nightly.yaml").write_text(plan % "'+1 %'")
+    assert (
+        hil("nightly").status == OK
+    )  # it is compared with the first, whose figures are in the store whatever they were
+    with sqlite3.connect(folder / "store.sqlite") as store:
+        store.execute("UPDATE run SET figures = replace(figures, ?, ?) WHERE campaign = 1", (f"[{count}]", "[1000]"))
+    compared = hil("results", "compare", "1", "2")
+    line = f"beyond limit instructions 1000 → {count}, at most 1010 (+1 %) test_it.py::test_runs[0] [m0-qemu]"
+    assert compared.status == NO and line in compared.out
+
+
+@pytest.mark.parametrize(
+    ("rule", "line", "said"),
+    [
+        ("{figure: instructions}", 3, "says one of above: and below:"),
+        ("{figure: instructions, above: 1, below: 2}", 3, "says one of above: and below:"),
+        ("{figure: instructions, above: -1 %}", 3, "has to be a number, or a change such as '+1 %', not '-1 %'"),
+        ("{figure: instructions, above: many}", 3, "has to be a number, or a change such as '+1 %', not 'many'"),
+        ("{figure: instructions, above: true}", 3, "has to be a number, or a change such as '+1 %', not True"),
+        ("{figure: instructions, above: .nan}", 3, "has to be a number, or a change such as '+1 %', not nan"),
+        ("{above: 1}", 3, "fail_if.0.figure: missing"),
+        ("{figure: instructions, abov: 1}", 3, "unknown key 'abov'"),
+    ],
+)
+def test_a_wrong_limit_is_told_with_its_line(hil: Hil, folder: Path, rule: str, line: int, said: str) -> None:
+    (folder / "nightly.yaml").write_text(f"targets: [native]\nfail_if:\n  - {rule}\n")
+    done = hil("nightly", "test_it.py")
+    assert done.status == CANNOT_TELL and f"nightly.yaml:{line}: " in done.err and said in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -562,6 +562,14 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     expect(done, CANNOT_TELL, "BuildError: cannot write the runner to /dev/null/cache", "Not a directory")
 
 
+def test_a_virtual_board_without_a_folder(tmp_path: Path) -> None:
+    done = spawn("vboard", "native", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
+    said = "ConfigError: cannot make the folder of a virtual board, /dev/null/cache/vboards/native: Not a directory"
+    expect(done, CANNOT_TELL, said, "is HIL_CACHE_DIR right, and writable?")
+    done = spawn("vboard", "native", "run", "true", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
+    expect(done, CANNOT_TELL, "virtual board native does not start", "cannot make the folder")
+
+
 @pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("selftest", "-t", "native")])
 def test_a_full_disk_behind_standard_output(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.nightly_report import shareable
+from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.contents import Report
 from cortex_m_hil.report.files import write
 from cortex_m_hil.report.html import html
@@ -163,6 +164,10 @@ def test_results_json_is_what_its_schema_says() -> None:
     wrong = json.loads(results_json(report(4, 2)))
     for broken in ({**wrong, "more": 1}, {**wrong, "results": [{**wrong["results"][0], "verdict": "pass"}]}):
         assert not VALIDATOR.is_valid(broken)
+
+
+def test_the_schema_has_each_kind_of_change() -> None:
+    assert VALIDATOR.schema["$defs"]["change"]["properties"]["kind"]["enum"] == [kind.value for kind in Kind]
 
 
 def test_results_json_has_every_result_and_change() -> None:

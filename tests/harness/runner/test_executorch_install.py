@@ -559,6 +559,12 @@ def test_a_build_runs_when_the_source_is_newer_and_only_then(tmp_path: Path, sou
     assert len(calls.read_text().splitlines()) == 2
 
 
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, source: Path) -> None:
+    with pytest.raises(ConfigError, match="in /dev/null/prefixes: Not a directory") as caught:
+        executorch_install.find(built(tmp_path, source, "true"), Path("/dev/null"))
+    assert "HIL_CACHE_DIR" in caught.value.hint
+
+
 def test_what_a_build_writes_into_the_source_does_not_make_the_prefix_old(tmp_path: Path, source: Path) -> None:
     ready = install(tmp_path / "ready", FLAGS["m4-qemu"])
     command = (

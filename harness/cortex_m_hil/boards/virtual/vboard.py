@@ -34,6 +34,7 @@ from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchErr
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
+from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.launchers import native
 from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialLauncher
@@ -76,18 +77,27 @@ class _Terminal:
 
 
 def _claim(directory: Path) -> OwnFolder:
-    """The folder of one board, empty; those of boards that have ended are removed. ConfigError if it is running."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(directory.parent / ".lock", timeout=START):
-        remove_abandoned(directory.parent, "*")
-        directory.mkdir(exist_ok=True)
-        try:
+    """The folder of one board, empty; those of boards that have ended are removed.
+
+    ConfigError if it is running, and where there can be no such folder.
+    """
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(directory.parent / ".lock", timeout=START):
+            remove_abandoned(directory.parent, "*")
+            directory.mkdir(exist_ok=True)
             return OwnFolder(directory)
-        except BlockingIOError:
-            raise ConfigError(
-                f"a virtual board {directory.name} is running already, in {directory}",
-                hint="end that one, or give this one another --name",
-            ) from None
+    except BlockingIOError:
+        raise ConfigError(
+            f"a virtual board {directory.name} is running already, in {directory}",
+            hint="end that one, or give this one another --name",
+        ) from None
+    except filelock.Timeout:
+        what = f"another process has been starting or removing virtual boards in {directory.parent} for {START:.0f} s"
+        raise ConfigError(what, hint="end it") from None
+    except OSError as error:
+        what = f"cannot make the folder of a virtual board, {directory}: {error.strerror}"
+        raise ConfigError(what, hint=cache_advice()) from error
 
 
 @dataclass
@@ -330,7 +340,9 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
                 said += process.read(Deadline.after(START))
         if b"\nbaud" not in said:
             process.wait(1.0)
-            raise LaunchError(f"virtual board {name} does not start", log=process.log.decode(errors="replace"))
+            log = process.log.decode(errors="replace")
+            said = [("it said", line) for line in log.splitlines()[:1]]
+            raise LaunchError(f"virtual board {name} does not start", log=log, details=said)
         yield process
     finally:
         process.close()

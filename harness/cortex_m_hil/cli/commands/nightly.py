@@ -31,6 +31,7 @@ from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.report.changes import FAILED, Change, Kind
 from cortex_m_hil.report.contents import BUNDLES
 from cortex_m_hil.report.files import write
+from cortex_m_hil.report.limits import Limit
 from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.table import COUNTED, align
 from cortex_m_hil.results import Verdict
@@ -45,13 +46,14 @@ _EXAMPLES: Final = "hil docs nightly has one"
 
 
 class Settings(Strict):
-    """What a nightly.yaml may say; each is an option as well."""
+    """What a nightly.yaml may say; each but `fail_if` is an option as well."""
 
     tests: list[str] = Field([])
     upstream: bool | list[str] = False
     targets: list[str] = Field([])
     runtimes: list[str] = Field(["builtin"])
     pytest: list[str] = Field([])
+    fail_if: list[Limit] = Field([])
 
 
 @app.command("nightly")
@@ -89,8 +91,8 @@ def nightly(
     """Run tests on all targets, and say what changed.
 
     Results are remembered: hil results. What was interrupted goes on where it was: the same command in the same folder,
-    on the same code. Exit status 1 where a test fails or a figure is missing, 2 where something could not be tested, or
-    tests are left.
+    on the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something
+    could not be tested, or tests are left.
     """
     settings = _settings(file, tests, upstream, target, runtime, pytest)
     chosen, left_out = _targets(settings, targets_file)
@@ -106,7 +108,7 @@ def nightly(
         before = before or nights.previous(kept, campaign)
         new = nights.night(kept, campaign)
         old = nights.night(kept, before) if before is not None else None
-        changed = nights.what_changed(kept, campaign, old, new) if old is not None else []
+        changed = nights.what_changed(kept, campaign, old, new)
         if report is not None:
             write(report_of(kept, campaign, new, old, changed, report), report)
     end(_answer(new, campaign, before, changed, left, left_out))
@@ -173,6 +175,7 @@ def _plan(settings: Settings, targets: Sequence[Resolved], file: Path | None, sh
         targets_file=str(file.absolute()) if file is not None else "",
         options=tuple(settings.pytest),
         shard=shard,
+        limits=tuple(settings.fail_if),
         commit=commit,
         difference=difference,
         tools=tools(list(compilers.values())),
@@ -258,7 +261,7 @@ def _answer(
         "compared_with": before.number if before is not None else None,
         "changes": [one.fields() for one in changed],
     }
-    failed = any(verdicts[one] for one in FAILED) or any(one.kind is Kind.MISSING for one in changed)
+    failed = any(verdicts[one] for one in FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in changed)
     status = NO if failed else CANNOT_TELL if left or verdicts[Verdict.INFRA] or not verdicts else OK
     return Answer("\n\n".join(filter(None, _blocks(new, campaign, before, changed, left))), fields, status)
 
@@ -266,9 +269,8 @@ def _answer(
 def _blocks(
     new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool
 ) -> Iterator[str]:
-    if before is not None:
-        against = f"nightly {before.number}" + (f" ({before.name})" if before.name else "")
-        yield "\n".join(lines_of_changes(changed, against))
+    if before is not None or changed:
+        yield "\n".join(lines_of_changes(changed, _named(before)))
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
     rows = [f"{_row(one)}: {one.headline}" for one in bad[:SHOWN]]
     yield "\n".join(
@@ -279,6 +281,12 @@ def _blocks(
         f", commit {new.commit[:10]}" if new.commit else ""
     )
     yield f"{where}; tests are left: the same command goes on" if left else where
+
+
+def _named(campaign: Campaign | None) -> str:
+    if campaign is None:
+        return ""
+    return f"nightly {campaign.number}" + (f" ({campaign.name})" if campaign.name else "")
 
 
 def _totals(new: Night) -> Iterator[list[str]]:

@@ -113,11 +113,14 @@ def compare(
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
-    """What changed from one nightly to another. Exit status 1 for a new failure, or a figure that is missing."""
+    """What changed from one nightly to another.
+
+    Exit status 1 for a new failure, and for a figure that is missing or beyond its limit.
+    """
     with opened(store_file) as kept:
         one, other = (nights.find(kept, word) for word in (old, new))
         changed = nights.what_changed(kept, other, nights.night(kept, one), nights.night(kept, other))
-    bad = any(change.kind in (Kind.NEW_FAILURE, Kind.MISSING) for change in changed)
+    bad = any(change.kind in (Kind.NEW_FAILURE, Kind.LIMIT, Kind.MISSING) for change in changed)
     fields = {"old": one.number, "new": other.number, "changes": [one.fields() for one in changed]}
     end(Answer("\n".join(lines_of_changes(changed, f"nightly {one.number}")), fields, NO if bad else OK))
 
@@ -138,7 +141,7 @@ def report(
         before = nights.find(kept, against) if against else nights.previous(kept, campaign)
         new = nights.night(kept, campaign)
         old = nights.night(kept, before) if before is not None else None
-        changed = nights.what_changed(kept, campaign, old, new) if old is not None else []
+        changed = nights.what_changed(kept, campaign, old, new)
         found = report_of(kept, campaign, new, old, changed, folder)
     written = [str(path) for path in write(found, folder)]
     fields = {"nightly": campaign.number, "files": written, "compared_with": before.number if before else None}

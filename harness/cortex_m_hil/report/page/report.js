@@ -136,7 +136,7 @@ function opened(cell) {
       make("tr", {}, make("th", { scope: "row" }, name(figure)), make("td", {}, values.map(number).join(", ")))))));
   }
   found.push(...parts(cell));
-  if (cell.localized) add("Where it departs", make("pre", {}, cell.localized));
+  if (cell.localized) add("Where it departs", make("pre", { class: "aligned", tabindex: "0" }, cell.localized));
   if (cell.log) add("Log", make("pre", { tabindex: "0" }, cell.log));
   const series = pairs(cell.trends || []);
   if (series.length) add("Trends", make("div", { class: "charts" }, ...series.map(([figure, runs]) => chart(name(figure), runs))));
