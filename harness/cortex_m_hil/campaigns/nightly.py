@@ -14,13 +14,14 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cortex_m_hil.campaigns.history import environment
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.coverage.counts import Coverage
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
@@ -29,11 +30,15 @@ from cortex_m_hil.report.night import RUNNER, Night, Result, by_key
 
 KIND: Final = "nightly"
 PART: Final = "part|"  # begins the key of a run that stands for a whole pytest
+COVERAGE: Final = "|coverage"  # ends the key of one whose runners count; the run's figures are what they counted
+BUILTIN: Final = "builtin"  # the runtime whose kernels can be
 ENDED: Final = "ended"
 SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
 _GRACE: Final = 5.0  # seconds for pytest to put its simulators away
 _GIT_SECONDS: Final = 120.0
 _USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
+_COUNTS: Final = "coverage.json"
+_ABSOLUTE: Final = re.compile(r"(?<![\w.])(?:/[^/\s:=]+)+/")
 _PACKAGES: Final = ("executorch", "torch", "torchao")
 _LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_MINOR__|__GLIBC__) "?([\d.]+)', re.M)
 
@@ -48,6 +53,7 @@ class Plan:
         targets_file, options: the user's targets.yaml, and further options of pytest.
         shard: `i/n`.
         limits: of figures.
+        coverage: targets on which the tests are run once more, by runners that count which lines they execute.
         commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
             repository, and where there is no difference.
         tools: versions of compilers, C libraries and packages.
@@ -61,6 +67,7 @@ class Plan:
     options: tuple[str, ...]
     shard: str
     limits: tuple[Limit, ...]
+    coverage: tuple[str, ...]
     commit: str
     difference: str
     tools: Mapping[str, str]
@@ -71,7 +78,8 @@ class Plan:
         lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
         upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
         limits = tuple(map(Limit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
-        return cls(**{**fields, **lists, "upstream": upstream, "limits": limits})
+        coverage = tuple(map(str, fields.get("coverage", ())))
+        return cls(**{**fields, **lists, "upstream": upstream, "limits": limits, "coverage": coverage})
 
     def as_fields(self) -> dict[str, Any]:
         return {**asdict(replace(self, limits=())), "limits": [one.model_dump() for one in self.limits]}
@@ -82,18 +90,20 @@ class Plan:
 
     @property
     def parts(self) -> list[Part]:
-        return [Part(suite, runtime) for suite in self.suites for runtime in self.runtimes]
+        parts = [Part(suite, runtime) for suite in self.suites for runtime in self.runtimes]
+        return [*parts, *(Part(suite, BUILTIN, counts=True) for suite in self.suites if self.coverage)]
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one pytest runs."""
+    """What one pytest runs. Where its runners count coverage, that is all that it gives, and no results."""
 
     suite: str
     runtime: str
+    counts: bool = False
 
     def __str__(self) -> str:
-        return f"{PART}{self.suite}|{self.runtime}"
+        return f"{PART}{self.suite}|{self.runtime}{COVERAGE if self.counts else ''}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,14 @@ class Nightly:
         status, collected = self._run(part, log)
         if status not in (0, 1) and not (status == _NO_TESTS and not collected and self._may_be_empty(part)):
             raise _unexpected(part, status, log.read_text(errors="replace"))
-        return Run(key, ENDED, "", time.monotonic() - began, time.time())
+        figures = self._coverage().fields() if part.counts else {}
+        return Run(key, ENDED, "", time.monotonic() - began, time.time(), figures)
+
+    def _coverage(self) -> Coverage:
+        """What the runners of the last part counted, without places of files on this machine."""
+        found = Coverage.from_fields(json.loads((self._folder / _COUNTS).read_text()))
+        found.lost = [replace(one, why=without_places(one.why)) for one in found.lost]
+        return found
 
     def _may_be_empty(self, part: Part) -> bool:
         """Nothing is left of it, or nothing of it is in this shard."""
@@ -146,9 +163,11 @@ class Nightly:
     def _run(self, part: Part, log: Path) -> tuple[int, int]:
         """Exit status of a part's pytest, and how many tests it had left to run."""
         recorded = self._folder / "recorded.json"
-        recorded.write_text(json.dumps([(one.key.test, one.key.target) for one in self._results(part)]))
+        done = [] if part.counts else self._results(part)
+        recorded.write_text(json.dumps([(one.key.test, one.key.target) for one in done]))
         read, write = os.pipe()
         options = [f"--hil-results-to={write}", f"--hil-suite={part.suite}", f"--hil-recorded={recorded}"]
+        options += [f"--hil-coverage={self._folder / _COUNTS}"] if part.counts else []
         command = self._command(part, [*options, f"--hil-shard={self._plan.shard}"])
         with log.open("ab") as out, os.fdopen(read, "rb") as told:
             child = subprocesses.Child(
@@ -175,8 +194,9 @@ class Nightly:
                 continue
             result = Result.of_fields(fields)
             done += result.key.test != RUNNER
-            self._kept.record(self._campaign, run_of(result))
-            self._told(Progress(part, collected, done, result))
+            if not part.counts:
+                self._kept.record(self._campaign, run_of(result))
+            self._told(Progress(part, collected, done, None if part.counts else result))
         return collected
 
 
@@ -232,12 +252,30 @@ def is_result(run: Run) -> bool:
     return not run.key.startswith(PART)
 
 
+def is_coverage(run: Run) -> bool:
+    return run.key.startswith(PART) and run.key.endswith(COVERAGE)
+
+
+def coverage_of(runs: Iterable[Run]) -> Coverage:
+    """What they counted together."""
+    found = Coverage()
+    for run in runs:
+        found.add(Coverage.from_fields(run.figures))
+    return found
+
+
+def without_places(text: str) -> str:
+    """Of absolute names of files the last part."""
+    return _ABSOLUTE.sub("", text)
+
+
 def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
     """ConfigError for runs that are no results."""
     plan = Plan.of(campaign.plan)
     try:
         results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
-    except (KeyError, TypeError, ValueError) as error:
+        coverage = coverage_of(run for run in runs if is_coverage(run))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"a result of nightly {campaign.number} makes no sense: {error!r}"
         raise ConfigError(what, hint="hil results prune removes it; another file: --store FILE") from error
     return Night(
@@ -248,6 +286,7 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
         tools=plan.tools,
         complete=campaign.ended is not None,
         results=results,
+        coverage=coverage if plan.coverage else None,
     )
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import Plan
+from cortex_m_hil.campaigns.nightly import Plan, without_places
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.report.changes import Change
 from cortex_m_hil.report.contents import BUNDLES, Report
 from cortex_m_hil.report.night import Night
 
 HISTORY: Final = 30  # nights, at most
-_ABSOLUTE: Final = re.compile(r"(?<![\w.])(?:/[^/\s:=]+)+/")
 
 
 def report_of(
@@ -44,4 +42,4 @@ def _figures_of(night: Night) -> Night:
 
 def shareable(options: Sequence[str], place: str) -> tuple[str, ...]:
     """Options without the places of files: from the folder of the nightly, elsewhere the name alone."""
-    return tuple(_ABSOLUTE.sub("", one.replace(f"{place.rstrip('/')}/", "")) for one in options)
+    return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.nightly import KIND, PART, Plan, night_of
+from cortex_m_hil.campaigns.nightly import KIND, Plan, coverage_of, is_coverage, is_result, night_of
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
@@ -129,7 +129,7 @@ def read(file: Path) -> Exported:
         head, runs = _head(json.loads(rows[0]), file), []
         for line, row in enumerate(rows[1:], 2):  # noqa: B007 - for the message below
             runs.append(_checked_run(json.loads(row)))
-    except (KeyError, TypeError, ValueError, EOFError, zlib.error, OSError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, EOFError, zlib.error, OSError) as error:
         what = f"{file}:{line}: no nightly: {error or type(error).__name__}"
         raise ConfigError(what, hint="hil results export writes what is read here") from error
     return replace(head, runs=tuple(runs))
@@ -153,8 +153,10 @@ def _head(fields: dict[str, Any], file: Path) -> Exported:
 
 def _checked_run(fields: dict[str, Any]) -> Run:
     run = Run(**fields)
-    if not str(run.key).startswith(PART):
+    if is_result(run):
         Result.of_fields(run.figures)
+    elif is_coverage(run):
+        coverage_of([run])
     return run
 
 
@@ -186,7 +188,10 @@ def put_together(shards: Sequence[Exported]) -> Exported:
         raise ConfigError(f"these are no shards of one nightly: {named}", hint="each of 1/n … n/n once")
     ends = [one.ended for one in shards if one.ended is not None]
     complete = len(shards) == numbers[0][1] and len(ends) == len(shards)
-    runs = {run.key: run for one in shards for run in one.runs}
+    runs: dict[str, Run] = {}
+    for run in (run for one in shards for run in one.runs):
+        both = [runs[run.key], run] if is_coverage(run) and run.key in runs else []
+        runs[run.key] = replace(run, figures=coverage_of(both).fields()) if both else run
     began, ended = min(one.began for one in shards), max(ends) if complete else None
     plan = replace(shards[0].plan, shard="1/1")
     return Exported(plan, began, ended, shards[0].name, tuple(runs[key] for key in sorted(runs)))

@@ -59,14 +59,25 @@ class Counts:
     @property
     def uncovered(self) -> str:
         """Lines that were not executed: `12-15, 40`. Between two of a range there is no other line that was."""
+        return self._spans(number for number, count in self.lines.items() if count == 0)
+
+    def uncovered_since(self, before: Counts) -> str:
+        """Lines that were executed before. None of a file that has other lines now: who knows which is which."""
+        if self.lines.keys() != before.lines.keys():
+            return ""
+        return self._spans(number for number, count in self.lines.items() if count == 0 < before.lines[number])
+
+    def _spans(self, wanted: Iterable[int]) -> str:
+        """Those of the lines, as ranges; no other line is in a range."""
+        chosen = set(wanted)
         spans: list[list[int]] = []
         goes_on = False
-        for number, count in sorted(self.lines.items()):
-            if count == 0 and goes_on:
+        for number in sorted(self.lines):
+            if number in chosen and goes_on:
                 spans[-1][-1] = number
-            elif count == 0:
+            elif number in chosen:
                 spans.append([number, number])
-            goes_on = count == 0
+            goes_on = number in chosen
         return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
@@ -145,13 +156,18 @@ class Coverage:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Coverage:
+        """AttributeError, KeyError, TypeError or ValueError where they make no sense."""
         classes = {
             name: ClassCoverage(
-                set(one["targets"]), one["boots"], {key: _counts(of) for key, of in one["files"].items()}
+                set(map(str, one["targets"])), int(one["boots"]), {key: _counts(of) for key, of in one["files"].items()}
             )
             for name, one in fields["classes"].items()
         }
-        return cls(classes, [Lost(**one) for one in fields["lost"]], list(fields["uncounted"]))
+        return cls(
+            classes,
+            [Lost(*(str(one[name]) for name in ("where", "during", "why"))) for one in fields["lost"]],
+            [str(one) for one in fields["uncounted"]],
+        )
 
 
 def _fields_of(one: ClassCoverage) -> dict[str, Any]:
@@ -177,6 +193,6 @@ def _fields_of_file(counts: Counts) -> dict[str, Any]:
 
 def _counts(fields: Mapping[str, Any]) -> Counts:
     return Counts(
-        {int(number): count for number, count in fields["lines"].items()},
-        {int(number): list(taken) for number, taken in fields["branches"].items()},
+        {int(number): int(count) for number, count in fields["lines"].items()},
+        {int(number): list(map(int, taken)) for number, taken in fields["branches"].items()},
     )

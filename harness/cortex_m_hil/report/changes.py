@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from cortex_m_hil.coverage.counts import ClassCoverage, Counts
 from cortex_m_hil.report.night import Key, Night, Result, as_text
 from cortex_m_hil.report.series import shifts
 from cortex_m_hil.results import Verdict
@@ -38,6 +39,7 @@ class Kind(str, Enum):
     OUTPUTS = "changed outputs"
     SLOWER = "slower"
     LARGER = "larger"
+    UNCOVERED = "no longer covered"
     FIXED = "fixed"
     FASTER = "faster"
     SMALLER = "smaller"
@@ -80,7 +82,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
 
     `history` are nightlies before the new one, oldest first: measured figures are judged by their course.
     """
-    found = [*_tools(old, new), *_measured([*history, new])]
+    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new)]
     for key, result in new.results.items():
         before = old.results.get(key)
         found += _verdict(before, result, same_code=_same_code(old, new))
@@ -119,6 +121,17 @@ def _tools(old: Night, new: Night) -> Iterator[Change]:
         if all(engines) and engines[0] != engines[1]:
             before, after = (", ".join(sorted(names)) for names in engines)
             yield Change(Kind.TOOLS, Key("", "", "", target), "engine", before, after)
+
+
+def _uncovered(old: Night, new: Night) -> Iterator[Change]:
+    """Lines of kernels that tests executed before. Counts that were lost are no evidence, nor are those of a part."""
+    if old.coverage is None or new.coverage is None or new.coverage.lost or not new.complete:
+        return
+    for name, now in new.coverage.classes.items():
+        before = old.coverage.classes.get(name, ClassCoverage())
+        for file, counts in now.files.items():
+            if gone := counts.uncovered_since(before.files.get(file, Counts())):
+                yield Change(Kind.UNCOVERED, Key("", "builtin", "", name), file, "covered", f"not {gone}")
 
 
 def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterator[Change]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from cortex_m_hil.coverage.counts import total
 from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.contents import BAD, Report, moment
 from cortex_m_hil.report.groups import Group, groups
@@ -71,6 +72,8 @@ def html(report: Report) -> str:
         bad=BAD,
         operators={figure: _with_share(rows) for figure, rows in by_operator(report.night).items()},
         sizes=list(sizes(report.night)),
+        coverage=report.night.coverage,
+        total=total,
         style=style,
         script=script,
         policy=_policy(style, script),

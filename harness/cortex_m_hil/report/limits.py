@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -30,9 +30,6 @@ def _bound(sign: str) -> Any:
     return BeforeValidator(checked)
 
 
-Bound: TypeAlias = "int | float | str"
-
-
 class Limit(Strict):
     """Of a figure, for each test and target that the patterns name. Exactly one of `above` and `below` is given.
 
@@ -42,8 +39,8 @@ class Limit(Strict):
     figure: str = Field(min_length=1)
     test: str = "*"
     target: str = "*"
-    above: Annotated[Bound | None, _bound("+")] = None
-    below: Annotated[Bound | None, _bound("-")] = None
+    above: Annotated[int | float | str | None, _bound("+")] = None
+    below: Annotated[int | float | str | None, _bound("-")] = None
 
     @model_validator(mode="after")
     def _one_bound(self) -> Limit:
@@ -52,7 +49,7 @@ class Limit(Strict):
         return self
 
     @property
-    def _given(self) -> Bound:
+    def _given(self) -> int | float | str:
         given = self.above if self.above is not None else self.below
         assert given is not None
         return given

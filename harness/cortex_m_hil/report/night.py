@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from cortex_m_hil.coverage.counts import Coverage
 from cortex_m_hil.results import Verdict
 
 Figure: TypeAlias = "int | float | str"
@@ -120,6 +121,7 @@ class Night:
         tools: what figures depend on, with versions; where one changes, figures are not compared.
         complete: False while tests are left.
         results: one for each key.
+        coverage: of the kernels; None where that was not asked for.
     """
 
     name: str
@@ -129,6 +131,7 @@ class Night:
     tools: Mapping[str, str]
     complete: bool
     results: Mapping[Key, Result] = field(repr=False)
+    coverage: Coverage | None = field(default=None, repr=False)
 
     @property
     def tests(self) -> list[Result]:

@@ -26,6 +26,7 @@ def results_json(report: Report) -> str:
         "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
         "compared_with": None if report.against is None else _about(report.against),
         "changes": [one.fields() for one in report.changes],
+        "coverage": None if report.night.coverage is None else report.night.coverage.fields(),
         "results": [
             {**one.fields(), "bundle": report.bundle(one), "command": report.command(one)}
             for one in report.night.results.values()

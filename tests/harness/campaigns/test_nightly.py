@@ -236,6 +236,27 @@ def test_bundles_are_beside_the_report_if_that_is_asked(hil: Hil, folder: Path) 
     assert alone.status == CANNOT_TELL and "--report" in alone.err
 
 
+def test_coverage_is_counted_beside_the_figures_and_over_shards(hil: Hil, folder: Path) -> None:
+    call = ("nightly", "test_it.py", "-t", "native", "--coverage")
+    done = answer(hil(*call, "--report", "out", "--json").out)
+    assert done["verdicts"]["passed"] == 4 and done["changes"] == []
+    whole = json.loads((folder / "out" / "results.json").read_text())
+    [(name, one)] = whole["coverage"]["classes"].items()
+    assert name == "SCALAR (host)" and one["lines"] == done["coverage"][name]["lines"]
+    assert 0 < one["lines"]["covered"] < one["lines"]["all"] and whole["coverage"]["lost"] == []
+    assert any("host_ticks" in row["figures"] for row in whole["results"])  # of the runner that does not count
+    assert "Coverage of the kernels" in (folder / "out" / "index.html").read_text()
+    for number in (1, 2):
+        assert hil(*call, "--shard", f"{number}/2").status == OK
+        hil("results", "export", str(number + 1), "-o", f"{number}.jsonl.gz")
+    (folder / "store.sqlite").unlink()
+    assert hil("results", "merge", "1.jsonl.gz", "2.jsonl.gz").status == OK
+    hil("results", "report", "-o", "merged")
+    merged = json.loads((folder / "merged" / "results.json").read_text())["coverage"]["classes"][name]
+    assert merged["files"].keys() == one["files"].keys() and merged["lines"] == one["lines"]
+    assert merged["boots"] == 2
+
+
 def test_a_budget_that_is_spent_leaves_tests(hil: Hil) -> None:
     done = hil("nightly", "test_it.py", "-t", "native", "--budget", "0", "--json")
     assert done.status == CANNOT_TELL and answer(done.out)["outcome"] == "under way"
@@ -303,6 +324,8 @@ def test_a_wrong_limit_is_told_with_its_line(hil: Hil, folder: Path, rule: str, 
         (("test_it.py", "-t", "native", "--shard", "4/3"), "no part of a whole"),
         (("test_it.py", "-t", "native", "--shard", "one"), "no part of a whole"),
         (("test_it.py", "-t", "nativ"), "native"),
+        (("test_it.py", "-t", "native", "--pytest=--hil-coverage=x.json"), "--coverage"),
+        (("test_it.py", "-t", "native", "--coverage", "--runtime", "executorch"), "no coverage"),
         (("test_it.py", "-t", "native", "--against", "v9"), "no nightly 'v9'"),
         (("no_such.py", "-t", "native"), "no_such.py"),
         (("test_it.py", "-t", "native", "--pytest=--no-such-option"), "--no-such-option"),

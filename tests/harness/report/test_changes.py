@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage, Lost
 from cortex_m_hil.report.changes import Kind, Part, changes
 from cortex_m_hil.report.night import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.results import Verdict
@@ -131,6 +132,33 @@ def test_other_tools_are_told_once_and_their_figures_not_compared() -> None:
 
 def test_tests_that_are_left_are_not_gone() -> None:
     assert changes(night(result("a"), result("b")), night(result("a"), commit="c2", complete=False)) == []
+
+
+def counted(*counts: int, lost: bool = False, isa: str = "DSP") -> Coverage:
+    lines = {10 * (number + 1): count for number, count in enumerate(counts)}
+    found = Coverage({isa: ClassCoverage({"m4-qemu"}, 1, {"softmax.cpp": Counts(lines)})})
+    found.lost += [Lost("m4-qemu", "test_x", "it died")] if lost else []
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (counted(1, 1, 1, 0), counted(9, 0, 0, 0), "not 20-30"),
+        (counted(1, 0, 1), counted(0, 0, 1), "not 10"),
+        (counted(0, 1), counted(1, 1), ""),
+        (counted(1, 1), counted(1, 0, 1), ""),  # another file: which of its lines are those of before?
+        (counted(1, 1), counted(1, 0, lost=True), ""),
+        (counted(1, 1, isa="MVE"), counted(1, 0), ""),
+        (None, counted(1, 0), ""),
+        (counted(1, 1), None, ""),
+    ],
+)
+def test_lines_that_no_test_executes_any_more(before: Coverage | None, after: Coverage | None, told: str) -> None:
+    found = changes(night(coverage=before), night(commit="c2", coverage=after))
+    assert [(one.kind, one.figure, one.after, one.key.target) for one in found] == (
+        [(Kind.UNCOVERED, "softmax.cpp", told, "DSP")] if told else []
+    )
 
 
 @given(RESULTS)

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.campaigns.nightly_report import shareable
+from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage, Lost
 from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.contents import Report
 from cortex_m_hil.report.files import write
@@ -114,6 +115,27 @@ def test_the_page_has_each_cell_with_all_that_is_known_of_it() -> None:
     assert cell["command"].startswith(f"pytest --target={one.key.target} --runtime=builtin ")
     parts = {names[name]: of for name, of in zip(cell["parts"][::2], cell["parts"][1::2], strict=True)}
     assert [names[number] for number in parts["max_quanta"][::2]] == ["0", "1"]
+
+
+def test_the_coverage_of_kernels_is_shown_with_what_was_not_executed() -> None:
+    files = {"softmax.cpp": Counts({1: 5, 2: 0, 3: 0, 5: 1}, {1: [1, 0]}), HOSTILE: Counts({7: 0})}
+    coverage = Coverage(
+        {"DSP": ClassCoverage({"m4-qemu", HOSTILE}, 1, files)}, [Lost("m4-qemu", HOSTILE, "it died")], ["t"]
+    )
+    found = of([replace(report(1, 1).night, coverage=coverage)])
+    page, tags = html(found), Tags(html(report(1, 1)))
+    for text in (
+        "DSP: lines 2/5 40.0 %, branches 1/2 50.0 %",
+        "softmax.cpp</th><td>2/4 50.0 %",
+        "<td>2-3</td>",
+        "it died",
+    ):
+        assert text in page
+    assert set(Tags(page).found) <= {*tags.found, "details", "summary", "small", "li", "ul"}
+    assert "Coverage of the kernels" not in html(report(1, 1))
+    read = json.loads(results_json(found))
+    VALIDATOR.validate(read)
+    assert Coverage.from_fields(read["coverage"]) == coverage
 
 
 def replace_results(night: Night, *results: Result) -> Night:

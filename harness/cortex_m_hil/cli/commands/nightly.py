@@ -15,7 +15,17 @@ from rich.console import Console
 
 from cortex_m_hil import launchers
 from cortex_m_hil.campaigns import nights, planner
-from cortex_m_hil.campaigns.nightly import KIND, BudgetSpent, Nightly, Part, Plan, Progress, state_of_folder, tools
+from cortex_m_hil.campaigns.nightly import (
+    BUILTIN,
+    KIND,
+    BudgetSpent,
+    Nightly,
+    Part,
+    Plan,
+    Progress,
+    state_of_folder,
+    tools,
+)
 from cortex_m_hil.campaigns.nightly_report import report_of
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
@@ -25,6 +35,8 @@ from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors
 from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
+from cortex_m_hil.coverage import gcov
+from cortex_m_hil.coverage.counts import Share, total
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
@@ -53,6 +65,7 @@ class Settings(Strict):
     targets: list[str] = Field([])
     runtimes: list[str] = Field(["builtin"])
     pytest: list[str] = Field([])
+    coverage: bool = False
     fail_if: list[Limit] = Field([])
 
 
@@ -81,6 +94,9 @@ def nightly(
     bundles: Annotated[
         bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")
     ] = False,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
+    ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0,
     budget: Budget = YEAR,
     targets_file: Targets = None,
@@ -94,15 +110,18 @@ def nightly(
     on the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something
     could not be tested, or tests are left.
     """
-    settings = _settings(file, tests, upstream, target, runtime, pytest)
+    settings = _settings(file, tests, upstream, target, runtime, pytest, coverage)
     chosen, left_out = _targets(settings, targets_file)
     plan = _plan(settings, chosen, targets_file, _checked_shard(shard))
+    uncounted = [name for name in plan.targets if plan.coverage and name not in plan.coverage]
     asked = [f"--hil-bundles={_folder_of_bundles(report)}"] if bundles else []
     with opened(store_file) as kept, log_of_errors(verbose):
         before = nights.find(kept, against) if against else None
         campaign = _campaign(kept, plan)
         for name, why in left_out.items():
             say(f"{name} is left out: {why}")
+        if uncounted:
+            say(f"coverage is not of {', '.join(uncounted)}: QEMU and native count it")
         left = _work(kept, campaign, plan, jobs, asked, Deadline.after(budget))
         campaign = next(one for one in kept.campaigns(KIND) if one.number == campaign.number)
         before = before or nights.previous(kept, campaign)
@@ -119,7 +138,7 @@ def nightly(
 
 def _settings(
     file: Path | None, tests: Sequence[str] | None, upstream: bool, targets: Sequence[str] | None,
-    runtimes: Sequence[str] | None, pytest: Sequence[str] | None,
+    runtimes: Sequence[str] | None, pytest: Sequence[str] | None, coverage: bool,
 ) -> Settings:  # fmt: skip
     """Options, and what the file says of those that are not given. Tests or `--upstream` replace both of its suites."""
     found = Settings.model_validate({})
@@ -131,6 +150,9 @@ def _settings(
     if tests or upstream:
         found = found.model_copy(update={"tests": list(tests or []), "upstream": upstream})
     found = found.model_copy(update={name: list(value) for name, value in given.items() if value})
+    found = found.model_copy(update={"coverage": coverage or found.coverage})
+    if any(option.startswith("--hil-coverage") for option in found.pytest):
+        raise ConfigError("--hil-coverage makes every runner count, whose figures are others", hint="--coverage")
     if not found.tests and found.upstream is False:
         raise ConfigError("nothing is to be tested", hint=f"hil nightly TEST…, --upstream, or tests: in {FILE}")
     if not found.targets:
@@ -176,10 +198,21 @@ def _plan(settings: Settings, targets: Sequence[Resolved], file: Path | None, sh
         options=tuple(settings.pytest),
         shard=shard,
         limits=tuple(settings.fail_if),
+        coverage=tuple(_counting(settings, targets)) if settings.coverage else (),
         commit=commit,
         difference=difference,
         tools=tools(list(compilers.values())),
     )
+
+
+def _counting(settings: Settings, targets: Sequence[Resolved]) -> list[str]:
+    """Targets that count coverage. ConfigError where none does, ToolchainError without gcov."""
+    found = [one for one in targets if one.target.launcher.counts_coverage]
+    if BUILTIN not in settings.runtimes or not found:
+        raise ConfigError("no coverage: it is of the runtime builtin, on QEMU and native", hint="hil docs coverage")
+    for one in found:
+        gcov.tool(one.target)
+    return [one.name for one in found]
 
 
 def _campaign(kept: Store, plan: Plan) -> Campaign:
@@ -211,10 +244,11 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
             of = progress.part
             bad = f", {failed.total()} that failed" if failed else ""
             left = progress.collected - progress.done
-            status.update(f"{of.suite}, {of.runtime}: {progress.done} done, {left} left{bad}")
+            what = "coverage" if of.counts else of.runtime
+            status.update(f"{of.suite}, {what}: {progress.done} done, {left} left{bad}")
 
         def command(part: Part, options: Sequence[str]) -> list[str]:
-            return _command(plan, part, jobs, [*asked, *options])
+            return _command(plan, part, jobs, [*([] if part.counts else asked), *options])
 
         campaigning = Nightly(plan, kept, campaign, folder, command, told, budget)
         try:
@@ -235,7 +269,8 @@ def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[
     ours += ["--continue-on-collection-errors", *plan.tests]
     start = [*upstream_command(), *telling, *(plan.upstream or ())] if part.suite == "upstream" else ours
     workers = ["-n", str(jobs)] if jobs else []
-    return [*start, *options_of_plugin(plan.targets, part.runtime, 1.0, file), *workers, *plan.options, *options]
+    targets = plan.coverage if part.counts else plan.targets
+    return [*start, *options_of_plugin(targets, part.runtime, 1.0, file), *workers, *plan.options, *options]
 
 
 def _row(result: Result) -> str:
@@ -260,6 +295,7 @@ def _answer(
         "left_out": out,
         "compared_with": before.number if before is not None else None,
         "changes": [one.fields() for one in changed],
+        "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
     }
     failed = any(verdicts[one] for one in FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in changed)
     status = NO if failed else CANNOT_TELL if left or verdicts[Verdict.INFRA] or not verdicts else OK
@@ -277,10 +313,18 @@ def _blocks(
         [*rows, *([f"and {len(bad) - SHOWN} more: hil results show {campaign.number}"] if bad[SHOWN:] else [])]
     )
     yield "\n".join(align(list(_totals(new)))) if new.tests else ""
+    counted_lines = [[f"coverage {name}", f"lines {one}", f"branches {other}"] for name, (one, other) in _shares(new)]
+    yield "\n".join(align(counted_lines)) if counted_lines else ""
     where = f"nightly {campaign.number}, {counted(len(new.tests), 'result')}" + (
         f", commit {new.commit[:10]}" if new.commit else ""
     )
     yield f"{where}; tests are left: the same command goes on" if left else where
+
+
+def _shares(new: Night) -> list[tuple[str, tuple[Share, Share]]]:
+    """By ISA class, of lines and branches of kernels; nothing where coverage was not asked for."""
+    classes = new.coverage.classes if new.coverage is not None else {}
+    return [(name, total(one.files)) for name, one in sorted(classes.items())]
 
 
 def _named(campaign: Campaign | None) -> str:
