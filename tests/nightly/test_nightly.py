@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from command_line import OK, answers, running, spawn
 from cortex_m_hil import known_answer
+from cortex_m_hil.campaigns.nightly import KIND, is_result, run_of
+from cortex_m_hil.campaigns.store import Run, Store
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.report.night import RUNNER, Result
 
 KILLS, NIGHTLIES, SEED = 50, 30, 15
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
@@ -22,6 +31,19 @@ import numpy, pytest
 def test_runs(run_pte, number):
     run_pte({str(PROGRAM)!r}, [numpy.full((1, 16), number / 20, "float32")])
 """
+# The firmware in the folder, if there is one.
+RUNNERS = """
+import pathlib, pytest
+from cortex_m_hil.runner.build import build_runner
+
+@pytest.fixture
+def runner_elf(target_spec):
+    changed = pathlib.Path("firmware").absolute()
+    return build_runner(target_spec.target, firmware=changed if changed.exists() else None)
+"""
+LINEAR = "cortex_m::quantized_linear.out"
+HEAD = "void quantized_linear(KernelContext& ctx) {\n"
+HISTORY, SLOWER, LARGER = 12, 1.03, 2048
 TARGETS = "native,m0-qemu,m4-qemu"
 CALL = ("nightly", "test_it.py", "-t", TARGETS)
 
@@ -81,3 +103,90 @@ def test_four_shards_are_the_whole(tmp_path: Path) -> None:
     files = [f"{number}.jsonl.gz" for number in (1, 2, 3, 4)]
     assert spawn("results", "merge", *files, "--store", "merged.sqlite", cwd=tmp_path).status == OK
     assert results(tmp_path, "merged.sqlite") == results(tmp_path, "whole.sqlite")
+
+
+def compared(folder: Path, store: str) -> list[dict[str, Any]]:
+    done = spawn("results", "compare", "--json", "--store", store, cwd=folder)
+    found: list[dict[str, Any]] = json.loads(done.out)["changes"]
+    return found
+
+
+def test_an_instruction_more_in_a_kernel_is_told_with_its_operator(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(RUNNERS)
+    call = ("nightly", "test_it.py", "-t", "m0-qemu,m4-qemu", "--store", "s.sqlite")
+    assert spawn(*call, cwd=tmp_path).status == OK
+    shutil.copytree(package_data("firmware"), tmp_path / "firmware")
+    kernel = tmp_path / "firmware" / "runtime" / "builtin" / "kernels" / "linear.cpp"
+    text = kernel.read_text()
+    assert text.count(HEAD) == 1
+    kernel.write_text(text.replace(HEAD, f'{HEAD}  __asm__ volatile("nop");\n'))
+    assert spawn(*call, cwd=tmp_path).status == OK
+    found = compared(tmp_path, "s.sqlite")
+    slower = [one for one in found if one["kind"] == "slower"]
+    assert len(slower) == 40  # 20 tests on 2 targets
+    for one in slower:
+        [part] = one["parts"]
+        assert int(one["after"]) - int(one["before"]) == part["after"] - part["before"] == 1
+        assert (one["figure"], part["name"]) == ("instructions", LINEAR)
+    larger = [one for one in found if one["figure"] == "elf_bytes"]
+    assert {one["target"] for one in larger} == {"m0-qemu", "m4-qemu"}
+    assert all(LINEAR in {part["name"] for part in one["parts"]} for one in larger)
+    assert {one["figure"] for one in found} <= {"instructions", "elf_bytes", "elf_stored_bytes"}
+    told = spawn("results", "compare", "--store", "s.sqlite", cwd=tmp_path).out
+    assert f"({LINEAR} +1) " in told and " and 19 tests more" in told
+
+
+def with_a_board(result: Result, random: np.random.Generator, by: float) -> Iterator[Result]:
+    """What an M0 gave, and what a board would have."""
+    yield result
+    if result.key.target == "m0-qemu" and result.key.test != RUNNER:
+        cycles = round(float(result.figures["instructions"][0]) * by * random.normal(1, 0.002))
+        key = replace(result.key, target="board")
+        yield replace(result, key=key, ran="board", engine="board", figures={"cycles": (cycles,)}, parts={})
+
+
+def grown(result: Result) -> Result:
+    """A byte more in an operator of a runner, and a larger model of one test."""
+    if result.key.test == RUNNER:
+        return more(result, "elf_bytes", LINEAR, 1)
+    return more(result, "pte_bytes", "constants", LARGER) if result.key.test.endswith("[7]") else result
+
+
+def more(result: Result, figure: str, part: str, by: int) -> Result:
+    parts = {**result.parts[figure], part: result.parts[figure][part] + by}
+    figures = {**result.figures, figure: (result.total(figure) + by,)}  # type: ignore[operator]
+    return replace(result, figures=figures, parts={**result.parts, figure: parts})
+
+
+def test_what_is_injected_into_the_store_is_told_and_nothing_else(tmp_path: Path) -> None:
+    """A byte more in an operator, a board 3 % slower, and a model 2 KB larger, after quiet nights."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    assert spawn("nightly", "test_it.py", "-t", "m0-qemu", "--store", "s.sqlite", cwd=tmp_path).status == OK
+    random = np.random.default_rng(3)
+    with Store(tmp_path / "s.sqlite") as kept:
+        [first] = kept.campaigns(KIND)
+        results = [Result.of_fields(run.figures) for run in kept.runs(first) if is_result(run)]
+
+        def add(number: int, by: float, results: list[Result]) -> None:
+            campaign = kept.begin(KIND, first.place, first.plan, first.began + number)
+            runs: list[Run] = [run_of(one) for result in results for one in with_a_board(result, random, by)]
+            kept.record(campaign, *runs)
+            kept.end(campaign)
+
+        for number in range(HISTORY):
+            add(number, 1.0, results)
+    assert compared(tmp_path, "s.sqlite") == []
+    with Store(tmp_path / "s.sqlite") as kept:
+        add(HISTORY, SLOWER, [grown(one) for one in results])
+    found = {(one["kind"], one["figure"], one["test"], one["target"]): one for one in compared(tmp_path, "s.sqlite")}
+    assert found.keys() == {
+        ("slower", "cycles", "", "board"),
+        ("larger", "elf_bytes", RUNNER, "m0-qemu"),
+        ("larger", "pte_bytes", "test_it.py::test_runs[7]", "m0-qemu"),
+    }
+    assert 2.8 <= float(found["slower", "cycles", "", "board"]["after"].removesuffix(" %")) <= 3.2
+    [byte] = found["larger", "elf_bytes", RUNNER, "m0-qemu"]["parts"]
+    assert (byte["name"], byte["after"] - byte["before"]) == (LINEAR, 1)
+    [model] = found["larger", "pte_bytes", "test_it.py::test_runs[7]", "m0-qemu"]["parts"]
+    assert (model["name"], model["after"] - model["before"]) == ("constants", LARGER)

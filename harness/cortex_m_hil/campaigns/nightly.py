@@ -54,6 +54,7 @@ class Plan:
         shard: `i/n`.
         limits: of figures.
         coverage: targets on which the tests are run once more, by runners that count which lines they execute.
+        fit: whether the least memory of each program is looked for.
         commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
             repository, and where there is no difference.
         tools: versions of compilers, C libraries and packages.
@@ -68,6 +69,7 @@ class Plan:
     shard: str
     limits: tuple[Limit, ...]
     coverage: tuple[str, ...]
+    fit: bool
     commit: str
     difference: str
     tools: Mapping[str, str]
@@ -79,7 +81,16 @@ class Plan:
         upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
         limits = tuple(map(Limit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
         coverage = tuple(map(str, fields.get("coverage", ())))
-        return cls(**{**fields, **lists, "upstream": upstream, "limits": limits, "coverage": coverage})
+        return cls(
+            **{
+                **fields,
+                **lists,
+                "upstream": upstream,
+                "limits": limits,
+                "coverage": coverage,
+                "fit": bool(fields.get("fit", False)),
+            }
+        )
 
     def as_fields(self) -> dict[str, Any]:
         return {**asdict(replace(self, limits=())), "limits": [one.model_dump() for one in self.limits]}
@@ -287,6 +298,7 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
         complete=campaign.ended is not None,
         results=results,
         coverage=coverage if plan.coverage else None,
+        fit=plan.fit,
     )
 
 

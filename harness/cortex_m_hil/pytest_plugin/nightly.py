@@ -26,7 +26,7 @@ from cortex_m_hil.bench.kernels import by_operator
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.program.weight import weigh
-from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin import fitting, records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes, headline
 from cortex_m_hil.pytest_plugin.scheduling import without_target
@@ -60,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--hil-results-to", type=int, metavar="FD", help="for hil nightly")
     group.addoption("--hil-suite", default="", help="for hil nightly")
     group.addoption("--hil-recorded", type=Path, metavar="FILE", help="for hil nightly")
+    group.addoption("--hil-fit", action="store_true", help="for hil nightly")
     group.addoption("--hil-shard", metavar="I/N", help="for hil nightly")
 
 
@@ -67,6 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TASKS] = _tell_parts
     config.stash[_WEIGHED] = set()
+    if config.getoption("hil_fit"):
+        fitting.prepare(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Teller(config, config.getoption("hil_results_to")), "hil-nightly")
 
@@ -114,6 +117,7 @@ def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
     """What its figures are made of, how far each element is off; and of a runner, once, what its bytes are for."""
     found = {**_sections(ended), **_deviations(ended), **_by_operator(ended)}
     item.user_properties.append((_PARTS, json.dumps(found)))
+    fitting.record(item, ended)
     weighed, elf = item.config.stash[_WEIGHED], ended.dut.elf
     if elf.build_id not in weighed:
         weighed.add(elf.build_id)

@@ -26,6 +26,7 @@ VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
 LOWERING: Final = "hil_lowering"
 BUNDLE: Final = "hil_bundle"
 QUARANTINE: Final = "hil_quarantine"
+NOT_FITTED: Final = "hil_not_fitted"
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
 
@@ -116,6 +117,15 @@ def compared(node: pytest.Item, comparison: Comparison) -> None:
         UNINFORMATIVE: sum(finding.kind is Kind.UNINFORMATIVE for finding in comparison.warnings) or None,
     }
     _record(node, figures)
+
+
+def fitted(node: pytest.Item, sizes: Mapping[str, int]) -> None:
+    """The least bytes that a program ran in, by region."""
+    _record(node, {f"hil_fit_{region}_bytes": size for region, size in sizes.items()})
+
+
+def not_fitted(node: pytest.Item, why: str) -> None:
+    _record(node, {NOT_FITTED: why})
 
 
 def localized(node: pytest.Item, found: Localization) -> None:

@@ -21,6 +21,7 @@ CYCLES: Final = "cycles"
 OUTPUTS: Final = "outputs"
 # Where an interrupt falls decides whether its frame and its handler are at the peak of the stack.
 _LOOSE: Final = {"stack_bytes": 256}
+_FIT: Final = "fit_"  # begins figures of the least memory
 QUARANTINE: Final = "quarantine"  # why a test is in there
 FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
 PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
@@ -87,7 +88,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
         before = old.results.get(key)
         found += _verdict(before, result, same_code=_same_code(old, new))
         if before is not None and old.tools == new.tools and before.engine == result.engine:
-            found += _figures(before, result)
+            found += _figures(before, result, fit=new.fit)
     if new.complete:
         found += [
             Change(Kind.GONE, key, before=one.verdict.value, after="-")
@@ -152,15 +153,18 @@ def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterat
         yield Change(Kind.FLAKY, after.key, "", ", ".join(after.earlier), ended[1])
 
 
-def _figures(before: Result, after: Result) -> Iterator[Change]:
-    """Of results that ran both, and passed both: what failed has the figures of a program that went wrong."""
+def _figures(before: Result, after: Result, *, fit: bool) -> Iterator[Change]:
+    """Of results that ran both, and passed both: what failed has the figures of a program that went wrong.
+
+    Without `fit` nobody asked for the least memory.
+    """
     if before.verdict not in PASSED or after.verdict not in PASSED:
         return
     was, is_now = (" ".join(map(str, one.figures.get(OUTPUTS, ()))) for one in (before, after))
     if was and is_now and was != is_now:
         yield Change(Kind.OUTPUTS, after.key, OUTPUTS, was, is_now)
     for figure in sorted(set(before.figures) | set(after.figures)):
-        if is_exact(figure) or figure == CYCLES:
+        if (is_exact(figure) or figure == CYCLES) and (fit or not figure.startswith(_FIT)):
             yield from _compared(figure, before, after)
 
 

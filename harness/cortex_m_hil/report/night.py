@@ -122,6 +122,7 @@ class Night:
         complete: False while tests are left.
         results: one for each key.
         coverage: of the kernels; None where that was not asked for.
+        fit: whether the least memory of programs was asked for.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Night:
     complete: bool
     results: Mapping[Key, Result] = field(repr=False)
     coverage: Coverage | None = field(default=None, repr=False)
+    fit: bool = False
 
     @property
     def tests(self) -> list[Result]:

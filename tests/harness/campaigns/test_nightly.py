@@ -236,6 +236,15 @@ def test_bundles_are_beside_the_report_if_that_is_asked(hil: Hil, folder: Path) 
     assert alone.status == CANNOT_TELL and "--report" in alone.err
 
 
+def test_the_least_memory_is_among_the_figures_if_that_is_asked(hil: Hil, folder: Path) -> None:
+    assert hil("nightly", "test_it.py", "-t", "native", "--fit", "--pytest=-k", "--pytest=test_runs[0]").status == OK
+    [row] = [row for row in answers(hil("results", "show", "--json").out) if row["test"] != RUNNER]
+    found = {name: values for name, values in row["figures"].items() if name.startswith("fit_")}
+    assert found.keys() == {"fit_program_bytes", "fit_planned_bytes", "fit_method_bytes"}  # no stack on native
+    assert found["fit_program_bytes"] == [-(-PROGRAM.stat().st_size // 16) * 16]
+    assert "not_fitted" not in row["figures"]
+
+
 def test_coverage_is_counted_beside_the_figures_and_over_shards(hil: Hil, folder: Path) -> None:
     call = ("nightly", "test_it.py", "-t", "native", "--coverage")
     done = answer(hil(*call, "--report", "out", "--json").out)

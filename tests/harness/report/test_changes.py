@@ -134,6 +134,13 @@ def test_tests_that_are_left_are_not_gone() -> None:
     assert changes(night(result("a"), result("b")), night(result("a"), commit="c2", complete=False)) == []
 
 
+def test_the_least_memory_is_exact_and_missed_where_it_was_asked_for() -> None:
+    before, more, without = (figures(fit_stack_bytes=(1784,)), figures(fit_stack_bytes=(1792,)), figures())
+    for now, fit, kinds in ((more, True, [Kind.LARGER]), (without, True, [Kind.MISSING]), (without, False, [])):
+        found = changes(night(result(figures=before), fit=True), night(result(figures=now), commit="c2", fit=fit))
+        assert [one.kind for one in found] == kinds
+
+
 def counted(*counts: int, lost: bool = False, isa: str = "DSP") -> Coverage:
     lines = {10 * (number + 1): count for number, count in enumerate(counts)}
     found = Coverage({isa: ClassCoverage({"m4-qemu"}, 1, {"softmax.cpp": Counts(lines)})})

@@ -66,6 +66,7 @@ class Settings(Strict):
     runtimes: list[str] = Field(["builtin"])
     pytest: list[str] = Field([])
     coverage: bool = False
+    fit: bool = False
     fail_if: list[Limit] = Field([])
 
 
@@ -97,6 +98,9 @@ def nightly(
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
     ] = False,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil fit does")
+    ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0,
     budget: Budget = YEAR,
     targets_file: Targets = None,
@@ -110,7 +114,7 @@ def nightly(
     on the same code. Exit status 1 where a test fails, or a figure is missing or beyond its limit; 2 where something
     could not be tested, or tests are left.
     """
-    settings = _settings(file, tests, upstream, target, runtime, pytest, coverage)
+    settings = _settings(file, tests, upstream, target, runtime, pytest, coverage, fit)
     chosen, left_out = _targets(settings, targets_file)
     plan = _plan(settings, chosen, targets_file, _checked_shard(shard))
     uncounted = [name for name in plan.targets if plan.coverage and name not in plan.coverage]
@@ -138,7 +142,7 @@ def nightly(
 
 def _settings(
     file: Path | None, tests: Sequence[str] | None, upstream: bool, targets: Sequence[str] | None,
-    runtimes: Sequence[str] | None, pytest: Sequence[str] | None, coverage: bool,
+    runtimes: Sequence[str] | None, pytest: Sequence[str] | None, coverage: bool, fit: bool,
 ) -> Settings:  # fmt: skip
     """Options, and what the file says of those that are not given. Tests or `--upstream` replace both of its suites."""
     found = Settings.model_validate({})
@@ -150,7 +154,7 @@ def _settings(
     if tests or upstream:
         found = found.model_copy(update={"tests": list(tests or []), "upstream": upstream})
     found = found.model_copy(update={name: list(value) for name, value in given.items() if value})
-    found = found.model_copy(update={"coverage": coverage or found.coverage})
+    found = found.model_copy(update={"coverage": coverage or found.coverage, "fit": fit or found.fit})
     if any(option.startswith("--hil-coverage") for option in found.pytest):
         raise ConfigError("--hil-coverage makes every runner count, whose figures are others", hint="--coverage")
     if not found.tests and found.upstream is False:
@@ -199,6 +203,7 @@ def _plan(settings: Settings, targets: Sequence[Resolved], file: Path | None, sh
         shard=shard,
         limits=tuple(settings.fail_if),
         coverage=tuple(_counting(settings, targets)) if settings.coverage else (),
+        fit=settings.fit,
         commit=commit,
         difference=difference,
         tools=tools(list(compilers.values())),
@@ -268,9 +273,10 @@ def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[
     ours = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.nightly")]
     ours += ["--continue-on-collection-errors", *plan.tests]
     start = [*upstream_command(), *telling, *(plan.upstream or ())] if part.suite == "upstream" else ours
-    workers = ["-n", str(jobs)] if jobs else []
+    how = ["-n", str(jobs)] if jobs else []
+    how += ["--hil-fit"] if plan.fit and not part.counts else []
     targets = plan.coverage if part.counts else plan.targets
-    return [*start, *options_of_plugin(targets, part.runtime, 1.0, file), *workers, *plan.options, *options]
+    return [*start, *options_of_plugin(targets, part.runtime, 1.0, file), *how, *plan.options, *options]
 
 
 def _row(result: Result) -> str:
