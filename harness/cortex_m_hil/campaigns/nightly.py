@@ -93,7 +93,8 @@ class Plan:
         )
 
     def as_fields(self) -> dict[str, Any]:
-        return {**asdict(replace(self, limits=())), "limits": [one.model_dump() for one in self.limits]}
+        limits = [one.model_dump(exclude_none=True) for one in self.limits]
+        return {**asdict(replace(self, limits=())), "limits": limits}
 
     @property
     def suites(self) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex_m_hil.campaigns.nightly import Plan
 from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.limits import Limit, beyond
 from cortex_m_hil.report.night import Figure, Key, Night, Result, by_key
@@ -105,3 +107,11 @@ def test_what_failed_is_not_judged_and_compared_with_nothing() -> None:
     limit = Limit(figure="instructions", above="+1 %")
     assert told(limit, result(1), failed, result(1, test="other")) == []
     assert told(limit, failed, result(10**7)) == []
+
+
+def test_a_limit_comes_back_from_a_plan() -> None:
+    limits = (Limit(figure="instructions", above="+1 %"), Limit(figure="sqnr_db", target="m0-*", below=20))
+    plan = Plan((), None, (), (), "", (), "1/1", limits, ("native",), True, "", "", {})
+    assert Plan.of(json.loads(json.dumps(plan.as_fields()))) == plan
+    older = {name: value for name, value in plan.as_fields().items() if name not in ("limits", "coverage", "fit")}
+    assert Plan.of(older) == replace(plan, limits=(), coverage=(), fit=False)
