@@ -12,6 +12,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,12 @@ import pytest
 
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, running
 from cortex_m_hil import known_answer
+from cortex_m_hil.campaigns import nights
+from cortex_m_hil.campaigns.nightly import ENDED, Plan
+from cortex_m_hil.campaigns.nights import Exported
+from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli import __main__ as cli
+from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.pytest_plugin.nightly import TELLING
 from cortex_m_hil.report.night import RUNNER
 
@@ -245,9 +251,8 @@ def test_the_least_memory_is_among_the_figures_if_that_is_asked(hil: Hil, folder
     assert "not_fitted" not in row["figures"]
 
 
-def test_coverage_is_counted_beside_the_figures_and_over_shards(hil: Hil, folder: Path) -> None:
-    call = ("nightly", "test_it.py", "-t", "native", "--coverage")
-    done = answer(hil(*call, "--report", "out", "--json").out)
+def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
+    done = answer(hil("nightly", "test_it.py", "-t", "native", "--coverage", "--report", "out", "--json").out)
     assert done["verdicts"]["passed"] == 4 and done["changes"] == []
     whole = json.loads((folder / "out" / "results.json").read_text())
     [(name, one)] = whole["coverage"]["classes"].items()
@@ -255,15 +260,24 @@ def test_coverage_is_counted_beside_the_figures_and_over_shards(hil: Hil, folder
     assert 0 < one["lines"]["covered"] < one["lines"]["all"] and whole["coverage"]["lost"] == []
     assert any("host_ticks" in row["figures"] for row in whole["results"])  # of the runner that does not count
     assert "Coverage of the kernels" in (folder / "out" / "index.html").read_text()
-    for number in (1, 2):
-        assert hil(*call, "--shard", f"{number}/2").status == OK
-        hil("results", "export", str(number + 1), "-o", f"{number}.jsonl.gz")
-    (folder / "store.sqlite").unlink()
-    assert hil("results", "merge", "1.jsonl.gz", "2.jsonl.gz").status == OK
-    hil("results", "report", "-o", "merged")
-    merged = json.loads((folder / "merged" / "results.json").read_text())["coverage"]["classes"][name]
-    assert merged["files"].keys() == one["files"].keys() and merged["lines"] == one["lines"]
-    assert merged["boots"] == 2
+
+
+def test_what_shards_counted_is_put_together(folder: Path) -> None:
+    plan = Plan(("t",), None, ("native",), ("builtin",), "", (), "1/2", (), ("native",), False, "", "", {})
+    shards = []
+    for number, lines in enumerate(({1: 0, 2: 3}, {1: 4, 2: 0}), 1):
+        counted = Coverage({"DSP": ClassCoverage({"m4-qemu"}, 1, {"add.h": Counts(lines)})})
+        part = next(part for part in plan.parts if part.counts)
+        run = Run(str(part), ENDED, figures=counted.fields())
+        shards.append(Exported(replace(plan, shard=f"{number}/2"), 0.0, 1.0, "", (run,)))
+    with Store(folder / "store.sqlite") as kept:
+        campaign = nights.add(kept, "here", nights.put_together(shards))
+        assert campaign is not None
+        nights.export(kept, campaign, folder / "it.jsonl.gz")
+        found = nights.night(kept, campaign)
+    [again] = nights.read(folder / "it.jsonl.gz").runs
+    assert found.coverage == Coverage.from_fields(again.figures)
+    assert found.coverage.classes["DSP"] == ClassCoverage({"m4-qemu"}, 2, {"add.h": Counts({1: 4, 2: 3})})
 
 
 def test_a_budget_that_is_spent_leaves_tests(hil: Hil) -> None:
