@@ -129,9 +129,7 @@ def test_an_instruction_more_in_a_kernel_is_told_with_its_operator(tmp_path: Pat
         [part] = one["parts"]
         assert int(one["after"]) - int(one["before"]) == part["after"] - part["before"] == 1
         assert (one["figure"], part["name"]) == ("instructions", LINEAR)
-    larger = [one for one in found if one["figure"] == "elf_bytes"]
-    assert {one["target"] for one in larger} == {"m0-qemu", "m4-qemu"}
-    assert all(LINEAR in {part["name"] for part in one["parts"]} for one in larger)
+    # Between functions there may be room for an instruction, or not.
     assert {one["figure"] for one in found} <= {"instructions", "elf_bytes", "elf_stored_bytes"}
     told = spawn("results", "compare", "--store", "s.sqlite", cwd=tmp_path).out
     assert f"({LINEAR} +1) " in told and " and 1 test more" in told
