@@ -2,7 +2,7 @@
 # PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers (default: the cores).
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test matrix nightly lint install system clean
+.PHONY: help demo test matrix nightly docs lint install system clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -39,6 +39,10 @@ nightly: install ## what takes too long for make test, or needs a package index:
 	$(BIN)/python ci/kills.py --rounds 2
 	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
 	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
+
+docs: install ## the site of the docs, with a search, in build/site; a dead link is an error
+	rm -rf build/site
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/site
 
 lint: install ## ruff, mypy, import-linter, clang-format and clang-tidy; changes nothing
 	$(BIN)/ruff check

@@ -2,7 +2,7 @@
 
     .venv/bin/python ci/freeze.py > constraints.new && mv constraints.new constraints.txt
 
-Run it where exactly the project and its extras `dev` and `upstream` are installed. A release that needs a newer
+Run it where exactly the project and its extras `dev`, `docs` and `upstream` are installed. A release that needs a newer
 Python than the project's oldest gets a marker, so that older interpreters resolve it freely.
 """
 

@@ -99,7 +99,7 @@ install_venv() {
     .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
     # One resolve under the constraints: torch must never be looked up without its exact version.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-        --editable '.[dev]'
+        --editable '.[dev,docs]'
     # For the tests of board farms. It brings a fork of pyserial, so it has an environment of its own.
     "$python" -m venv --clear .venv/labgrid
     .venv/labgrid/bin/python -m pip install --quiet --disable-pip-version-check "labgrid==$LABGRID"
