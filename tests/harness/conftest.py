@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import site
 import subprocess
 import sys
@@ -49,3 +50,13 @@ def installed_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A plain path line: .pth files in there, such as the editable install's, are not followed.
     (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
     return interpreter
+
+
+@pytest.fixture(scope="session")
+def user_path(installed_python: Path) -> str:
+    """A PATH on which `python`, `pytest` and `hil` are those of the environment with the wheel."""
+    folder = installed_python.parent
+    script = f"#!{installed_python}\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
+    (folder / "pytest").write_text(script)
+    (folder / "pytest").chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from paths import REPOSITORY
+from shown import blocks
 
 EXAMPLES = REPOSITORY / "examples"
 DEADLINE = 600.0  # seconds
@@ -23,19 +24,8 @@ SAID = {
 }
 
 
-@pytest.fixture(scope="module")
-def path(installed_python: Path) -> str:
-    """A PATH on which `python`, `pytest` and `hil` are those of the environment with the wheel."""
-    folder = installed_python.parent
-    script = f"#!{installed_python}\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
-    (folder / "pytest").write_text(script)
-    (folder / "pytest").chmod(0o755)
-    return f"{folder}{os.pathsep}{os.environ['PATH']}"
-
-
 def commands(readme: Path) -> list[str]:
-    blocks = re.findall(r"^```\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines()]
+    return [shown.command for block in blocks(readme.read_text()) for shown in block.commands()]
 
 
 def run(command: str, folder: Path, path: str) -> subprocess.CompletedProcess[str]:
@@ -46,22 +36,22 @@ def run(command: str, folder: Path, path: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_readmes_commands_run(name: str, path: str, tmp_path: Path) -> None:
+def test_the_readmes_commands_run(name: str, user_path: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     called = commands(folder / "README.md")
     assert called
     for command in called:
-        done = run(command, folder, path)
+        done = run(command, folder, user_path)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         (said,) = [text for start, text in SAID.items() if command.startswith(start)]
         assert re.search(said, done.stdout), f"{command}\n{done.stdout}"
         assert "skipped" not in done.stdout and "warning" not in done.stdout
 
 
-def test_the_script_tells_errors_of_the_program_from_others(path: str, tmp_path: Path) -> None:
+def test_the_script_tells_errors_of_the_program_from_others(user_path: str, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "script" / "measure.py", tmp_path)
-    done = run("python measure.py m4-qmeu native", tmp_path, path)
+    done = run("python measure.py m4-qmeu native", tmp_path, user_path)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "did you mean 'm4-qemu'" in done.stdout and re.search("native +SCALAR", done.stdout)
 

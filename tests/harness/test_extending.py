@@ -14,47 +14,10 @@ from pathlib import Path
 import pytest
 
 from paths import REPOSITORY
+from shown import Edit, Shown, blocks
 
 PAGE = REPOSITORY / "docs" / "extending.md"
 DEADLINE = 300.0  # seconds for one command: a runner may have to be built
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PLACE = re.compile(r"`(?P<path>[^`]+)`, (?:(?P<new>a new file)|(?P<end>at the end)|below `(?P<anchor>.+)`):")
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Text for a file: a new one, at its end, or below the one line that is `anchor`."""
-
-    path: str
-    text: str
-    is_new: bool
-    anchor: str | None
-
-    def apply(self, root: Path) -> None:
-        path = root / self.path
-        assert path.exists() != self.is_new, f"{self.path}: exists {'already' if self.is_new else 'not'}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [] if self.is_new else path.read_text().splitlines(keepends=True)
-        at = len(lines)
-        if self.anchor is not None:
-            (at,) = (number for number, line in enumerate(lines, 1) if line.strip() == self.anchor)
-        path.write_text("".join([*lines[:at], self.text, *lines[at:]]))
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A command of a shell, and lines of its output; `…` in them stands for anything."""
-
-    command: str
-    expected: tuple[str, ...]
-
-    def missing(self, said: str) -> list[str]:
-        return [line for line in self.expected if not re.search(self._pattern(line), said, re.MULTILINE)]
-
-    @staticmethod
-    def _pattern(line: str) -> str:
-        words = [r"\s+".join(map(re.escape, part.split())) for part in line.split("…")]
-        return r"^\s*" + ".*".join(words)
 
 
 @dataclass(frozen=True)
@@ -67,22 +30,15 @@ class Recipe:
 def recipes() -> Iterator[Recipe]:
     for section in re.split(r"^(?=##+ )", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         edits, shown = [], []
-        for block in BLOCK.finditer(section):
-            if block[1] == "console":
-                shown += list(_shown(block[2]))
+        for block in blocks(section):
+            if block.language == "console":
+                shown += list(block.commands())
                 continue
-            before = section[: block.start()].strip().splitlines()[-1]
-            place = PLACE.fullmatch(before)
-            assert place, f"no place in the line before a block: {before!r}"
-            edits.append(Edit(place["path"], block[2], place["new"] is not None, place["anchor"]))
+            edit = block.edit()
+            assert edit, f"no place in the line before a block: {block.before!r}"
+            edits.append(edit)
         if edits or shown:
             yield Recipe(section.splitlines()[0].lstrip("# "), tuple(edits), tuple(shown))
-
-
-def _shown(text: str) -> Iterator[Shown]:
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, *expected = part.splitlines()
-        yield Shown(command, tuple(expected))
 
 
 RECIPES = list(recipes())

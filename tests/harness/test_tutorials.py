@@ -1,0 +1,71 @@
+"""The tutorials as they stand, with the wheel: in a folder of their own, each file and each command in its order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from command_lines import NOT_EXECUTED
+from paths import REPOSITORY
+from shown import Shown, blocks
+
+DEADLINE: Final = 600.0  # seconds for one command: a runner may have to be built
+PAGES: Final = ("getting-started", "tutorial-model", "tutorial-board")
+# What ends with another exit status than 0, as the text around it says.
+STATUSES: Final[Mapping[str, int]] = {
+    "pytest --target=m4-qemu test_bias.py": 1,
+    "pytest --target=m4-qemu --keep-programs kept test_bias.py": 1,
+    "hil lint kept/*.pte -t m4-qemu": 1,
+    "pytest --target=m4-qemu --hil-bundles out test_quiet.py": 1,
+    "hil replay out/*.hil.zip": 1,
+    "pytest --target=my-board test_my_board.py": 1,
+}
+
+
+def run(shown: Shown, folder: Path, path: str) -> str:
+    """Both streams of a command, in the shell that users have."""
+    environment = {**os.environ, "PATH": path, "COLUMNS": "250", "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    done = subprocess.run(
+        ["bash", "-c", shown.command], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert done.returncode == STATUSES.get(shown.command, 0), f"$ {shown.command}\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_tutorial_works_as_it_stands(name: str, user_path: str, tmp_path: Path) -> None:
+    executed = 0
+    for block in blocks((REPOSITORY / "docs" / f"{name}.md").read_text()):
+        if (edit := block.edit()) is not None:
+            edit.apply(tmp_path)
+        for shown in block.commands():
+            if shown.command in NOT_EXECUTED:
+                continue
+            said = run(shown, tmp_path, user_path)
+            executed += 1
+            assert shown.missing(said) == [], f"$ {shown.command}\n{said}"
+    assert executed >= 4
+
+
+def test_every_tutorial_is_executed_and_every_status_is_of_a_command() -> None:
+    folder = REPOSITORY / "docs"
+    written = {page.stem for page in (*folder.glob("tutorial-*.md"), folder / "getting-started.md")}
+    assert written == set(PAGES)
+    text = "".join((folder / f"{name}.md").read_text() for name in PAGES)
+    called = {shown.command for block in blocks(text) for shown in block.commands()}
+    assert set(STATUSES) <= called
+
+
+def test_files_of_the_tutorials_have_a_place() -> None:
+    """A block of Python or YAML in a tutorial is a file that is written, so that it is executed as well."""
+    for name in PAGES:
+        for block in blocks((REPOSITORY / "docs" / f"{name}.md").read_text()):
+            assert not re.fullmatch("python|yaml", block.language) or block.edit(), f"{name}: {block.text}"
