@@ -36,6 +36,7 @@ class Page:
         self._session = ""
         self.requests: list[str] = []
         self.problems: list[str] = []
+        self._loads = 0
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -57,6 +58,18 @@ class Page:
         for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
             about = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text if kind == "keyDown" else ""}
             self._call("Input.dispatchKeyEvent", type=kind, **about)
+
+    def type(self, text: str) -> None:
+        """Into what has the focus."""
+        self._call("Input.insertText", text=text)
+
+    def press_and_load(self, key: str) -> None:
+        """A key that leads to another page; returns when that is loaded."""
+        before = self._loads
+        self.press(key)
+        messages = self._messages(Deadline.after(SECONDS))
+        while self._loads == before:
+            self._note(next(messages))
 
     def emulate(self, width: int = 0, height: int = 0, medium: str = "", **features: str) -> None:
         """A window of another size, if given, without scroll bars; `print`; features of CSS such as a dark scheme."""
@@ -100,6 +113,8 @@ class Page:
 
     def _note(self, message: dict[str, Any]) -> None:
         method, told = message.get("method"), message.get("params", {})
+        if method == "Page.loadEventFired":
+            self._loads += 1
         if method == "Network.requestWillBeSent":
             self.requests.append(told["request"]["url"])
         if method == "Runtime.exceptionThrown":

@@ -1,4 +1,4 @@
-"""The command lines of the docs: which of them no test executes, and why; whether their words are right all the same."""
+"""The command lines of the docs: which of them no test executes, and why; are their words right all the same?"""
 
 from __future__ import annotations
 
@@ -9,16 +9,252 @@ from typing import Any, Final
 
 import typer
 
+from cortex_m_hil.boards.virtual.vboard import MACHINES
 from cortex_m_hil.cli.__main__ import load_commands
+from cortex_m_hil.cli.app import UsageError
 from paths import REPOSITORY
 
 _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "changes this machine; the environment of a tutorial is made by a fixture, from the wheel": (
+    "changes this machine or this checkout": (
         "sudo apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib "
         "qemu-system-arm flatbuffers-compiler libflatbuffers-dev cmake ninja-build g++ util-linux",
         "python3 -m venv .venv",
         ". .venv/bin/activate",
         "pip install executorch_cortex_m_hil-*.whl",
+        "make install",
+        "rm -rf .venv && make install",
+        ".venv/bin/pip install -c constraints.txt -e '.[dev,docs,upstream]'",
+        ".venv/bin/python ci/freeze.py > constraints.new && mv constraints.new constraints.txt",
+        ".venv/bin/ruff check --fix && .venv/bin/ruff format",
+        ".venv/bin/python ci/pictures.py",
+        ".venv/bin/python ci/report_picture.py",
+        ".venv/bin/python ci/known_bugs_table.py",
+        "npm install --prefix .venv rp2040js@1.4.1",
+    ),
+    "runs what runs this test, or takes hours": (
+        "make demo",
+        "make test",
+        "make matrix",
+        "make nightly",
+        "make docs",
+        "make lint",
+        ".venv/bin/pytest tests/harness/links -k framing",
+        ".venv/bin/pytest --target=m4-qemu tests/targets",
+        ".venv/bin/pytest -n 2 --target='*-qemu' tests/targets",
+        ".venv/bin/pytest tests/harness/test_known_bugs.py",
+        ".venv/bin/pytest tests/nightly/test_known_bugs.py",
+        "pytest -s tests/nightly/test_random_networks.py",
+        "hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target native --count 10000 "
+        "--seed 20261121 --corpus build/found",
+        "hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 "
+        "--seed 20261121 --corpus build/found",
+        "hil mutate test_model.py -t m4-qemu",
+        "hil mutate tests/targets -t native",
+        "hil mutate test_model.py -t m4-qemu,m55-qemu --count 0",
+        "hil mutate",
+        "hil upstream -t m4-qemu",
+        "hil upstream --target m4-qemu",
+        "hil upstream --target 'm*-qemu' -- -n 2",
+        'hil upstream -t m0-qemu -- -k "conv and not transpose"',
+        "hil upstream -t m4-qemu -- -k add --hil-coverage=coverage.json",
+        "hil upstream -t m4-qemu -- --hil-coverage=coverage.json",
+        "hil upstream --target m4-qemu -- --keep-programs kept",
+        "hil upstream --target m55-qemu,m4-qemu,m0-qemu,m3-qemu,m7-qemu,m33-qemu -- -n 2",
+        "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
+        "hil bench kernels -t m4-qemu,m55-qemu,m0-qemu",
+        "hil fit ds_cnn -t m4-qemu,m55-qemu,m0-qemu",
+        "hil bench lowering ds_cnn --runs 5",
+        "hil bench matrix tests/targets -t m55-qemu,m4-qemu,m0-qemu --runs 5",
+        "hil bench matrix tests/targets -t m4-qemu --against 'cd ../other && .venv/bin/pytest -q --target=m4-qemu "
+        "tests/targets'",
+        "hil bench matrix --upstream -t m55-qemu,m4-qemu,m0-qemu",
+    ),
+    "needs a physical board": (
+        "hil selftest -t nucleo-f446re",
+        "pytest --target=nucleo-f446re tests/targets",
+        "python ci/goodput.py --target nucleo-f446re",
+        "python ci/soak.py --target nucleo-f446re --runs 1000",
+        'hil board hold nucleo --reason "loose cable" --minutes 30',
+        "hil board clear nucleo",
+        "hil board release nucleo",
+    ),
+    "a virtual board that runs until it is ended; its faults and switches: tests/harness/boards": (
+        "hil vboard f405",
+        "hil vboard f405 &",
+        "pytest --target=vboard-f405 tests/targets",
+        "hil vboard f405 fault corrupt=0.001 drop=0.001",
+        "hil vboard f405 fault vanish=2",
+        "hil vboard f405 fault reset_after=5000",
+        "hil vboard f405 fault",
+        "hil vboard f405 power off",
+    ),
+    "needs Arm's models": (
+        "hil doctor --verify-fvp m4-fvp",
+        "pytest --target=m4-fvp --require-fvp tests/targets",
+        "hil selftest -t m4-fvp --require-fvp",
+        "hil launch arm_executor_runner -t m55-fvp --timeout 300",
+    ),
+    "needs a checkout or an installation of ExecuTorch": (
+        "hil executorch install --source ~/executorch --cpu cortex-m4",
+        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN",
+        "hil compare-runtimes program.pte … -t m4-qemu",
+        "hil compare-runtimes program.pte --target m4-qemu",
+        "hil compare-runtimes kept/*.pte --target m4-qemu",
+        "hil compare-runtimes kept/*m4-qemu*.pte -t m4-qemu",
+        "hil fit floats.pte -t m4-qemu --runtime executorch",
+        "pytest --target=m4-qemu --runtime=executorch tests/targets",
+        "pytest --target=m4-qemu,m55-qemu,m0-qemu --runtime=executorch tests/targets",
+        "hil upstream --target m4-qemu --runtime=executorch",
+        "hil upstream -t m4-qemu -t m55-qemu -t m0-qemu --runtime executorch -- -n 2 --keep-programs kept",
+        "hil upstream -t m0-qemu -- /…/cortex_m/test/ops/test_add.py",
+        "EXECUTORCH_ROOT=DIR PATH=DIR:$PATH "
+        "pytest --cortex-m-target=cortex-m4 /…/executorch/backends/cortex_m/test/ops",
+        "cmake -S executorch -B build/cortex-m4 --preset arm-baremetal -DTARGET_CPU=cortex-m4 "
+        "-DCMAKE_BUILD_TYPE=Release -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF "
+        "-DCMAKE_INSTALL_PREFIX=$HOME/executorch/cortex-m4 -DEXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON "
+        "-DCORTEX_M_ENABLE_RUNTIME_CHECKS=ON",
+        "cmake --build build/cortex-m4 -j && cmake --install build/cortex-m4",
+        "cd firmware",
+        "export HIL_SCHEMA_DIR=…/executorch/schema",
+        "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",
+        "hil bisect start v1.4.0 v1.3.1 --source ~/executorch --python src",
+        "hil bisect run -- pytest --target=m4-qemu test_head.py::test_head",
+        "hil bisect start v1.4.0 dbcf6ac7fd --source ~/executorch --python src --exclude examples "
+        "--build 'sh ~/hunt/complete.sh' --find-fix --assert-old --deterministic --likely backends/cortex_m",
+        "hil bisect run --raises LintError --raises Mismatch -- "
+        "pytest -n 2 --target=m4-qemu,m0-qemu,m55-qemu test_founding.py",
+        "hil vboard f405 run hil bisect run --raises LintError --raises Mismatch -- "
+        "pytest --target=m4-qemu,m0-qemu,vboard-f405 --hil-self-test test_founding.py",
+    ),
+    "names what is the user's own": (
+        "hil bisect start BAD GOOD --source PATH",
+        "hil launch zephyr.elf -t m3-qemu",
+        "hil launch build/zephyr/zephyr.elf -t m3-qemu --until 'Hello World'",
+        "hil launch executor_runner.elf -t m55-qemu --folder files -- -m model.pte -i input.bin",
+        "hil nightly",
+        "hil nightly --budget 7200",
+        "hil nightly --against v1.4",
+        "hil nightly --report report",
+        "hil results report v1.4 -o report",
+        "hil results list",
+        "hil results show last",
+        "hil results compare v1.4 last",
+        "hil results name 12 v1.4",
+        "hil results export last -o last.jsonl.gz",
+        "hil results import nightly-*.jsonl.gz",
+        "hil results merge shard-*.jsonl.gz",
+        "hil results prune --keep 90",
+    ),
+    "needs jq, which nothing else does": (
+        "hil targets --json | jq -r 'select(.runnable and (.hardware | not)).target'",
+    ),
+    "needs clang's libFuzzer": (
+        "pools='-DHIL_PROGRAM_POOL=65536 -DHIL_PLANNED_POOL=65536 -DHIL_METHOD_POOL=65536'",
+        "schema=$(.venv/bin/python -c 'from cortex_m_hil.host import toolchain; print(toolchain.schema_directory())')",
+        "cmake -S firmware -B build/fuzz -G Ninja -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 "
+        "-DHIL_FUZZ=ON -DHIL_CPU=host -DHIL_ISA=SCALAR -DHIL_RUNTIME=builtin -DHIL_BUILD_ID=fuzz $pools "
+        "-DHIL_BOARD_DIR=$PWD/firmware/boards/native -DHIL_SCHEMA_DIR=$schema",
+        "cmake --build build/fuzz --target fuzz_program fuzz_frames",
+        ".venv/bin/python tests/fuzz_seeds/corpus.py build/corpus",
+        "build/fuzz/fuzz_program -max_len=16384 -timeout=10 -max_total_time=600 build/corpus/program",
+        "build/fuzz/fuzz_frames -max_len=16384 -timeout=10 -max_total_time=600 build/corpus/frames",
     ),
 }
 NOT_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for line in lines}
+
+# Whose commands are executed: tests/harness/test_tutorials.py, tests/nightly/test_documented_commands.py.
+TUTORIALS: Final = ("docs/getting-started.md", "docs/tutorial-board.md", "docs/tutorial-model.md")
+IN_A_USERS_FOLDER: Final = (
+    "README.md",
+    "docs/boards.md",
+    "docs/bundles.md",
+    "docs/command-line.md",
+    "docs/coverage.md",
+    "docs/fvp.md",
+    "docs/localize.md",
+    "docs/performance.md",
+    "docs/redzones.md",
+    "docs/upstream.md",
+)
+
+_ASSIGNMENT: Final = re.compile(r"\w+=")
+_OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # of its conftest.py
+
+
+def problems(line: str, pytest_options: Any) -> list[str]:
+    """What is wrong with a line's words: of `hil`, pytest, make and this repository's scripts; nothing is executed.
+
+    `pytest_options` is pytest's parser of options, with those of its plugins.
+    """
+    return [problem for words in _called(line) for problem in _of_words(words, pytest_options)]
+
+
+def _called(line: str) -> Iterator[list[str]]:
+    """The words of each program that a line calls: without assignments, redirections and the shell's operators."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words: list[str] = []
+    to_file = False
+    for word in lexer:
+        if set(word) <= set("();<>|&"):
+            to_file = set(word) <= set("<>")
+            if not to_file:
+                yield words
+                words = []
+        elif to_file:
+            to_file = False
+        elif words or not _ASSIGNMENT.match(word):
+            words.append(word)
+    yield words
+
+
+def _of_words(words: Sequence[str], pytest_options: Any) -> list[str]:
+    if not words:
+        return []
+    program, arguments = words[0].rpartition("/")[2], list(words[1:])
+    if program == "hil":
+        return _of_hil(arguments, pytest_options)
+    if program == "pytest":
+        return _of_pytest(arguments, pytest_options)
+    if program == "make":
+        made = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+        return [f"no target {name!r} in Makefile" for name in arguments if name not in made]
+    if program.startswith("python") and arguments[0].startswith(("ci/", "tests/")):
+        script = (REPOSITORY / arguments[0]).read_text()
+        return [f"no {one} in {arguments[0]}" for one in arguments if one.startswith("--") and f'"{one}"' not in script]
+    return []
+
+
+def _of_hil(words: list[str], pytest_options: Any) -> list[str]:
+    command: Any = typer.main.get_command(load_commands(words[0] if words else ""))
+    name = ""
+    while words and hasattr(command, "commands"):
+        name, *words = words
+        if name not in command.commands:
+            return [f"no command {name!r}"]
+        command = command.commands[name]
+    if name == "vboard":
+        return _of_vboard(words, pytest_options)
+    own, rest = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    try:
+        command.make_context(name, list(words))
+    except UsageError as error:
+        return [f"hil {name} {' '.join(own)}: {error.format_message()}"]
+    if name == "upstream":
+        return _of_pytest(rest, pytest_options)
+    return _of_words(rest, pytest_options) if name in ("run", "step") else []
+
+
+def _of_vboard(words: Sequence[str], pytest_options: Any) -> list[str]:
+    machine, *action = words
+    wrong = [] if machine in MACHINES else [f"no virtual board {machine!r}"]
+    if action and action[0] not in ("run", "flash", "reset", "power", "fault"):
+        wrong.append(f"hil vboard cannot {action[0]!r}")
+    return [*wrong, *(_of_words(action[1:], pytest_options) if action[:1] == ["run"] else [])]
+
+
+def _of_pytest(arguments: Sequence[str], pytest_options: Any) -> list[str]:
+    _, unknown = pytest_options.parse_known_and_unknown_args(list(arguments))
+    return [
+        f"pytest has no {one}" for one in unknown if one.startswith("-") and not one.startswith(_OPTIONS_OF_EXECUTORCH)
+    ]

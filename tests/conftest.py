@@ -1,11 +1,50 @@
-"""What holds for all tests."""
+"""What holds for all tests, and the wheel, installed as a user does it."""
 
 from __future__ import annotations
 
+import os
 import signal
+import site
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from paths import REPOSITORY
+
+DEADLINE = 300.0  # seconds
 
 # A shell's background job ignores SIGINT and SIGQUIT, and what nohup starts SIGHUP. What the tests start would inherit
 # that, and some of them send it.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def installed_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with the wheel installed; torch and the other dependencies come from this environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
+    subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=True)
+    interpreter = folder / "venv" / "bin" / "python"
+    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, timeout=DEADLINE)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    # A plain path line: .pth files in there, such as the editable install's, are not followed.
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    return interpreter
+
+
+@pytest.fixture(scope="session")
+def user_path(installed_python: Path) -> str:
+    """A PATH on which `python`, `pytest` and `hil` are those of the environment with the wheel."""
+    folder = installed_python.parent
+    script = f"#!{installed_python}\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
+    (folder / "pytest").write_text(script)
+    (folder / "pytest").chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
