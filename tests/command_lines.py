@@ -228,11 +228,13 @@ def _of_words(words: Sequence[str], pytest_options: Any) -> list[str]:
 def _of_hil(words: list[str], pytest_options: Any) -> list[str]:
     command: Any = typer.main.get_command(load_commands(words[0] if words else ""))
     name = ""
-    while words and hasattr(command, "commands"):
+    while words[:1] not in ([], ["--help"], ["--version"]) and hasattr(command, "commands"):
         name, *words = words
         if name not in command.commands:
             return [f"no command {name!r}"]
         command = command.commands[name]
+    if not name:
+        return []
     if name == "vboard":
         return _of_vboard(words, pytest_options)
     own, rest = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])

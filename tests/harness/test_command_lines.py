@@ -33,6 +33,16 @@ def test_the_words_of_every_command_are_right(page: str, pytest_options: Any) ->
     assert {line: found for line, found in wrong.items() if found} == {}
 
 
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_commands_in_a_sentence_are_there_with_their_options(page: str, pytest_options: Any) -> None:
+    """They may leave out arguments, and have placeholders."""
+    prose = re.sub(r"^( *)```.*?^\1```", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    for line in re.findall(r"`((?:hil|pytest) [^`]+)`", prose):
+        if not re.search("…|COMMAND", line) and not OF_RECIPES.match(line):
+            found = problems(line.replace("\\|", "|"), pytest_options)
+            assert [one for one in found if re.search("(?i)no (such|command)|has no", one)] == [], line
+
+
 def test_every_command_is_executed_or_the_table_says_why_not() -> None:
     called = {
         page: {shown.command for block in blocks(text) for shown in block.commands()} for page, text in PAGES.items()

@@ -16,7 +16,7 @@ import pytest
 from browser import CHROMIUM, browser
 from paths import REPOSITORY
 
-DEADLINE: Final = 300.0  # seconds
+DEADLINE: Final = 600.0  # seconds
 LOADED: Final = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "form": "action"}
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="the extra `docs` is for Python 3.11 and later")
 
