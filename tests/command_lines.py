@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import typer
 
-from cortex_m_hil.boards.virtual.vboard import MACHINES
+from cortex_m_hil.boards.virtual.machines import MACHINES
 from cortex_m_hil.cli.__main__ import load_commands
 from cortex_m_hil.cli.app import UsageError
 from paths import REPOSITORY
