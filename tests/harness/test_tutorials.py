@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from command_lines import NOT_EXECUTED, TUTORIALS
+from cortex_m_hil.host.paths import cache_directory
 from paths import REPOSITORY
 from shown import Shown, blocks
 
@@ -26,10 +27,20 @@ STATUSES: Final[Mapping[str, int]] = {
 }
 
 
-def run(shown: Shown, folder: Path, path: str) -> str:
+@pytest.fixture
+def environment(user_path: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Virtual boards and locks are of this test alone, for another f405 may be running; what is built is shared."""
+    folder = tmp_path_factory.mktemp("cache")
+    for part in ("lowerings", "objects", "runners"):
+        (cache_directory() / part).mkdir(parents=True, exist_ok=True)
+        (folder / part).symlink_to(cache_directory() / part)
+    own = {"HIL_CACHE_DIR": str(folder), "HIL_LOCK_DIR": str(tmp_path_factory.mktemp("locks"))}
+    plain = {"COLUMNS": "250", "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""}
+    return {**os.environ, "PATH": user_path, **own, **plain}
+
+
+def run(shown: Shown, folder: Path, environment: Mapping[str, str]) -> str:
     """Both streams of a command, in the shell that users have."""
-    environment = {**os.environ, "PATH": path, "COLUMNS": "250", "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run(
         ["bash", "-c", shown.command], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=DEADLINE, check=False,
@@ -39,7 +50,7 @@ def run(shown: Shown, folder: Path, path: str) -> str:
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
-def test_a_tutorial_works_as_it_stands(page: str, user_path: str, tmp_path: Path) -> None:
+def test_a_tutorial_works_as_it_stands(page: str, environment: dict[str, str], tmp_path: Path) -> None:
     executed = 0
     for block in blocks((REPOSITORY / page).read_text()):
         if (edit := block.edit()) is not None:
@@ -47,7 +58,7 @@ def test_a_tutorial_works_as_it_stands(page: str, user_path: str, tmp_path: Path
         for shown in block.commands():
             if shown.command in NOT_EXECUTED:
                 continue
-            said = run(shown, tmp_path, user_path)
+            said = run(shown, tmp_path, environment)
             executed += 1
             assert shown.missing(said) == [], f"$ {shown.command}\n{said}"
     assert executed >= 4

@@ -341,8 +341,8 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
         if b"\nbaud" not in said:
             process.wait(1.0)
             log = process.log.decode(errors="replace")
-            first = [("it said", line) for line in log.splitlines()[:1]]
-            raise LaunchError(f"virtual board {name} does not start", log=log, details=first)
+            said_first = log.strip().partition("\n")[0] or "nothing"
+            raise LaunchError(f"virtual board {name} does not start", log=log, details=[("it says", said_first)])
         yield process
     finally:
         process.close()
