@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import pytest
 import typer
 
 from cortex_m_hil.boards.virtual.machines import MACHINES
@@ -248,6 +249,8 @@ def _of_hil(words: list[str], pytest_options: Any) -> list[str]:
 
 
 def _of_vboard(words: Sequence[str], pytest_options: Any) -> list[str]:
+    if not words:
+        return ["hil vboard: Missing argument"]
     machine, *action = words
     wrong = [] if machine in MACHINES else [f"no virtual board {machine!r}"]
     if action and action[0] not in ("run", "flash", "reset", "power", "fault"):
@@ -256,7 +259,10 @@ def _of_vboard(words: Sequence[str], pytest_options: Any) -> list[str]:
 
 
 def _of_pytest(arguments: Sequence[str], pytest_options: Any) -> list[str]:
-    _, unknown = pytest_options.parse_known_and_unknown_args(list(arguments))
+    try:
+        _, unknown = pytest_options.parse_known_and_unknown_args(list(arguments))
+    except pytest.UsageError as error:
+        return [str(error)]
     return [
         f"pytest has no {one}" for one in unknown if one.startswith("-") and not one.startswith(_OPTIONS_OF_EXECUTORCH)
     ]
