@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +15,11 @@ from cortex_m_hil.campaigns.nightly import KIND, Plan, coverage_of, is_coverage,
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import CYCLES, Change, changes, in_order
+from cortex_m_hil.report.changes import CYCLES, FAILED, Change, changes, in_order
 from cortex_m_hil.report.limits import beyond
 from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.series import LONGEST
+from cortex_m_hil.results import Verdict
 
 FORMAT: Final = 1
 LIMIT: Final = 1 << 30  # bytes of a file, and of what it unpacks to
@@ -173,25 +174,61 @@ def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
     return campaign
 
 
-def put_together(shards: Sequence[Exported]) -> Exported:
-    """One nightly from its shards. It is complete if all are there, and complete.
+def put_together(parts: Sequence[Exported]) -> Exported:
+    """One nightly from its shards, or from those of the same tests on other targets, or of both.
 
-    ConfigError where they are not of one nightly: code, tools or what was asked for differ, or one is there twice.
+    It is complete if all shards are there, and complete. ConfigError where they are not of one nightly: code, tools or
+    what was asked for differ, or one is there twice.
     """
-    if len({json.dumps({**one.plan.as_fields(), "shard": ""}, sort_keys=True) for one in shards}) > 1:
-        raise ConfigError(
-            "these are shards of different nightlies", hint="same code, tools, tests, targets and options"
-        )
-    numbers = [tuple(map(int, one.plan.shard.split("/"))) for one in shards]
+    if len({json.dumps({**one.plan.as_fields(), **_APART}, sort_keys=True) for one in parts}) > 1:
+        raise ConfigError("these are parts of different nightlies", hint="same code, tests, runtimes and options")
+    groups: dict[tuple[str, ...], list[Exported]] = {}
+    for one in parts:
+        groups.setdefault(one.plan.targets, []).append(one)
+    targets = sorted(name for names in groups for name in names)
+    if twice := sorted({name for name in targets if targets.count(name) > 1}):
+        what = f"{', '.join(twice)}: in nightlies of different targets"
+        raise ConfigError(what, hint="each target in one nightly, or in all of its shards")
+    whole = [_all_shards(group) for group in groups.values()]
+    ends = [one.ended for one in parts if one.ended is not None]
+    began, ended = min(one.began for one in parts), max(ends) if all(whole) else None
+    plan = replace(parts[0].plan, shard="1/1", targets=tuple(targets), tools=_all_tools(parts))
+    return Exported(plan, began, ended, parts[0].name, tuple(_gravest(parts)))
+
+
+_APART: Final = {"shard": "", "targets": (), "tools": {}}  # in what parts of a nightly may differ
+
+
+def _all_shards(group: Sequence[Exported]) -> bool:
+    """Whether these, of the same targets, are all, and complete. ConfigError where one is there twice."""
+    numbers = [tuple(map(int, one.plan.shard.split("/"))) for one in group]
     if len({of for _, of in numbers}) > 1 or len(set(numbers)) < len(numbers):
-        named = ", ".join(one.plan.shard for one in shards)
+        named = ", ".join(one.plan.shard for one in group)
         raise ConfigError(f"these are no shards of one nightly: {named}", hint="each of 1/n … n/n once")
-    ends = [one.ended for one in shards if one.ended is not None]
-    complete = len(shards) == numbers[0][1] and len(ends) == len(shards)
-    runs: dict[str, Run] = {}
-    for run in (run for one in shards for run in one.runs):
-        both = [runs[run.key], run] if is_coverage(run) and run.key in runs else []
-        runs[run.key] = replace(run, figures=coverage_of(both).fields()) if both else run
-    began, ended = min(one.began for one in shards), max(ends) if complete else None
-    plan = replace(shards[0].plan, shard="1/1")
-    return Exported(plan, began, ended, shards[0].name, tuple(runs[key] for key in sorted(runs)))
+    return len(group) == numbers[0][1] and all(one.ended is not None for one in group)
+
+
+def _all_tools(parts: Sequence[Exported]) -> dict[str, str]:
+    """Each target needs some of them. ConfigError where two are of different versions."""
+    found: dict[str, str] = {}
+    for name, version in sorted((name, version) for one in parts for name, version in one.plan.tools.items()):
+        if found.setdefault(name, version) != version:
+            what = f"these are parts of different nightlies: {name} is {found[name]} and {version}"
+            raise ConfigError(what, hint="the same tools on each machine")
+    return found
+
+
+def _gravest(parts: Sequence[Exported]) -> Iterator[Run]:
+    """By key. Tests without a target are run in each part: a failure in one counts. Coverage is put together."""
+    found: dict[str, Run] = {}
+    for run in (run for one in parts for run in one.runs):
+        before = found.setdefault(run.key, run)
+        if is_coverage(run) and before is not run:
+            found[run.key] = replace(run, figures=coverage_of([before, run]).fields())
+        elif _gravity(run) > _gravity(before):
+            found[run.key] = run
+    yield from (found[key] for key in sorted(found))
+
+
+def _gravity(run: Run) -> int:
+    return 2 if run.verdict in (one.value for one in FAILED) else int(run.verdict == Verdict.INFRA.value)

@@ -21,13 +21,15 @@ import pytest
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, running
 from cortex_m_hil import known_answer
 from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import ENDED, Plan
+from cortex_m_hil.campaigns.nightly import ENDED, Plan, run_of
 from cortex_m_hil.campaigns.nights import Exported
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.pytest_plugin.nightly import TELLING
-from cortex_m_hil.report.night import RUNNER
+from cortex_m_hil.report.night import RUNNER, Key, Result
+from cortex_m_hil.results import Verdict
 
 Hil = Callable[..., Done]
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
@@ -171,6 +173,42 @@ def test_shards_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
     assert comparable(hil("results", "show", "--json")) == whole
     twice = hil("results", "merge", files[0], files[0])
     assert twice.status == CANNOT_TELL and "1/3, 1/3" in twice.err
+
+
+def test_targets_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
+    """A job for each target: the tools of both are those of the whole."""
+    assert hil("nightly", "test_it.py", "-t", "native,m4-qemu").status == OK
+    whole, tools = comparable(hil("results", "show", "--json")), answers(hil("results", "list", "--json").out)[0]
+    for number, target in enumerate(("native", "m4-qemu"), 2):
+        assert hil("nightly", "test_it.py", "-t", target).status == OK
+        hil("results", "export", str(number), "-o", f"{target}.jsonl.gz")
+    hil("results", "export", "1", "-o", "both.jsonl.gz")
+    (folder / "store.sqlite").unlink()
+    files = ("native.jsonl.gz", "m4-qemu.jsonl.gz")
+    assert answer(hil("results", "merge", *files, "--json").out)["complete"] is True
+    assert comparable(hil("results", "show", "--json")) == whole
+    merged = answers(hil("results", "list", "--json").out)[0]
+    assert (merged["tools"], sorted(merged["targets"])) == (tools["tools"], ["m4-qemu", "native"])
+    twice = hil("results", "merge", "both.jsonl.gz", "native.jsonl.gz")
+    assert twice.status == CANNOT_TELL and "native: in nightlies of different targets" in twice.err
+
+
+def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.Exported:
+    plan = Plan(("t",), None, (targets,), ("builtin",), "", (), "1/1", "", "", {"gcc": version})
+    result = Result(Key("tests", "builtin", "t::test", ""), "", "", verdict)
+    return nights.Exported(plan, 1.0, 2.0, "", (run_of(result),))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_test_without_target_that_fails_beside_one_target_has_failed(order: int) -> None:
+    parts = [exported("a", Verdict.PASS), exported("b", Verdict.FAIL), exported("c", Verdict.INFRA)][::order]
+    [run] = nights.put_together(parts).runs
+    assert run.verdict == Verdict.FAIL.value
+
+
+def test_parts_of_other_tools_are_of_no_nightly() -> None:
+    with pytest.raises(ConfigError, match="gcc is 1 and 2"):
+        nights.put_together([exported("a", Verdict.PASS), exported("b", Verdict.PASS, "2")])
 
 
 def test_what_fails_is_told_with_its_log_and_without_this_machine(hil: Hil, folder: Path) -> None:

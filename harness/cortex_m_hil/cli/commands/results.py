@@ -221,18 +221,18 @@ def import_(
 
 @results.command("merge")
 def merge(
-    file: Annotated[list[Path], typer.Argument(metavar=f"SHARD{SUFFIX}...", show_default=False)],
+    file: Annotated[list[Path], typer.Argument(metavar=f"PART{SUFFIX}...", show_default=False)],
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put the shards of one nightly together, and into the store."""
+    """Put the parts of one nightly together, shards or targets, and into the store."""
     whole = nights.put_together([nights.read(path) for path in file])
     with opened(store_file) as kept:
         campaign = nights.add(kept, os.getcwd(), whole)
         if campaign is None:
             raise ConfigError("the store has this nightly already", hint="hil results list")
     complete = whole.ended is not None
-    text = f"nightly {campaign.number} of {counted(len(file), 'shard')}" + ("" if complete else ", incomplete")
+    text = f"nightly {campaign.number} of {counted(len(file), 'part')}" + ("" if complete else ", incomplete")
     end(Answer(text, {"nightly": campaign.number, "complete": complete}))
 
 
