@@ -1,0 +1,70 @@
+"""What the scripts of the workflows share: GitHub's files and its API. Python's own library only.
+
+https://docs.github.com/en/actions/reference/workflow-commands, https://docs.github.com/en/rest
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import urllib.error
+import urllib.request
+from typing import Any, Final, NoReturn
+
+_SECONDS: Final = 60.0  # for one request
+_LIMIT: Final = 16 << 20  # bytes of an answer
+
+
+def fail(what: str, status: int = 2) -> NoReturn:
+    print(f"::error::{what}", file=sys.stderr)
+    sys.exit(status)
+
+
+def append(variable: str, line: str) -> None:
+    """To the file that GITHUB_OUTPUT, GITHUB_ENV, GITHUB_PATH or GITHUB_STEP_SUMMARY names."""
+    with open(os.environ[variable], "a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{line}\n")
+
+
+def fenced(text: str) -> str:
+    """As a block of Markdown that its content cannot end: no link, mention or HTML in it counts."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.rstrip()}\n{fence}"
+
+
+class NotThere(Exception):
+    """Status 404."""
+
+
+class Api:
+    """Of the repository that the workflow runs in, with the token in GITHUB_TOKEN."""
+
+    def __init__(self) -> None:
+        self.repository = os.environ["GITHUB_REPOSITORY"]
+        self._base = f"{os.environ['GITHUB_API_URL']}/repos/{self.repository}"
+
+    def get(self, path: str) -> Any:
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, fields: dict[str, Any]) -> Any:
+        return self._ask("POST", path, fields)
+
+    def patch(self, path: str, fields: dict[str, Any]) -> Any:
+        return self._ask("PATCH", path, fields)
+
+    def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> Any:
+        data = None if fields is None else json.dumps(fields).encode()
+        heads = {"Accept": "application/vnd.github+json", "Authorization": f"Bearer {os.environ['GITHUB_TOKEN']}"}
+        request = urllib.request.Request(f"{self._base}/{path}", data, heads, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+                return json.loads(answer.read(_LIMIT))
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                raise NotThere(path) from error
+            fail(f"GitHub refuses {method} {path}: {error.code} {error.reason}; has the job the permission?")
+        except (OSError, ValueError) as error:
+            fail(f"GitHub does not answer {method} {path}: {error}; run the job again")

@@ -1,0 +1,132 @@
+"""Puts the results of a run's jobs together, compares them with the last nightly, and reports.
+
+Reads hil-parts (a file of each job) and hil-nightlies (of earlier runs); writes hil-report, the job's summary,
+hil-comment for the workflow that comments, and tonight's into hil-nightlies, the last 30 of which are kept.
+Exit status 1 for a failed test or a missing figure, 2 where something could not be tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cortex_m_hil.campaigns import nights
+from cortex_m_hil.campaigns.nightly_report import report_of
+from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.cli.changes import lines_of_changes
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.report.changes import FAILED, Change, Kind
+from cortex_m_hil.report.files import write
+from cortex_m_hil.report.night import Night
+from cortex_m_hil.report.table import BAD, COUNTED
+from cortex_m_hil.results import Verdict
+from github_actions import append, fail, fenced
+
+KEPT = 30  # nightlies
+SHOWN = 20  # failures
+PARTS, NIGHTLIES, REPORT, COMMENT = (Path(f"hil-{name}") for name in ("parts", "nightlies", "report", "comment"))
+
+
+@dataclass(frozen=True)
+class Found:
+    """`missing`: targets that were expected and have no results. `before`: what it is compared with."""
+
+    night: Night
+    before: Campaign | None
+    changed: Sequence[Change]
+    missing: Sequence[str]
+
+    @property
+    def lines(self) -> Iterator[str]:
+        if self.missing:
+            yield f"no results of {', '.join(self.missing)}: their jobs say why"
+        if not self.night.complete:
+            yield "tests are left: a budget was spent, or a job was cut short"
+        if self.before is None:
+            yield "no nightly to compare with yet"
+        else:
+            yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.number}")
+        bad = [one for one in self.night.tests if one.verdict in BAD]
+        for one in bad[:SHOWN]:
+            yield f"{one.verdict.value} {one.error} {one.key.test} [{one.key.target}]: {one.headline}"
+        if bad[SHOWN:]:
+            yield f"and {len(bad) - SHOWN} more: see the report"
+        for target in dict.fromkeys(one.key.target for one in self.night.tests):
+            verdicts = Counter(one.verdict for one in self.night.tests if one.key.target == target)
+            counts = ", ".join(f"{verdicts[one]} {word}" for one, word in COUNTED.items() if verdicts[one])
+            yield f"{target or '(no target)'}: {counts}"
+
+    @property
+    def status(self) -> int:
+        verdicts = {one.verdict for one in self.night.tests}
+        if verdicts & set(FAILED) or any(one.kind is Kind.MISSING for one in self.changed):
+            return 1
+        return 2 if self.missing or not self.night.complete or Verdict.INFRA in verdicts or not verdicts else 0
+
+    @property
+    def is_news(self) -> bool:
+        return bool(self.changed or self.missing or not self.night.complete)
+
+
+def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], *, whole: bool) -> Found:
+    """`whole`: it is compared in all, and not only in the suites and targets that it has."""
+    for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
+        nights.add(store, os.getcwd(), nights.read(file))
+    campaign = nights.add(store, os.getcwd(), nights.put_together([nights.read(part) for part in parts]))
+    if campaign is None:
+        fail("these results are among the earlier nightlies already; is hil-nightlies of another run?")
+    new, before = nights.night(store, campaign), nights.previous(store, campaign)
+    missing = [name for name in expected if name not in campaign.plan["targets"]]
+    old = nights.night(store, before) if before is not None else None
+    if old is not None and not whole:
+        asked = {(key.suite, key.runtime, key.target) for key in new.results}
+        known = {key: one for key, one in old.results.items() if (key.suite, key.runtime, key.target) in asked}
+        old = replace(old, results=known)
+    changed = nights.what_changed(store, campaign, old, new) if old is not None else []
+    write(report_of(store, campaign, new, old, changed, REPORT), REPORT)
+    if whole and new.complete and not missing:
+        keep(store, campaign)
+    return Found(new, before, changed, missing)
+
+
+def keep(store: Store, campaign: Campaign) -> None:
+    NIGHTLIES.mkdir(exist_ok=True)
+    nights.export(store, campaign, NIGHTLIES / f"{campaign.began:015.3f}.jsonl.gz")
+    for file in sorted(NIGHTLIES.glob("*.jsonl.gz"))[:-KEPT]:
+        file.unlink()
+
+
+def tell(text: str, *, news: bool) -> None:
+    append("GITHUB_STEP_SUMMARY", f"### What changed\n\n{fenced(text)}\n")
+    print(text)
+    number = os.environ["PULL_REQUEST"]
+    COMMENT.mkdir(exist_ok=True)
+    told = {"pull_request": int(number) if number else None, "text": text, "news": news}
+    (COMMENT / "comment.json").write_text(json.dumps(told))
+
+
+def main() -> None:
+    for folder in (REPORT, COMMENT):
+        folder.mkdir(exist_ok=True)
+    parts = sorted(PARTS.glob("*.jsonl.gz"))
+    if not parts:
+        tell("no job left results: their logs say why", news=True)
+        fail("no job left results")
+    file = Path(os.environ["RUNNER_TEMP"]) / "hil-report.sqlite"
+    try:
+        with Store(file) as store:
+            found = examine(store, parts, json.loads(os.environ["EXPECTED"]), whole=not os.environ["PULL_REQUEST"])
+    except HarnessError as error:
+        tell(str(error), news=True)
+        fail(error.message)
+    tell("\n".join(found.lines), news=found.is_news)
+    sys.exit(found.status)
+
+
+if __name__ == "__main__":
+    main()

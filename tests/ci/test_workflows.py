@@ -1,0 +1,275 @@
+"""The workflows: each command is executed here, with GitHub's files and API stood in for (tests/github_runner.py)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import install_action
+import matrix
+from cortex_m_hil import known_answer
+from github_actions import fenced
+from github_runner import APART, WORKFLOWS, Api, Runner, api, commands, load, steps
+from paths import REPOSITORY
+
+FILES = sorted(WORKFLOWS.glob("*.yml"))
+ACTION = REPOSITORY / "action.yml"
+PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
+TEST = f"""
+import numpy
+
+def test_runs(run_pte):
+    run_pte({str(PROGRAM)!r}, [numpy.zeros((1, 16), "float32")])
+"""
+BOT = {"login": "github-actions[bot]"}
+HEAD = {"sha": "a" * 40, "repo": {"full_name": "stranger/r"}}
+
+
+@pytest.fixture
+def github() -> Iterator[Api]:
+    with api() as found:
+        yield found
+
+
+@pytest.fixture
+def run(tmp_path: Path, github: Api) -> Callable[..., Runner]:
+    """A run of a workflow in a checkout with one small test; artifacts of all runs are in one place."""
+
+    def begin(number: int, event: str, payload: dict[str, Any] | None = None, **variables: str) -> Runner:
+        workspace, temporary = tmp_path / f"workspace{number}", tmp_path / f"temp{number}"
+        shutil.copytree(REPOSITORY / "ci", workspace / "ci")
+        shutil.copy(REPOSITORY / "constraints.txt", workspace)
+        (workspace / "pyproject.toml").write_text("")
+        (workspace / "tests" / "targets").mkdir(parents=True)
+        (workspace / "tests" / "targets" / "test_it.py").write_text(TEST)
+        (workspace / "ci" / "nightly.yaml").write_text("tests: [tests/targets]\n")
+        temporary.mkdir()
+        (tmp_path / "artifacts" / str(number)).mkdir(parents=True)
+        return Runner(workspace, temporary, tmp_path / "artifacts", github.url, number, event, payload or {}, variables)
+
+    return begin
+
+
+def night(number: int, event: str = "schedule", repository: str = "o/r") -> dict[str, Any]:
+    return {"id": number, "event": event, "head_repository": {"full_name": repository}}
+
+
+def finished(number: int, event: str) -> dict[str, Any]:
+    """What `workflow_run` tells of a run."""
+    told = {
+        "id": number,
+        "event": event,
+        "conclusion": "failure",
+        "head_sha": HEAD["sha"],
+        "head_repository": HEAD["repo"],
+    }
+    return {"workflow_run": told}
+
+
+# --- what is executed ----------------------------------------------------------------------------------------
+
+
+def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Runner], github: Api) -> None:
+    github.answers["GET actions/workflows/nightly.yml/runs"] = {"workflow_runs": []}
+    nightly = run(1, "schedule")
+    status, planned = nightly.job("nightly.yml", "plan")
+    assert status == 0 and {"m4-qemu", "m0-qemu", "m55-qemu"} <= set(json.loads(planned["targets"]))
+    assert not {"native", "m4-fvp"} & set(json.loads(planned["targets"]))
+    for target in ("m4-qemu", "m0-qemu"):
+        assert nightly.job("nightly.yml", "target", target=target)[0] == 0
+    needs = {"plan": {"outputs": {"targets": '["m4-qemu", "m0-qemu"]'}, "result": "success"}}
+    assert nightly.job("nightly.yml", "report", needs)[0] == 0
+    assert "no nightly to compare with yet" in nightly.summary and "m0-qemu: 1 passed" in nightly.summary
+    kept = nightly.artifacts / "1"
+    assert {"index.html", "results.json", "junit.xml"} == {one.name for one in (kept / "hil-report").iterdir()}
+    assert len(list((kept / "hil-nightlies").iterdir())) == 1
+    assert nightly.executed == (commands(WORKFLOWS / "nightly.yml") | commands(ACTION)) - set(APART)
+
+    stranger = night(9, "pull_request", "stranger/r")
+    github.answers["GET actions/workflows/nightly.yml/runs"] = {"workflow_runs": [stranger, night(1)]}
+    github.answers["GET actions/runs/1/artifacts"] = {"artifacts": [{"name": "hil-nightlies", "expired": False}]}
+    change = run(2, "pull_request", {"pull_request": {"number": 7}})
+    (change.workspace / "tests" / "targets" / "test_it.py").write_text(TEST + "    assert not '@everyone ```'\n")
+    assert change.job("pull-request.yml", "target", target="m4-qemu")[0] == 1
+    assert change.job("pull-request.yml", "report")[0] == 1
+    told = change.summary.partition("### What changed")[2]
+    assert "no results of m55-qemu, m0-qemu" in told and "new failure" in told and "no longer there" not in told
+    assert not (change.artifacts / "2" / "hil-nightlies").exists()
+    assert change.executed | {"make test"} >= commands(WORKFLOWS / "pull-request.yml")
+
+    github.answers |= {"GET pulls/7": {"head": HEAD}, "GET issues/7/comments": [], "POST issues/7/comments": {}}
+    comment = run(3, "workflow_run", finished(2, "pull_request"))
+    assert comment.job("comment.yml", "comment")[0] == 0
+    [(what, body)] = github.asked
+    assert what == "POST issues/7/comments" and "https://github.example/o/r/actions/runs/2" in body["body"]
+    assert re.search(r"^````+text\n(.|\n)*@everyone ```(.|\n)*^````+\n\Z", body["body"], re.MULTILINE)
+    assert comment.executed == commands(WORKFLOWS / "comment.yml")
+
+
+def test_boards_run_and_report_in_one_job(run: Callable[..., Runner], github: Api) -> None:
+    github.answers["GET actions/workflows/boards.yml/runs"] = {"workflow_runs": []}
+    boards = run(1, "schedule", HIL_BOARDS="native")
+    assert boards.job("boards.yml", "boards")[0] == 0
+    assert "native: 1 passed" in boards.summary
+    assert commands(WORKFLOWS / "boards.yml") == set()
+
+
+def test_the_fvp_workflow_with_a_shim_in_place_of_arms_model(run: Callable[..., Runner], tmp_path: Path) -> None:
+    """Of Arm's, nothing is known here but the manners of its installer."""
+    hil = f"{sys.executable} -m cortex_m_hil.cli"
+    folder = "models/Linux64_GCC-9.3"
+    installer = (
+        f'[ "$1" = --i-agree-to-the-contained-eula ] && mkdir -p "$4" && cd "$4" && {hil} fvp-shim install {folder}\n'
+    )
+    archive = tmp_path / "fvp.tgz"
+    with tarfile.open(archive, "w:gz") as tar:
+        info = tarfile.TarInfo("FVP_Corstone_SSE-300.sh")
+        info.size = len(installer)
+        tar.addfile(info, io.BytesIO(installer.encode()))
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    with api() as files:
+        files.answers["GET fvp.tgz"] = archive.read_bytes()
+        fvp = run(1, "workflow_dispatch", HIL_FVP_URL=f"{files.url}/repos/o/r/fvp.tgz", HIL_FVP_SHA256=digest)
+        assert fvp.job("fvp.yml", "fvp", inputs={"accept-arms-licence": True})[0] == 0
+    assert commands(WORKFLOWS / "fvp.yml") <= fvp.executed
+
+
+def test_every_workflow_is_among_those_above() -> None:
+    assert {one.name for one in FILES} == {"boards.yml", "comment.yml", "fvp.yml", "nightly.yml", "pull-request.yml"}
+
+
+def test_what_is_installed() -> None:
+    words = install_action.command(Path("python"), "upstream", "-r 'my file.txt'")
+    assert words[-3:] == [f"{REPOSITORY}[upstream]", "-r", "my file.txt"]
+    assert words[words.index("--constraint") + 1] == str(REPOSITORY / "constraints.txt")
+    subprocess.run(["sh", "-n", REPOSITORY / "ci" / "install.sh"], check=True)
+    subprocess.run(["make", "-n", "test"], cwd=REPOSITORY, check=True, capture_output=True)
+
+
+# --- what strangers may send ---------------------------------------------------------------------------------
+
+
+def comment(folder: Path, github: Api, run: dict[str, Any], content: bytes) -> subprocess.CompletedProcess[str]:
+    (folder / "comment.json").write_bytes(content)
+    (folder / "event.json").write_text(json.dumps(run))
+    given = {"GITHUB_EVENT_PATH": str(folder / "event.json"), "GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": "o/r"}
+    given |= {"GITHUB_SERVER_URL": "https://github.example", "GITHUB_TOKEN": "t"}
+    call = [sys.executable, str(REPOSITORY / "ci" / "comment.py"), str(folder)]
+    return subprocess.run(call, env=os.environ | given, capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(number: object = 7, text: object = "t", news: object = True) -> bytes:
+    return json.dumps({"pull_request": number, "text": text, "news": news}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b"[" * 60_000,
+        told("7"),
+        told(True),
+        told(-1),
+        told("7/../8"),
+        told(7.0),
+        told(text=1),
+        told(news="no"),
+        b" " * (1 << 17),
+    ],
+    ids=lambda content: repr(content[:20]),
+)
+def test_a_file_that_makes_no_sense_is_not_commented(tmp_path: Path, github: Api, content: bytes) -> None:
+    github.answers |= {"GET pulls/7": {"head": HEAD}, "GET issues/7/comments": [], "POST issues/7/comments": {}}
+    done = comment(tmp_path, github, finished(2, "pull_request"), content)
+    assert done.returncode == 2 and "comment.json" in done.stderr and "Traceback" not in done.stderr
+    assert github.asked == []
+
+
+@pytest.mark.parametrize(
+    "head", [HEAD | {"sha": "b" * 40}, HEAD | {"repo": {"full_name": "o/r"}}, HEAD | {"repo": None}]
+)
+def test_a_number_of_another_pull_request_is_not_commented(tmp_path: Path, github: Api, head: dict[str, Any]) -> None:
+    github.answers |= {"GET pulls/7": {"head": head}, "GET issues/7/comments": [], "POST issues/7/comments": {}}
+    done = comment(tmp_path, github, finished(2, "pull_request"), told())
+    assert done.returncode == 0 and "is another's" in done.stdout and github.asked == []
+
+
+def test_a_second_comment_replaces_the_first_and_nobody_elses(tmp_path: Path, github: Api) -> None:
+    mark = "<!-- cortex-m-hil -->"
+    known = [{"id": 1, "user": {"login": "stranger"}, "body": mark}, {"id": 2, "user": BOT, "body": mark}]
+    github.answers |= {"GET pulls/7": {"head": HEAD}, "GET issues/7/comments": known, "PATCH issues/comments/2": {}}
+    done = comment(tmp_path, github, finished(2, "pull_request"), told())
+    assert done.returncode == 0 and [what for what, _ in github.asked] == ["PATCH issues/comments/2"], done
+
+
+def test_what_changed_at_night_is_commented_on_one_issue(tmp_path: Path, github: Api) -> None:
+    run = finished(1, "schedule")
+    github.answers |= {"GET issues": [], "POST issues": {"number": 4}, "POST issues/4/comments": {}}
+    assert comment(tmp_path, github, run, told(None, news=False)).returncode == 0 and github.asked == []
+    assert comment(tmp_path, github, run, told(None)).returncode == 0
+    github.answers["GET issues"] = [{"number": 4, "user": BOT}]
+    assert comment(tmp_path, github, run, told(None)).returncode == 0
+    assert [what for what, _ in github.asked] == ["POST issues", "POST issues/4/comments", "POST issues/4/comments"]
+
+
+@pytest.mark.parametrize("text", ["", "```", "a\n`````\n<script>", "~~~"])
+def test_text_cannot_leave_its_block(text: str) -> None:
+    first, *_, last = fenced(text).split("\n")
+    assert first == f"{last}text" and set(last) == {"`"} and last not in text
+
+
+def test_no_simulator_gets_a_job_in_the_name_of_another() -> None:
+    fields = {"hardware": False, "runnable": True, "runs_as": "a-qemu"}
+    lines = [
+        json.dumps(fields | one)
+        for one in (
+            {"target": "a-qemu"},
+            {"target": "a-fvp"},
+            {"target": "b-qemu", "runs_as": "b-qemu", "runnable": False},
+        )
+    ]
+    assert matrix.chosen(lines, ["*"]) == ["a-qemu"]
+
+
+# --- what is written -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", [*FILES, ACTION], ids=lambda file: file.name)
+def test_actions_are_pinned_and_checkouts_keep_no_token(file: Path) -> None:
+    for step in steps(file):
+        used = step.get("uses", "./")
+        assert used == "./" or re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", used), used
+        if used.startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+    pins = set(re.findall(r"uses: (\S+@\S+) # (v\S+)", file.read_text()))
+    assert len({pin.partition("@")[0] for pin, _ in pins}) == len(pins), "one digest of each action"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_tokens_and_runners(file: Path) -> None:
+    """Only what executes no code of a pull request may write; only what no pull request starts has our runners."""
+    loaded = load(file)
+    events = {loaded["on"]} if isinstance(loaded["on"], str) else set(loaded["on"])
+    assert loaded["permissions"] == {} and "pull_request_target" not in events
+    for job in loaded["jobs"].values():
+        assert "timeout-minutes" in job
+        if "write" in job["permissions"].values():
+            assert events == {"workflow_run"}
+            checkouts = [step["with"] for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+            assert [one["ref"] for one in checkouts] == ["${{ github.event.repository.default_branch }}"]
+        if "self-hosted" in job["runs-on"]:
+            assert events <= {"schedule", "workflow_dispatch"}
