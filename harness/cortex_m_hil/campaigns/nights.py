@@ -171,7 +171,7 @@ def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
         kept.call(campaign, exported.name)
     if exported.ended is not None:
         kept.end(campaign, exported.ended)
-    return campaign
+    return replace(campaign, ended=exported.ended, name=exported.name)
 
 
 def put_together(parts: Sequence[Exported]) -> Exported:
