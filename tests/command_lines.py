@@ -89,6 +89,15 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil vboard f405 fault",
         "hil vboard f405 power off",
     ),
+    "between the jobs of a CI; the like: tests/ci/test_workflows.py": (
+        'hil nightly tests -t "$TARGET" --store job.sqlite',
+        'hil results export 1 -o "parts/$TARGET.jsonl.gz" --store job.sqlite',
+        "hil results import history/*.jsonl.gz",
+        "hil results merge parts/*.jsonl.gz",
+        "hil results report -o report",
+        "hil results compare",
+        'hil results export -o "history/$(date +%F).jsonl.gz"',
+    ),
     "needs Arm's models": (
         "hil doctor --verify-fvp m4-fvp",
         "pytest --target=m4-fvp --require-fvp tests/targets",
@@ -113,7 +122,8 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "cmake -S executorch -B build/cortex-m4 --preset arm-baremetal -DTARGET_CPU=cortex-m4 "
         "-DCMAKE_BUILD_TYPE=Release -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF "
         "-DCMAKE_INSTALL_PREFIX=$HOME/executorch/cortex-m4 -DEXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON "
-        "-DCORTEX_M_ENABLE_RUNTIME_CHECKS=ON",
+        "-DCORTEX_M_ENABLE_RUNTIME_CHECKS=ON "
+        "-DEXECUTORCH_BUILD_ARM_BAREMETAL=OFF -DEXECUTORCH_BUILD_PTHREADPOOL=OFF -DEXECUTORCH_BUILD_CPUINFO=OFF",
         "cmake --build build/cortex-m4 -j && cmake --install build/cortex-m4",
         "cd firmware",
         "export HIL_SCHEMA_DIR=…/executorch/schema",
@@ -143,7 +153,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil results name 12 v1.4",
         "hil results export last -o last.jsonl.gz",
         "hil results import nightly-*.jsonl.gz",
-        "hil results merge shard-*.jsonl.gz",
+        "hil results merge part-*.jsonl.gz",
         "hil results prune --keep 90",
     ),
     "needs jq, which nothing else does": (

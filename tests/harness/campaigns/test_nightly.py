@@ -194,7 +194,7 @@ def test_targets_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
 
 
 def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.Exported:
-    plan = Plan(("t",), None, (targets,), ("builtin",), "", (), "1/1", "", "", {"gcc": version})
+    plan = Plan(("t",), None, (targets,), ("builtin",), "", (), "1/1", (), (targets,), False, "", "", {"gcc": version})
     result = Result(Key("tests", "builtin", "t::test", ""), "", "", verdict)
     return nights.Exported(plan, 1.0, 2.0, "", (run_of(result),))
 
