@@ -138,6 +138,7 @@ class Runner:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "RUNNER_TEMP": str(self.temporary),
             "RUNNER_OS": "Linux",
+            "XDG_STATE_HOME": str(self.temporary / "state"),
             "GITHUB_ACTION_PATH": str(self.workspace),
             "GITHUB_API_URL": self.api,
             "GITHUB_SERVER_URL": "https://github.example",
@@ -242,8 +243,10 @@ def api() -> Iterator[Api]:
             what = f"{self.command} {self.path.partition('?')[0].removeprefix('/repos/o/r/')}"
             if size := int(self.headers.get("Content-Length") or 0):
                 found.asked.append((what, json.loads(self.rfile.read(size))))
-            known = what in found.answers and self.headers["Authorization"] == "Bearer t"
-            answer = found.answers[what] if known else {"message": "Not Found"}
+            answer = found.answers.get(what)
+            token = None if isinstance(answer, bytes) else "Bearer t"  # no file of another's may be asked for with it
+            known = answer is not None and self.headers["Authorization"] == token
+            answer = answer if known else {"message": "Not Found"}
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(200 if known else 404)
             self.send_header("Content-Length", str(len(data)))
