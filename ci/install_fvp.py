@@ -69,8 +69,11 @@ def main() -> None:
         fail("Arm's licence is accepted by --accept-arms-licence, and by nothing else")
     temporary = Path(os.environ["RUNNER_TEMP"])
     archive = temporary / "fvp.tgz"
-    download(os.environ["FVP_URL"], os.environ["FVP_SHA256"], archive)
-    append("GITHUB_PATH", str(install(archive, temporary / "fvp")))
+    try:
+        download(os.environ["FVP_URL"], os.environ["FVP_SHA256"], archive)
+        append("GITHUB_PATH", str(install(archive, temporary / "fvp")))
+    except (OSError, tarfile.TarError, subprocess.SubprocessError) as error:
+        fail(f"Arm's FVP of {os.environ['FVP_URL']} cannot be installed: {error}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Reads hil-parts (a file of each job) and hil-nightlies (of earlier runs); writes hil-report, the job's summary,
 hil-comment for the workflow that comments, and tonight's into hil-nightlies, the last 30 of which are kept.
-Exit status 1 for a failed test or a missing figure, 2 where something could not be tested.
+Exit status 1 for a failed test, or a figure that is missing or beyond its limit, 2 where something could not be tested.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Found:
             yield "tests are left: a budget was spent, or a job was cut short"
         if self.before is None:
             yield "no nightly to compare with yet"
+            yield from lines_of_changes(self.changed, "") if self.changed else ()
         else:
             yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.number}")
         bad = [one for one in self.night.tests if one.verdict in BAD]
@@ -64,7 +65,7 @@ class Found:
     @property
     def status(self) -> int:
         verdicts = {one.verdict for one in self.night.tests}
-        if verdicts & set(FAILED) or any(one.kind is Kind.MISSING for one in self.changed):
+        if verdicts & set(FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in self.changed):
             return 1
         return 2 if self.missing or not self.night.complete or Verdict.INFRA in verdicts or not verdicts else 0
 
@@ -87,7 +88,7 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], *, who
         asked = {(key.suite, key.runtime, key.target) for key in new.results}
         known = {key: one for key, one in old.results.items() if (key.suite, key.runtime, key.target) in asked}
         old = replace(old, results=known)
-    changed = nights.what_changed(store, campaign, old, new) if old is not None else []
+    changed = nights.what_changed(store, campaign, old, new)
     write(report_of(store, campaign, new, old, changed, REPORT), REPORT)
     if whole and new.complete and not missing:
         keep(store, campaign)

@@ -5,37 +5,33 @@ TESTS and OPTIONS are words as a shell splits them. The exit status is that of h
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+from cortex_m_hil.campaigns import nights
+from cortex_m_hil.campaigns.nightly import KIND
+from cortex_m_hil.campaigns.store import Store
 from github_actions import append, fail, fenced
-
-
-def hil(*words: str) -> subprocess.CompletedProcess[str]:
-    """Its standard error goes to the job's log."""
-    return subprocess.run(["hil", *words], stdout=subprocess.PIPE, text=True, check=False)
 
 
 def main() -> None:
     name, targets = os.environ["NAME"], os.environ["TARGETS"]
-    store = Path(os.environ["RUNNER_TEMP"]) / f"hil-results-{name}.sqlite"
+    file = Path(os.environ["RUNNER_TEMP"]) / f"hil-results-{name}.sqlite"
     words = [*shlex.split(os.environ["TESTS"]), "--target", targets, *shlex.split(os.environ["OPTIONS"])]
-    done = hil("nightly", *words, "--store", str(store))
+    call = ["hil", "nightly", *words, "--store", str(file)]
+    done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=False)  # what it reports goes to the log
     print(done.stdout, flush=True)
     append("GITHUB_STEP_SUMMARY", f"### {name}\n\n{fenced(done.stdout or 'no result; the log says why')}\n")
-    nightlies = [
-        json.loads(line) for line in hil("results", "list", "--json", "--store", str(store)).stdout.split("\n") if line
-    ]
-    if not nightlies:
-        fail(f"hil nightly found nothing to run on {targets}", done.returncode or 2)
-    Path("hil-results").mkdir(exist_ok=True)
-    file = f"hil-results/{name}.jsonl.gz"
-    kept = hil("results", "export", str(nightlies[-1]["nightly"]), "-o", file, "--store", str(store))
-    sys.exit(done.returncode or kept.returncode)
+    with Store(file) as kept:
+        nightlies = kept.campaigns(KIND)
+        if not nightlies:
+            fail(f"hil nightly found nothing to run on {targets}", done.returncode or 2)
+        Path("hil-results").mkdir(exist_ok=True)
+        nights.export(kept, nightlies[-1], Path("hil-results") / f"{name}.jsonl.gz")
+    sys.exit(done.returncode)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -22,12 +21,13 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.paths import cache_directory
 from paths import REPOSITORY
 
 Fields = dict[str, Any]
 WORKFLOWS = REPOSITORY / ".github" / "workflows"
-SECONDS = 300.0  # for one step
+SECONDS = 600.0  # for one step; the cache of runners may be cold, and the machine busy
 NOTHING_HERE = {"actions/checkout", "actions/setup-python"}
 # Not executed, and why. What they install is here already.
 APART = {
@@ -169,9 +169,11 @@ class Runner:
         own = {name: filled(text, contexts) for name, text in step.get("env", {}).items()}
         shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         given = env | own | {name: str(file) for name, file in files.items()}
-        done = subprocess.run(
-            shell, cwd=self.workspace, env=given, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
-        )
+        log = self.temporary / "log"
+        status = subprocesses.run(shell, log, SECONDS, cwd=self.workspace, env=given)
+        print(f"$ {step['run']}\n{log.read_text()}")
+        log.unlink()
+        assert status is not None, f"no end within {SECONDS:g} s: {step['run']}"
         self.executed.add(step["run"])
         env |= dict(line.split("=", 1) for line in files["GITHUB_ENV"].read_text().splitlines())
         env["PATH"] = os.pathsep.join([*reversed(files["GITHUB_PATH"].read_text().splitlines()), env["PATH"]])
@@ -179,7 +181,7 @@ class Runner:
             lines = files["GITHUB_OUTPUT"].read_text().splitlines()
             contexts["steps"][step["id"]] = {"outputs": dict(line.split("=", 1) for line in lines)}
         self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
-        return done.returncode
+        return status
 
     def _action(self, step: Fields, contexts: Fields, env: dict[str, str]) -> int:
         given = {name: filled(text, contexts) for name, text in step.get("with", {}).items()}

@@ -118,11 +118,14 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
     assert comment.executed == commands(WORKFLOWS / "comment.yml")
 
 
-def test_boards_run_and_report_in_one_job(run: Callable[..., Runner], github: Api) -> None:
+def test_boards_run_and_report_in_one_job_where_a_limit_is_not_kept(run: Callable[..., Runner], github: Api) -> None:
     github.answers["GET actions/workflows/boards.yml/runs"] = {"workflow_runs": []}
     boards = run(1, "schedule", HIL_BOARDS="native")
-    assert boards.job("boards.yml", "boards")[0] == 0
-    assert "native: 1 passed" in boards.summary
+    limit = "fail_if: [{figure: pte_bytes, above: 1}]\n"
+    (boards.workspace / "nightly.yaml").write_text(limit)
+    assert boards.job("boards.yml", "boards")[0] == 1
+    told = boards.summary.partition("### What changed")[2]
+    assert "native: 1 passed" in told and "limits that were not kept" in told and "pte_bytes" in told
     assert commands(WORKFLOWS / "boards.yml") == set()
 
 
