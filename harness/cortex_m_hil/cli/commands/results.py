@@ -225,7 +225,7 @@ def merge(
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put the parts of one nightly together, shards or targets, and into the store."""
+    """Put the shards or targets of one nightly together."""
     whole = nights.put_together([nights.read(path) for path in file])
     with opened(store_file) as kept:
         campaign = nights.add(kept, os.getcwd(), whole)
