@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.host.garbage import nothing_to_collect
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
 # By full name where a level set on the parent would not reach: these have, or are given, a level of their own.
@@ -79,7 +80,7 @@ def load_torch() -> Any:
 @functools.cache
 def executorch_api() -> Tools:
     """Import and check everything lowering needs. Raises ToolchainError naming what is missing."""
-    with quiet(), compiler_state.own_work():
+    with quiet(), nothing_to_collect(), compiler_state.own_work():
         torch = load_torch()
         # Upstream's pass manager imports TOSA's serializer even for Cortex-M: the extra is not optional.
         feature("tosa_serializer")

@@ -273,7 +273,7 @@ class _Stages:
     def _run(self, one: _Stage) -> bool:
         """Whether the stage does the same each time: not if it changes its inputs, as calibrating in place does."""
         if one.key is None or not one.is_shared:
-            self._run_stage(self.tester, one.stage, *one.args, **one.kwargs)
+            self._run_stage(self._after_its_own(one), one.stage, *one.args, **one.kwargs)
             return one.key is not None
         torch = executorch_api().torch
         with torch.random.fork_rng(devices=[]):
@@ -282,16 +282,21 @@ class _Stages:
             if found is None:
                 before, given = dict(vars(one.stage)), digest(one.args)
                 with one.start.in_place_of_export():
-                    self._run_stage(self.tester, one.stage, *one.args, **one.kwargs)
+                    self._run_stage(self._after_its_own(one), one.stage, *one.args, **one.kwargs)
                 found = {name: value for name, value in vars(one.stage).items() if value is not before.get(name)}
                 if given != digest(one.args) or not one.start.used:
                     return False
                 stages.put(one.key, found)
             else:
                 self.tester._pre(one.stage)
-            # A copy for every use, since comparing changes the exported program; and a copy has other names of nodes.
-            vars(one.stage).update(copy.deepcopy(found))
+            one.remembered = found
         return True
+
+    def _after_its_own(self, one: _Stage) -> Any:
+        """The tester, whose last stage has a copy of its own of what it made for `one` to start from."""
+        if one.after is not None:
+            self.tester.stages[one.after].copy_remembered()
+        return self.tester
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
@@ -328,6 +333,7 @@ class _Stage:
         self.args, self.kwargs = (inputs, *args), kwargs
         self.start = _Start(stages, stage, inputs)
         self.is_shared = self.stage_type().name in _SHARED
+        self.remembered: dict[str, Any] | None = None  # what it made for all targets, if not copied for this one yet
         self.key: str | None = None
         self.no_key = "what ExecuTorch's first stage starts from is not known by an export"
         if self.start.content is not None:
@@ -371,7 +377,14 @@ class _Stage:
     def made(self) -> Any:
         """The stage, run."""
         self.stages.catch_up()
+        self.copy_remembered()
         return self.stage
+
+    def copy_remembered(self) -> None:
+        """Copied for every use, since comparing changes the exported program; and a copy has other names of nodes."""
+        if self.remembered is not None:
+            vars(self.stage).update(copy.deepcopy(self.remembered))
+            self.remembered = None
 
     def _looked_at(self) -> Any:
         """The same. Who has it may change what it made: then only the content says what the next stage starts from."""

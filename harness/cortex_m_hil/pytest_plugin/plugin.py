@@ -14,6 +14,7 @@ import pytest
 
 from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError
 from cortex_m_hil.host import sandbox
+from cortex_m_hil.host.garbage import nothing_to_collect
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import bundles, coverage, ending, markers, options, quarantine, records, seeding
@@ -137,6 +138,13 @@ def _dependents(metafunc: pytest.Metafunc, names: set[str]) -> set[pytest.Fixtur
         found |= more
         names = names | {one.argname for one in more}
     return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Test files import torch, and those of ExecuTorch's suite ExecuTorch."""
+    with nothing_to_collect():
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)
