@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cortex_m_hil.bench.processes import failed
@@ -22,6 +22,19 @@ from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.lowering.suite import find as find_suite
 
 DEADLINE = 4 * 3600.0  # seconds for one run
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is timed, and what builds its runners before: None if nothing has to."""
+
+    words: tuple[str, ...]
+    first: tuple[str, ...] | None
+
+    @classmethod
+    def building(cls, words: tuple[str, ...]) -> Command:
+        """One that builds what it needs when it runs for the first time."""
+        return cls(words, words)
 
 
 @dataclass(frozen=True)
@@ -82,17 +95,23 @@ def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, 
     return " && ".join([f"PATH={first}:$PATH", *(f"{command} {only}" for command in said["commands"])])
 
 
-def measure(ours: Sequence[str], theirs: Sequence[str] | None, repetitions: Iterable[int]) -> Compared:
-    """Each repetition runs both commands cold, then both warm.
+def build_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """`hil build` of the runners that the tests will find in the cache."""
+    return (sys.executable, "-m", "cortex_m_hil.cli", "build", f"--target={','.join(targets)}", *options)
 
-    Each has a cache folder of its own (`HIL_CACHE_DIR`), in which a first run that is not timed builds the runners.
-    ToolchainError where a run fails: its seconds would mean nothing.
+
+def measure(ours: Command, theirs: Command | None, repetitions: Iterable[int]) -> Compared:
+    """Each repetition runs both commands cold, then both warm; before the first, what each needs is built.
+
+    Each has a cache folder of its own (`HIL_CACHE_DIR`). ToolchainError where a run fails: its seconds would mean
+    nothing.
     """
     with TemporaryFolder() as folder:
         commands = [ours] if theirs is None else [ours, theirs]
-        sides = [_Side(tuple(command), folder / str(number)) for number, command in enumerate(commands)]
-        for side in sides:
-            side.seconds()
+        sides = [_Side(command.words, folder / str(number)) for number, command in enumerate(commands)]
+        for side, command in zip(sides, commands, strict=True):
+            if command.first is not None:
+                replace(side, command=command.first).seconds()
         cold: list[list[float]] = []
         warm: list[list[float]] = []
         for _ in repetitions:

@@ -208,19 +208,30 @@ def bench_matrix(
         )
     names = Choice(target, targets_file, "builtin").names
     options = [] if targets_file is None else [f"--targets-file={targets_file}"]
+    theirs: matrix.Command | None = None
     with log_of_errors(verbose), TemporaryFolder() as folder:
         if upstream:
-            ours = (*matrix.upstream_command(names, options), "-k", keyword)
-            against = matrix.upstreams_own(names, options, keyword, folder)
+            ours, theirs = _upstream_sides(names, options, keyword, folder)
         else:
-            ours = (*matrix.pytest_command(names, paths or [Path("tests/targets")]), *options)
-        found = matrix.measure(ours, ("sh", "-c", against) if against else None, _with_progress(runs))
+            ours = matrix.Command.building((*matrix.pytest_command(names, paths or [Path("tests/targets")]), *options))
+            if against:
+                theirs = matrix.Command.building(("sh", "-c", against))
+        found = matrix.measure(ours, theirs, _with_progress(runs))
     rows = [_side("here", found.ours), *([_side("against", found.theirs)] if found.theirs else [])]
     rows += [("ratio", _ratio(found.cold_ratio), _ratio(found.warm_ratio))] if found.theirs else []
     ratios = {"cold_ratio": found.cold_ratio, "warm_ratio": found.warm_ratio}
     sides = {"here": _fields_of(found.ours), "against": _fields_of(found.theirs) if found.theirs else None}
     fields = {"targets": names, "runs": runs, **sides, **ratios}
     end(Answer(table(("seconds", "cold", "warm"), rows), fields))
+
+
+def _upstream_sides(
+    names: Sequence[str], options: Sequence[str], keyword: str, folder: Path
+) -> tuple[matrix.Command, matrix.Command]:
+    """ExecuTorch's tests here and by its own command, whose runners are built now."""
+    ours = (*matrix.upstream_command(names, options), "-k", keyword)
+    theirs = ("sh", "-c", matrix.upstreams_own(names, options, keyword, folder))
+    return matrix.Command(ours, matrix.build_command(names, options)), matrix.Command(theirs, None)
 
 
 def _side(name: str, found: matrix.Seconds) -> tuple[str, str, str]:
