@@ -1,9 +1,10 @@
-"""The builtin runtime's kernels: their sources, all of their mutants, and the operators that these belong to."""
+"""Kernels, builtin or an ExecuTorch's: their sources, all of their mutants, and the operators that these belong to."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -11,22 +12,45 @@ from typing import Final
 
 from cortex_m_hil.campaigns.kernel_calls import KernelCalls
 from cortex_m_hil.campaigns.mutants import Mutant, mutants_of
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import trees
 
 FOLDER: Final = PurePath("runtime/builtin")  # below firmware/
+OPERATORS: Final = "operators.yaml"  # ExecuTorch's table of Cortex-M operators
+_ENTRY: Final = re.compile(r"^- func: ([^\s(]+)\(.*?^ +kernel_name: (?:\w+::)*(\w+)", re.M | re.S)
 
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """`sources` are texts by path below `firmware`, `rows` is the table of operators."""
+    """`sources` are texts by path below `top`, `rows` is the table of operators."""
 
     sources: dict[str, str]
     rows: str
+    top: str = "firmware"
 
     @classmethod
     def of(cls, firmware: Path) -> Kernels:
         files = sorted(path for path in (firmware / FOLDER / "kernels").iterdir() if path.suffix in (".cpp", ".h"))
         sources = {path.relative_to(firmware).as_posix(): path.read_text() for path in files}
         return cls(sources, (firmware / FOLDER / "operators.inc").read_text())
+
+    @classmethod
+    def of_source(cls, source: Path, folders: Sequence[str]) -> Kernels:
+        """C and C++ files in `folders` of an ExecuTorch's source. ConfigError where these hold no operators."""
+        found: dict[str, str] = {}
+        rows = ""
+        for folder in folders:
+            for path in trees.files(source / folder):
+                name = path.relative_to(source).as_posix()
+                if path.suffix in (".c", ".cpp", ".h"):
+                    found[name] = path.read_text(errors="replace")
+                elif path.name == OPERATORS:
+                    entries = _ENTRY.findall(path.read_text())
+                    rows += "".join(f'HIL_OPERATOR("{operator}", {kernel})\n' for operator, kernel in entries)
+        if not rows:
+            what = f"no {OPERATORS} with operators in {', '.join(str(source / folder) for folder in folders)}"
+            raise ConfigError(what, hint="--kernels …/backends/cortex_m/ops, a folder below the source in targets.yaml")
+        return cls(dict(sorted(found.items())), rows, source.name)
 
     @cached_property
     def _calls(self) -> KernelCalls:
@@ -58,4 +82,4 @@ class Kernels:
         return {mutant.path: mutant.applied(self.sources[mutant.path])}
 
     def diff(self, mutant: Mutant) -> str:
-        return mutant.diff(self.sources[mutant.path], "firmware/")
+        return mutant.diff(self.sources[mutant.path], f"{self.top}/")

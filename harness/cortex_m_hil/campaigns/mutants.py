@@ -219,5 +219,7 @@ def function_name(definition: Node) -> str:
     """Without its namespace or class; "" where it has none, as a conversion."""
     declarator = definition.child_by_field_name("declarator")
     while declarator is not None and declarator.type not in ("identifier", "field_identifier"):
-        declarator = declarator.child_by_field_name("declarator") or declarator.child_by_field_name("name")
+        named = declarator.child_by_field_name("declarator") or declarator.child_by_field_name("name")
+        # What returns a reference has its declarator as a child without a field.
+        declarator = named or (declarator.named_child(0) if declarator.type == "reference_declarator" else None)
     return declarator.text.decode() if declarator is not None and declarator.text is not None else ""

@@ -35,6 +35,7 @@ class Plan:
     Attributes:
         tests: what pytest is given.
         count: how many mutants are drawn, 0 for all.
+        folders: of ExecuTorch's source, which are mutated; without, the builtin kernels are.
         redzones: whether memory plans have red zones.
         localize: whether the operator of each that is killed is looked for.
         kernels: a digest of the sources that the mutants are of.
@@ -49,6 +50,7 @@ class Plan:
     seed: int
     kernels: str
     targets_file: str = ""
+    folders: tuple[str, ...] = ()
     redzones: bool = False
     localize: bool = False
     seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -58,14 +60,20 @@ class Plan:
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
         """From what `asdict` made of one, and JSON of that."""
-        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("tests", "targets", "operators")}})
+        names = "tests", "targets", "operators", "folders"
+        return cls(**{**fields, **{name: tuple(fields.get(name, ())) for name in names}})
+
+    def kernels_now(self) -> Kernels:
+        """Those that its mutants are of, as they are now."""
+        settings = self.settings(Path())
+        return mutation_worker.kernels_of(self.folders, [settings.resolve(name) for name in self.targets])
 
     def as_fields(self) -> dict[str, Any]:
         return asdict(self)
 
     def asks_like(self, other: Plan) -> bool:
         """Whether they differ in nothing but what the tests' run told, and the seed."""
-        names = "tests", "targets", "count", "kernels", "targets_file", "redzones", "localize"
+        names = "tests", "targets", "count", "kernels", "targets_file", "folders", "redzones", "localize"
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def mutants(self, kernels: Kernels) -> list[Mutant]:
@@ -78,7 +86,7 @@ class Plan:
 
     def settings(self, ready: Path) -> Settings:
         """`ready` has the kept programs."""
-        return Settings(str(ready), self.targets, self.targets_file, self.localize)
+        return Settings(str(ready), self.targets, self.targets_file, self.localize, self.folders)
 
 
 class Worker:

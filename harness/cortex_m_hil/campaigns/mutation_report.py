@@ -106,7 +106,7 @@ def _survivor(run: Run) -> dict[str, Any]:
 
 def place(run: Run) -> str:
     """`firmware/…/linear.cpp:88:20`"""
-    return f"firmware/{run.figures['path']}:{run.figures['line']}:{run.figures['column']}"
+    return f"{run.figures['top']}/{run.figures['path']}:{run.figures['line']}:{run.figures['column']}"
 
 
 def _shown(operators: Sequence[str]) -> str:

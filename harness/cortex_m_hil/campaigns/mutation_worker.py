@@ -24,12 +24,14 @@ from cortex_m_hil.campaigns.ready import Noticed, ReadyProgram, first_noticed, k
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.elf import executed
 from cortex_m_hil.diagnose.localize import localize
-from cortex_m_hil.errors import BuildError, HarnessError, InfraError, Mismatch
+from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import BuildTree
+from cortex_m_hil.runner.source_tree import SourceTree
 from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
@@ -47,22 +49,50 @@ class Outcome(str, Enum):
     INFRA = "infra"  # nothing was learnt
 
 
+def runtime_of(folders: Sequence[str]) -> str:
+    return "executorch" if folders else "builtin"
+
+
+def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
+    """The builtin kernels, or with `folders` those of the source that these targets are built from.
+
+    ConfigError where there is none, or not one for all.
+    """
+    if not folders:
+        return Kernels.of(package_data("firmware"))
+    sources = {executorch_install.buildable(one.target).source for one in resolved}
+    if len(sources) != 1:
+        raise ConfigError("its targets are built from several ExecuTorch sources", hint="one campaign for each")
+    (source,) = sources
+    assert source is not None
+    return Kernels.of_source(source, folders)
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What a worker works on. `ready` is a folder of kept programs, with a folder for each target."""
+    """What a worker works on.
+
+    `ready` is a folder of kept programs, with a folder for each target. `folders` are those of ExecuTorch's source
+    that are mutated; without, it is the builtin kernels.
+    """
 
     ready: str
     targets: tuple[str, ...]
     targets_file: str = ""
     localize: bool = False
+    folders: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Settings:
-        return cls(**{**fields, "targets": tuple(fields["targets"])})
+        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "folders")}})
+
+    @property
+    def runtime(self) -> str:
+        return runtime_of(self.folders)
 
     def resolve(self, name: str) -> Resolved:
         known = load_user_targets(Path(self.targets_file) if self.targets_file else None)
-        return resolve(name, known, runtime="builtin")
+        return resolve(name, known, runtime=self.runtime)
 
     def programs(self, target: str) -> list[ReadyProgram]:
         return kept_in(Path(self.ready) / files.name_for(target))
@@ -75,7 +105,8 @@ class MutatedTarget:
         """Builds the unmutated runner."""
         self._resolved, self._kernels = resolved, kernels
         self._programs = list(programs)
-        self._tree = BuildTree(resolved.target, folder)
+        builtin = resolved.runtime == "builtin"
+        self._tree = BuildTree(resolved.target, folder) if builtin else SourceTree(resolved.target, folder)
         elf = self._tree.build({})
         self._digest = executed(elf.path)
         copy = Path(shutil.copy2(elf.path, folder / "unmutated.elf"))
@@ -94,8 +125,9 @@ class MutatedTarget:
         began, operators = time.monotonic(), self._kernels.operators(mutant)
         programs = [ReadyProgram(one.path, seconds[one.name]) for one in self._programs if one.name in seconds]
         outcome, why, more = self._outcome(mutant, ordered(programs, operators), localized)
+        figures: dict[str, Any] = {"top": self._kernels.top}
         told = {name: getattr(mutant, name) for name in ("path", "line", "column", "function", "refuses", "change")}
-        figures = {**told, "kind": mutant.kind.value, "operators": sorted(operators), **more}
+        figures |= {**told, "kind": mutant.kind.value, "operators": sorted(operators), **more}
         figures |= {"target": self._resolved.name, "isa": self._resolved.target.isa.value}
         if outcome is Outcome.SURVIVED:
             figures["diff"] = self._kernels.diff(mutant)
@@ -144,7 +176,7 @@ class _Server:
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings, self._stack = settings, stack
-        self._kernels = Kernels.of(package_data("firmware"))
+        self._kernels = kernels_of(settings.folders, [settings.resolve(name) for name in settings.targets])
         self._targets: dict[str, MutatedTarget] = {}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,25 @@ def find(target: Target, cache: Path) -> Prefix:
     return Prefix(directory, f"{told}libraries {digest[:8]}", digest, install.libraries)
 
 
+def buildable(target: Target) -> ExecutorchInstall:
+    """What targets.yaml says of it, with `source` and `build`; ConfigError where nothing can be built by that."""
+    install = target.executorch
+    if os.environ.get(VARIABLE) or install is None or install.source is None or not install.build:
+        raise ConfigError(
+            f"{VARIABLE} names a prefix" if os.environ.get(VARIABLE) else "it has no ExecuTorch that can be built",
+            target=target.name,
+            hint="runtimes: {executorch: {prefix: …, source: …, build: …}} in targets.yaml, and no "
+            f"{VARIABLE}; {DOCS}",
+        )
+    return install
+
+
+def rebuild(target: Target, log: Path) -> None:
+    """Runs the user's command, whatever has changed. BuildError where it fails."""
+    install = buildable(target)
+    _run_build(install, _directory(install, target.cpu), target, log)
+
+
 def chosen(cache: Path, cpu: str) -> Path:
     """Where `hil executorch install` leaves the prefix for a CPU; `{cpu}` stands for any."""
     return cache / "executorch" / cpu

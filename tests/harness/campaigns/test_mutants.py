@@ -171,3 +171,52 @@ def test_what_is_executed_is_told_without_what_is_for_debuggers(tmp_path: Path) 
     (tmp_path / "none").write_bytes(b"\x7fELF\2\1")
     with pytest.raises(ConfigError, match="cut short"):
         executed(tmp_path / "none")
+
+
+# --- an ExecuTorch's kernels ---------------------------------------------------------------------------------
+
+TABLE = """
+- func: cortex_m::twice.out(Tensor input, *, Tensor(a!) out) -> Tensor(a!)
+  variants: function
+  kernels:
+    - arg_meta: null
+      kernel_name: cortex_m::twice_out
+
+- func: cortex_m::thrice.out(Tensor input, *, Tensor(a!) out) -> Tensor(a!)
+  kernels:
+    - arg_meta: null
+      kernel_name: cortex_m::thrice_out
+"""
+SOURCES = {
+    "ops/operators.yaml": TABLE,
+    "ops/op_twice.cpp": '#include "sums.h"\nTensor& twice_out(int n, Tensor& out) { out.n = sum(n, n); return out; }\n',
+    "ops/op_thrice.cpp": "Tensor &thrice_out(int n, Tensor &out) { out.n = 3 * n; return out; }\n",
+    "library/Include/sums.h": "int sum(int one, int other);\n",
+    "library/Source/sums.c": "int sum(int one, int other)\n{\n    return one + other;\n}\n",
+    "library/Source/unused.c": "int unused(int one)\n{\n    return one - 7;\n}\n",
+}
+
+
+def written(folder: Path) -> Path:
+    for name, text in SOURCES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_mutants_of_an_executorchs_kernels_belong_to_the_operators_of_its_table(tmp_path: Path) -> None:
+    """Also through a reference that a kernel returns, and a C function that a header declares."""
+    kernels = Kernels.of_source(written(tmp_path / "checkouts"), ("ops", "library"))
+    found = {one.before: (one.path, kernels.operators(one)) for one in kernels.mutants if one.kind is Kind.ARITHMETIC}
+    assert found == {
+        "+": ("library/Source/sums.c", frozenset({"cortex_m::twice.out"})),
+        "*": ("ops/op_thrice.cpp", frozenset({"cortex_m::thrice.out"})),
+    }
+    (sums,) = (one for one in kernels.mutants if one.before == "+")
+    assert kernels.diff(sums).startswith("--- a/checkouts/library/Source/sums.c\n")
+    assert [*kernels.changed(sums)] == ["library/Source/sums.c"]
+
+
+def test_folders_without_a_table_of_operators_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no operators\.yaml .*library"):
+        Kernels.of_source(written(tmp_path), ("library",))

@@ -13,10 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from command_line import CANNOT_TELL, NO, OK, Done, answer, running
+from command_line import CANNOT_TELL, NO, OK, Done, answer, call, running
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Kind, Mutant, drawn
-from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.host.paths import package_data
 
 Mutate = Callable[..., Done]
@@ -61,13 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def mutate(capsys: pytest.CaptureFixture[str], folder: Path) -> Mutate:
     """Calls `hil mutate` in this process, with a store of its own."""
 
-    def call(*arguments: object) -> Done:
-        with pytest.raises(SystemExit) as end:
-            cli.main(["mutate", *map(str, arguments), "--store", str(folder / "store.sqlite")])
-        assert isinstance(end.value.code, int)
-        return Done(end.value.code, *capsys.readouterr())
-
-    return call
+    return lambda *arguments: call(capsys, "mutate", *arguments, "--store", folder / "store.sqlite")
 
 
 def check_report(folder: Path, told: dict[str, Any]) -> None:
@@ -123,6 +116,7 @@ def test_what_cannot_be(mutate: Mutate, folder: Path) -> None:
     assert "no test is named" in mutate("--reset").err
     assert "no target is named" in mutate("test_one.py").err
     assert "is a board" in mutate("test_one.py", "-t", "rpi-pico").err
+    assert "no ExecuTorch that can be built" in mutate("test_one.py", "-t", "native", "--kernels", "ops").err
     (folder / "test_one.py").write_text("def test_it(hil): raise ValueError('no')\n")
     failed = mutate("test_one.py", "-t", "native")
     assert failed.status == CANNOT_TELL and "do not pass without a mutant" in failed.err

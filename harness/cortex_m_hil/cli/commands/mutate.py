@@ -15,10 +15,9 @@ import typer
 from rich.console import Console
 
 from cortex_m_hil.campaigns import mutation_report, planner
-from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutation import Mutation, Plan, Workers
 from cortex_m_hil.campaigns.mutation_report import Rate, Report
-from cortex_m_hil.campaigns.mutation_worker import Outcome
+from cortex_m_hil.campaigns.mutation_worker import Outcome, runtime_of
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
@@ -29,7 +28,6 @@ from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_op
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.text import counted
 
@@ -43,6 +41,9 @@ def mutate(
     tests: Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")] = None,
     target: Annotated[
         list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
+    ] = None,
+    kernels: Annotated[
+        list[str] | None, typer.Option(metavar="FOLDER", help="Of an ExecuTorch's source, to be mutated; repeatable")
     ] = None,
     count: Annotated[int, typer.Option("--count", min=0, help="How many mutants are drawn; 0: all")] = 100,
     seed: Annotated[
@@ -65,26 +66,27 @@ def mutate(
     The tests run once; their programs are then judged as they would, on a runner of each mutant. Without TEST it goes
     on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
     """
+    wanted = None
     with opened(store_file) as kept, log_of_errors(verbose):
         if reset:
             _forget(kept, tests)
-        kernels = Kernels.of(package_data("firmware"))
-        wanted = None
         if tests:
-            names, file = _targets(target or [], targets_file), str(targets_file.absolute()) if targets_file else ""
+            folders, file = tuple(kernels or ()), str(targets_file.absolute()) if targets_file else ""
+            names = _targets(target or [], targets_file, folders)
             chosen = random.SystemRandom().randrange(SEEDS) if seed is None else seed
-            wanted = Plan(tuple(tests), names, count, chosen, kernels.digest, file, redzones, localize)
+            wanted = Plan(tuple(tests), names, count, chosen, "", file, folders, redzones, localize)
+            wanted = replace(wanted, kernels=wanted.kernels_now().digest)
         campaign = _campaign(kept, wanted, seeded=seed is not None)
-        plan, runs, left = _work(kept, campaign, kernels, jobs, Deadline.after(budget))
+        plan, runs, left = _work(kept, campaign, jobs, Deadline.after(budget))
     end(_answer(plan, Report(tuple(runs), frozenset(plan.operators)), left))
 
 
 # --- what is begun, and what goes on -------------------------------------------------------------------------
 
 
-def _targets(patterns: Sequence[str], file: Path | None) -> tuple[str, ...]:
+def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str]) -> tuple[str, ...]:
     """ConfigError for boards: each mutant would be flashed, and its build id is that of all others."""
-    choice = Choice(patterns, file, "builtin")
+    choice = Choice(patterns, file, runtime_of(folders))
     for name in choice.names:
         if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
             raise ConfigError(f"{name} is a board, which each mutant would wear", hint="a simulator of its class")
@@ -118,13 +120,12 @@ def _forget(kept: Store, tests: Sequence[str] | None) -> None:
 # --- work ----------------------------------------------------------------------------------------------------
 
 
-def _work(
-    kept: Store, campaign: Campaign, kernels: Kernels, jobs: int, budget: Deadline
-) -> tuple[Plan, list[Run], int]:
+def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple[Plan, list[Run], int]:
     """The plan, all runs, and how many are left."""
     plan, left, done = Plan.of(campaign.plan), 0, False
     if campaign.ended is not None:
         return plan, kept.runs(campaign), left
+    kernels = plan.kernels_now()
     with own_folder(kept, campaign, lambda: not done) as folder:
         ready = folder / READY
         begun = bool(plan.seconds) and ready.is_dir()
@@ -163,13 +164,14 @@ def _timed(plan: Plan, workers: Workers) -> Plan:
 
 
 def _apart(left_out: int) -> str:
-    return f", and {left_out} that the builtin kernels alone do not run as their tests did" if left_out else ""
+    return f", and {left_out} that these kernels alone do not run as their tests did" if left_out else ""
 
 
 def _run_tests(plan: Plan, ready: Path, log: Path) -> None:
     """ConfigError where they do not pass: what fails without a mutant tells nothing of one."""
     shutil.rmtree(ready, ignore_errors=True)
-    options = options_of_plugin(plan.targets, "builtin", 1.0, Path(plan.targets_file) if plan.targets_file else None)
+    file = Path(plan.targets_file) if plan.targets_file else None
+    options = options_of_plugin(plan.targets, runtime_of(plan.folders), 1.0, file)
     options += [f"--hil-keep-into={ready}"]
     options += ["--redzones"] if plan.redzones else []
     options += ["--hil-keep-intermediates"] if plan.localize else []
