@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
+from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.cli.answers import SCHEMA_VERSION
 from cortex_m_hil.program.tensor import Array
+from hints import check_hints
 from paths import IMPORT_ROOT, REPOSITORY
 
 OK, NO, CANNOT_TELL = 0, 1, 2
@@ -45,6 +48,16 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(IMPORT_ROOT), **changes}
 
 
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
+    """Calls the command in this process."""
+    with pytest.raises(SystemExit) as end:
+        cli.main([str(argument) for argument in arguments])
+    assert isinstance(end.value.code, int)
+    out, err = capsys.readouterr()
+    check_hints(arguments, out, err)
+    return Done(end.value.code, out, err)
+
+
 def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
     """Calls the command in a process of its own."""
     done = subprocess.run(
@@ -57,6 +70,7 @@ def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
         check=False,
     )
     assert "Traceback" not in done.stdout + done.stderr
+    check_hints(arguments, done.stdout, done.stderr)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

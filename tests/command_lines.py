@@ -112,6 +112,8 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil compare-runtimes kept/*.pte --target m4-qemu",
         "hil compare-runtimes kept/*m4-qemu*.pte -t m4-qemu",
         "hil fit floats.pte -t m4-qemu --runtime executorch",
+        "hil mutate test_model.py -t m4-qemu --kernels executorch/backends/cortex_m/ops --kernels CMSIS-NN/Source "
+        "--kernels CMSIS-NN/Include",
         "pytest --target=m4-qemu --runtime=executorch tests/targets",
         "pytest --target=m4-qemu,m55-qemu,m0-qemu --runtime=executorch tests/targets",
         "hil upstream --target m4-qemu --runtime=executorch",

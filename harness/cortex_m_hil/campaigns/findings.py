@@ -86,7 +86,7 @@ def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:
     sha, _, option = next(one for one in ends if not one[1] and one[0] not in tested)
     run = [one for one in runs if one.key == sha][-1]
     kind = BuildError if run.verdict == Told.BUILD else ConfigError
-    hint = f"mend it, then hil bisect reset; or {option} at the start, where this end is known and cannot be run"
+    hint = f"mend it, then hil bisect reset; or hil bisect start {option}, where this end is known and cannot be run"
     return kind(f"the end {sha[:10]} cannot be tested: {run.error}", log=str(run.figures.get("log", "")), hint=hint)
 
 

@@ -10,13 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from command_line import CANNOT_TELL, NO, OK, Done, answer, command, environment, running, spawn
-from cortex_m_hil.cli import __main__ as cli
+from command_line import CANNOT_TELL, NO, OK, Done, answer, call, command, environment, running, spawn
 from repositories import Repository, history
 
 COMMITS, CULPRIT = 16, 11
@@ -40,13 +40,7 @@ def bisect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path / "tests")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
-    def call(*arguments: object) -> Done:
-        with pytest.raises(SystemExit) as end:
-            cli.main(["bisect", *map(str, arguments)])
-        assert isinstance(end.value.code, int)
-        return Done(end.value.code, *capsys.readouterr())
-
-    return call
+    return partial(call, capsys, "bisect")
 
 
 def begin(bisect: Bisect, made: Repository, *options: object) -> None:

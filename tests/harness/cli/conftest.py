@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from command_line import Done, Files, Hil
-from cortex_m_hil.cli import __main__ as cli
+from command_line import Files, Hil, call
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 
@@ -18,14 +18,7 @@ def hil(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     """Calls the command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments: object) -> Done:
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return Done(end.value.code, out, err)
-
-    return call
+    return partial(call, capsys)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import find_inputs
-from cortex_m_hil.cli.options import Json, OneTarget, Targets, resolve_target
+from cortex_m_hil.cli.options import Json, Multiplier, OneTarget, Targets, resolve_target
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
@@ -31,6 +31,7 @@ def compare_runtimes_command(
     inputs: Annotated[
         list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
     ] = None,
+    timeout_multiplier: Multiplier = 1.0,
     targets_file: Targets = None,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +44,10 @@ def compare_runtimes_command(
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
     programs = [(program, find_inputs(program, pte, inputs or [])) for pte in ptes for program in [load_program(pte)]]
     first, second = (resolve_target(target, targets_file, runtime) for runtime in RUNTIMES)
-    with flow.open_dut(first) as builtin, flow.open_dut(second) as installed:
+    with (
+        flow.open_dut(first, multiplier=timeout_multiplier) as builtin,
+        flow.open_dut(second, multiplier=timeout_multiplier) as installed,
+    ):
         say(f"compared  {builtin.ran().label}\nwith      {installed.ran().label}\n")
         results = [_compare(builtin, installed, *one) for one in programs]
         runtimes = [fields_of_target(dut.resolved, dut.ran()) for dut in (builtin, installed)]

@@ -81,7 +81,7 @@ def _check_runners(runners: Sequence[Resolved]) -> None:
         if not isinstance(target.launcher, QemuLauncher):
             raise ConfigError(
                 f"--runner {resolved.name}: not on QEMU, which is what the shim runs",
-                hint="--runner m4-qemu, or another target on QEMU: hil targets",
+                hint="m4-qemu, or another target on QEMU: hil targets",
             )
         strongest = cpus()[target.cpu].isas[0]
         if target.isa is not strongest:
