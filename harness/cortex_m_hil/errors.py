@@ -87,7 +87,11 @@ class BuildError(InfraError):
 class LaunchError(InfraError):
     """The target could not be started, or was ended from outside."""
 
-    default_hint = "the report's details (--verbose) have what it printed; hil doctor tries the tools of this machine"
+    default_hint = "hil doctor tries the tools of this machine"
+
+
+class SelfTestFailed(LaunchError):
+    """The target answers, and computes its known-answer self-test wrong."""
 
 
 class PortNotFound(LaunchError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, ToolchainError
+from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, SelfTestFailed, ToolchainError
 
 if TYPE_CHECKING:
     from cortex_m_hil.boards.tools import Tools
@@ -100,13 +100,16 @@ def recover(
     """Takes steps until the self-test passes; the name of the one that helped, "" where there is none to take.
 
     `cause` is what made us doubt the board, after the steps in `tried_before`. If nothing helps the board is wedged,
-    and remembered so: BoardWedged. A tool that is missing says nothing of the board: ToolchainError.
+    and remembered so: BoardWedged, or SelfTestFailed if after each step it answered and gave the same wrong outputs,
+    which is a wrong runner more often than a wrong board. A tool that is missing says nothing of the board:
+    ToolchainError.
     """
     record.health = replace(record.health, failures=record.health.failures + 1)
     if not steps:
         return ""
     tried = [f"after {step.name}: the same" for step in steps if step.name in tried_before]
     said = cause.message
+    after: list[HarnessError] = []  # what went wrong after each step
     for step in steps:
         if step.name in tried_before:
             continue
@@ -119,12 +122,19 @@ def recover(
         except HarnessError as error:
             tried.append(f"after {step.name}: {'the same' if error.message == said else error.message}")
             said = error.message
+            after.append(error)
     reason = "; ".join([cause.message, *tried])
     tries = tuple(dict.fromkeys([*record.health.wedged_for, record.setup]))
     record.health = replace(record.health, wedged=reason, wedged_at=time.time(), wedged_for=tries)
+    refused = f"with this build, baud rate and tools no test gets it until: hil board clear {record.board}"
+    if after and all(isinstance(one, SelfTestFailed) and one.message == said for one in after):
+        raise SelfTestFailed(
+            f"{record.board} answers, and computes its self-test wrong: {reason}",
+            target=cause.target,
+            operator=after[-1].operator,
+            log=cause.log,
+            hint=f"{after[-1].hint}; {refused}",
+        ) from cause
     raise BoardWedged(
-        f"{record.board} does not pass its self-test: {reason}",
-        target=cause.target,
-        log=cause.log,
-        hint=f"with this build, baud rate and tools no test gets it until: hil board clear {record.board}",
+        f"{record.board} does not pass its self-test: {reason}", target=cause.target, log=cause.log, hint=refused
     ) from cause

@@ -137,7 +137,13 @@ def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
     except BoardWedged as error:
         return error
     except HarnessError as error:
-        problem = LaunchError("the target stopped answering, and does not pass its self-test now", target=name, log=log)
+        problem = LaunchError(
+            f"the target stopped answering, and does not pass its self-test now: {error.message}",
+            target=name,
+            operator=error.operator,
+            hint=error.hint,
+            log=log,
+        )
         problem.__cause__ = error
         return dut.recover(problem)
     if dut.recovered_by:

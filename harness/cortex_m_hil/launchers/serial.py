@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 import time
@@ -267,24 +268,27 @@ class SerialBoard:
     # --- who is there? ------------------------------------------------------------------------
 
     def _running(self, seconds: float) -> str | None:
-        """The build id of the runner that answers, None if none does within `seconds`; "" is of none that we know."""
-        deadline = Deadline.after(seconds)
+        """The build id of the runner that answers, None if none does within `seconds`; "" is of none that we know.
+
+        Each call has the same seq: on a slow line, or a busy host, the answer to one comes after the next.
+        Calls are counted, not seconds: while others have this host's processors, nobody listens.
+        """
         decoder = Decoder()
         self._stray.clear()
-        while not deadline.expired:
-            seq = random.randrange(1, 0x10000)
+        seq = random.randrange(1, 0x10000)
+        for _ in range(math.ceil(seconds / AGAIN)):
+            turn = Deadline.after(AGAIN)
             try:
-                self.write(encode(Frame(Request.HELLO, seq)), deadline)
-                build_id = self._answer(decoder, seq, Deadline(min(deadline.at, Deadline.after(AGAIN).at)))
+                self.write(encode(Frame(Request.HELLO, seq)), turn)
+                return self._answer(decoder, seq, turn)
             except TimeoutError:
                 continue
             except LinkClosed:
                 raise self.explain_end("") from None
-            if build_id is not None:
-                return build_id
         return None
 
-    def _answer(self, decoder: Decoder, seq: int, deadline: Deadline) -> str | None:
+    def _answer(self, decoder: Decoder, seq: int, deadline: Deadline) -> str:
+        """TimeoutError if there is none by the deadline, also from a board that never stops talking."""
         while True:
             frames = list(decoder.feed(self.read(deadline)))
             self._stray = (self._stray + decoder.stray)[-SHOWN:]
@@ -292,6 +296,8 @@ class SerialBoard:
             for frame in frames:
                 if (frame.type, frame.seq) == (Request.HELLO | RESPONSE, seq):
                     return protocol.build_id(frame.payload) if frame.version == VERSION else ""
+            if deadline.expired:
+                raise TimeoutError
 
     def _heard(self) -> str:
         if not self._stray:

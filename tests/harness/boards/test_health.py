@@ -11,7 +11,7 @@ import pytest
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health, RecoveryStep, flash, recover, recovery_steps
 from cortex_m_hil.boards.tools import Tools
-from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, ToolchainError
+from cortex_m_hil.errors import BoardWedged, FlashError, LaunchError, SelfTestFailed, ToolchainError
 from cortex_m_hil.targets.tool_commands import RawProcedure, parse
 from devices import Start
 
@@ -112,6 +112,31 @@ def test_a_board_that_nothing_helps_is_wedged_and_later_runs_are_told_why() -> N
         "after power cycle: the self-test does not end", "hil board clear a:1",
     ):  # fmt: skip
         assert part in str(later.value)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "error"), [([1, 1, 1], SelfTestFailed), ([1, 1, 2], BoardWedged)], ids=["the-same", "another"]
+)
+def test_a_board_that_computes_the_same_wrong_answer_after_each_step_is_told_from_a_silent_one(
+    outputs: list[int], error: type[LaunchError]
+) -> None:
+    """It is refused to this build all the same."""
+    answers = iter(outputs)
+
+    def self_test() -> None:
+        what = f"the self-test's output is [{next(answers)}]"
+        raise SelfTestFailed(what, operator="quantized_linear", hint="a kernel")
+
+    steps = Sick("").steps()
+    steps = [RecoveryStep(step.name, lambda: None) for step in steps]
+    with leases.acquire(["a:1"], what="test") as lease, pytest.raises((SelfTestFailed, BoardWedged)) as caught:
+        recover(lease, LaunchError("it hangs"), steps, self_test)
+    assert type(caught.value) is error
+    assert (caught.value.operator, "a kernel" in caught.value.hint) == (
+        ("quantized_linear", True) if error is SelfTestFailed else ("", False)
+    )
+    with pytest.raises(BoardWedged, match=r"it hangs; after reset: the self-test's output is \[1\]"):
+        leases.acquire(["a:1"], what="next run")
 
 
 def test_what_the_boot_did_already_is_not_done_again() -> None:

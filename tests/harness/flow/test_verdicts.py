@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,15 +22,20 @@ from cortex_m_hil.errors import (
     ConfigError,
     OutOfTargetMemory,
     ProgramRejected,
+    SelfTestFailed,
     TargetFault,
     TargetHang,
     UnsupportedOperator,
 )
+from cortex_m_hil.flow import self_test
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import execute
+from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering import quiet
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.results import RunResult
 from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -208,6 +215,39 @@ class Exotic(nn.Module):
         for name in self.NAMES:
             x = getattr(torch, name)(x)
         return x
+
+
+# --- the self-test ------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_fails_the_self_test_is_named_and_wrong_twice(tmp_path: Path) -> None:
+    """quantized_linear without its bias."""
+    firmware = tmp_path / "firmware"
+    shutil.copytree(package_data("firmware"), firmware)
+    linear = firmware / "runtime/builtin/kernels/linear.cpp"
+    right = "linear.bias == nullptr ? 0 : linear.bias->as<int32_t>()[feature]"
+    assert linear.read_text().count(right) == 1
+    linear.write_text(linear.read_text().replace(right, f"0 * ({right})"))
+    wrong = pytest.raises(SelfTestFailed, match="the self-test's output is")
+    with flow.open_dut(resolve("native", TARGETS), firmware=firmware) as dut, wrong as caught:
+        flow.selftest(dut)
+    assert "quantized_linear" in caught.value.operator and caught.value.hint == self_test.SAME_AGAIN
+
+
+def test_a_self_test_that_fails_in_another_way_each_time_is_told(
+    duts: dict[str, Dut], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with memory that loses bits: here another input each time."""
+    whole, values = execute, iter((0.25, 0.5))
+
+    def disturbed(dut: Dut, session: Session, program: Program, inputs: tuple[HostTensor, ...]) -> RunResult:
+        shape = inputs[0].array().shape
+        return whole(dut, session, program, (HostTensor.from_array(np.full(shape, next(values), np.float32)),))
+
+    monkeypatch.setattr(self_test, "execute", disturbed)
+    with pytest.raises(SelfTestFailed) as caught:
+        flow.selftest(duts["native"])
+    assert caught.value.hint == self_test.OTHER_AGAIN
 
 
 @functools.cache
