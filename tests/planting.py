@@ -20,16 +20,19 @@ from cortex_m_hil.targets.cpu import Isa
 
 FOLDER: Final = Path(__file__).parent / "planted_bugs"
 DEADLINE: Final = 60.0  # seconds
+SIDE: Final = 24  # pixels of the network's image
 
 
 class Network(nn.Module):
-    """For (1, 3, 24, 24): every operator that has a bug, and channels that fill no block.
+    """For (1, 3, `side`, `side`): every operator that has a bug, and channels that fill no block.
 
-    The sums of a large pool exceed 16 bits, and hide what is wrong in a few pixels; a small one shows that.
+    The sums of a large pool exceed 16 bits (where `side` is 24), and hide what is wrong in a few pixels; a small one
+    shows that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, side: int) -> None:
         super().__init__()
+        self.small, self.large = (side // 4 + 1, side // 2 + 1), (side // 2 + 2, side + 2)
         self.entry = nn.Sequential(nn.Conv2d(3, 19, 3, stride=(2, 1), padding=1), nn.ReLU())
         self.depthwise = nn.Conv2d(19, 19, 3, padding=1, groups=19)
         self.exit = nn.Sequential(nn.Conv2d(19, 37, 1), nn.ReLU())
@@ -39,14 +42,14 @@ class Network(nn.Module):
         x = self.entry(x)
         x = nn.functional.pad(x + self.depthwise(x), (1, 1, 1, 1))
         x = self.exit(x)
-        large, small = (nn.functional.avg_pool2d(x, window) for window in ((14, 26), (7, 13)))
+        large, small = (nn.functional.avg_pool2d(x, window) for window in (self.large, self.small))
         return self.overall(torch.flatten(large, 1)) + self.head(torch.flatten(small, 1))
 
 
-def network() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """The network and its inputs, always the same."""
+def network(side: int = SIDE) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The network for images of `side` × `side` (a multiple of 4) and its inputs, always the same."""
     torch.manual_seed(5)
-    return Network().eval(), (torch.rand(1, 3, 24, 24) * 2 - 0.7,)
+    return Network(side).eval(), (torch.rand(1, 3, side, side) * 2 - 0.7,)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ import pytest
 
 from cortex_m_hil.diagnose.bundle_file import read
 from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.pytest_plugin import bundles
+from paths import REPOSITORY
 
 pytest_plugins = ["pytester"]
 
@@ -94,3 +96,9 @@ def test_what_was_localised_is_in_it(pytester: pytest.Pytester) -> None:
     assert len(found.intermediates) == len(found.task.program.file.instructions) == 3
     assert found.intermediates[1].source.endswith("test_it.py:6") and found.intermediates[1].dialect
     assert found.references.quantized is not None and found.references.disturbed
+
+
+def test_the_pages_name_a_bundle_as_its_test_does() -> None:
+    pages = [(REPOSITORY / "docs" / name).read_text() for name in ("bundles.md", "localize.md")]
+    named = [set(re.findall(r"out/(test_\S+\.hil\.zip)", page)) for page in pages]
+    assert named == [{bundles._name("test_model.py::test_model[m4-qemu]")}] * 2
