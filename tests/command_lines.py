@@ -35,6 +35,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "runs what runs this test, or takes hours": (
         "make demo",
         "make test",
+        "make coverage",
         "make matrix",
         "make nightly",
         "make docs",

@@ -23,6 +23,13 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
+# A pytest that a test starts imports plugins of other packages that are installed here, and hypothesis by its own: more
+# CPU time than pytest and this project's plugin together take.
+os.environ["PYTEST_ADDOPTS"] = " ".join(
+    f"-p no:{name}" for name in ("anyio", "hydra_pytest", "hypothesispytest", "kgb", "platformdirs", "pytest_cov")
+)
+
+
 @pytest.fixture(scope="session")
 def installed_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with the wheel installed; torch and the other dependencies come from this environment."""
