@@ -23,11 +23,19 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
-# A pytest that a test starts imports plugins of other packages that are installed here, and hypothesis by its own: more
-# CPU time than pytest and this project's plugin together take.
-os.environ["PYTEST_ADDOPTS"] = " ".join(
+# A pytest that a test starts would import plugins of other packages that are installed here: more CPU time than pytest
+# and this project's plugin together take.
+WITHOUT_OTHER_PLUGINS = " ".join(
     f"-p no:{name}" for name in ("anyio", "hydra_pytest", "hypothesispytest", "kgb", "platformdirs", "pytest_cov")
 )
+os.environ["PYTEST_ADDOPTS"] = WITHOUT_OTHER_PLUGINS
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """pytest's own, which takes PYTEST_ADDOPTS away."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHER_PLUGINS)
+    return pytester
 
 
 @pytest.fixture(scope="session")
