@@ -24,19 +24,22 @@ _FIXTURES: pytest.StashKey[Stream] = pytest.StashKey()  # what the function-scop
 _SEEDING: pytest.StashKey[Seeding] = pytest.StashKey()
 
 
-def start(config: pytest.Config, number: int, root: Path) -> None:
-    """Seeds modules from now on, and tests and fixtures. A second call does nothing."""
+def start(config: pytest.Config, number: int, root: Path, *, modules: int | None = None) -> None:
+    """Seeds modules from now on, and tests and fixtures. A second call does nothing.
+
+    `modules` is what modules begin with; without, numbers that no test's body draws.
+    """
     if _SEEDING not in config.stash:
-        config.stash[_SEEDING] = Seeding(number, root)
+        config.stash[_SEEDING] = Seeding(number, root, modules)
         config.pluginmanager.register(config.stash[_SEEDING], "hil-seeding")
 
 
 class Seeding:
     """The hooks around everything that may draw numbers."""
 
-    def __init__(self, number: int, root: Path) -> None:
+    def __init__(self, number: int, root: Path, modules: int | None = None) -> None:
         self._number = number
-        self._modules = ModuleSeeder(self._of("module"), root)
+        self._modules = ModuleSeeder(self._of("module") if modules is None else modules, root)
         sys.meta_path.insert(0, self._modules)
 
     def _of(self, part: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import fnmatch
 import functools
+import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,10 @@ _WORKER_OUTPUT: Final = "hil_not_run"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """The suite, unless files are named: its conftest has options, so it must be known this early."""
+    """The suite, unless files are named: its conftest has options, so it must be known this early. It asks for its seed."""
+    seed = str(early_config.known_args_namespace.hil_seed)
+    if os.environ.setdefault("TEST_SEED", seed) != seed:
+        raise pytest.UsageError("TEST_SEED has no meaning here: --hil-seed=N is what the suite is seeded with")
     named = early_config.known_args_namespace.file_or_dir
     if not named:
         folder = str(suite.find())

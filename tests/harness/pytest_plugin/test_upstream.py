@@ -295,6 +295,42 @@ def test_sharing_the_front_of_the_lowering_changes_no_byte() -> None:
     assert {TARGETS[name].isa for name in programs} == set(Isa)
 
 
+SPY = """
+import hashlib
+
+def pytest_collection_finish(session):
+    drawn = hashlib.sha256()
+    for item in session.items:
+        module = getattr(item.callspec.params["test_case"], "model", None)
+        for name, value in module.state_dict().items():
+            drawn.update(name.encode() + value.numpy().tobytes())
+    print("weights", drawn.hexdigest())
+"""
+
+
+def test_modules_have_the_weights_that_upstreams_own_command_gives_them(tmp_path: Path) -> None:
+    """They are drawn when test files are imported, which upstream seeds; a tolerance of its own may fit no others."""
+    (tmp_path / "spy.py").write_text(SPY)
+    chosen = ["--collect-only", "-pspy", "-s", "-k", "test_implementation", *files("ops/test_activation_quant.py")]
+    here = upstream(tmp_path, "native", *chosen)
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", *chosen]
+    there = subprocess.run(
+        command, env=environment(PYTHONPATH=path), cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE,
+        check=False,
+    )  # fmt: skip
+    (drawn,) = re.findall("^weights (.*)", there.stdout, re.MULTILINE)
+    assert re.findall("^weights (.*)", here.text, re.MULTILINE) == [drawn]
+
+
+def test_the_suites_own_seed_is_that_of_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ["--collect-only", "--hil-seed=3", *files("ops/test_div.py")]
+    assert "TEST_SEED=3" in upstream(tmp_path, "native", *chosen).text
+    monkeypatch.setenv("TEST_SEED", "5")
+    done = upstream(tmp_path, "native", *chosen)
+    assert done.status == 2 and "TEST_SEED has no meaning here: --hil-seed=N" in done.text
+
+
 # --- without a plugin ----------------------------------------------------------------------------------------
 
 
