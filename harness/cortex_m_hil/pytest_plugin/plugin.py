@@ -81,7 +81,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def _seed(config: pytest.Config, given: argparse.Namespace) -> None:
     if options.patterns(config, given):
-        # The suite's own conftest.py begins each module with its seed: others give weights that its tolerances may not fit.
+        # The suite's own conftest.py begins each module with its seed: its tolerances may not fit other weights.
         is_upstream = config.pluginmanager.has_plugin("cortex_m_hil.pytest_plugin.upstream")
         seeding.start(config, given.hil_seed, config.rootpath, modules=given.hil_seed if is_upstream else None)
 

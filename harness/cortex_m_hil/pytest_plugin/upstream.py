@@ -41,7 +41,7 @@ _WORKER_OUTPUT: Final = "hil_not_run"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """The suite, unless files are named: its conftest has options, so it must be known this early. It asks for its seed."""
+    """The suite, unless files are named: its conftest has options and a seed, so it must be known this early."""
     seed = str(early_config.known_args_namespace.hil_seed)
     if os.environ.setdefault("TEST_SEED", seed) != seed:
         raise pytest.UsageError("TEST_SEED has no meaning here: --hil-seed=N is what the suite is seeded with")
