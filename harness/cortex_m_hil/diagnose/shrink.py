@@ -1,7 +1,8 @@
 """The smallest part of a module that fails as a test does, and the largest that passes.
 
 A part fails alike if its verdict has the same class and the same operator is at fault; any other failure is not
-followed. Operators go first (from the end, from the beginning, one by one), then the sizes of tensors, then digits.
+followed. Operators go first (from the end, from the beginning, one by one), then the sizes of tensors, then digits; and
+all over again while anything becomes smaller: what the target had no memory for fits once its tensors are smaller.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import counted
 
 BUDGET: Final = 600.0  # seconds
+PARTS: Final = 2000  # that are tried at most
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Symptom:
 class Shrunk:
     """`part` (a `lowering.parts.Part`) fails as `symptom` says; `passing` is the largest that was seen to pass.
 
-    `tried` parts were run. `ended` is False where the budget was spent before nothing smaller was left to try.
+    `tried` parts were run. `ended` is False where the budget, or `PARTS`, was spent while something was left to try.
     """
 
     part: Any
@@ -82,14 +84,21 @@ class Judge:
 
 
 def shrink(
-    part: Any, judge: Callable[[Any], Sequence[Symptom]], *, budget: float = BUDGET, told: Callable[[str], None]
+    part: Any,
+    judge: Callable[[Any], Sequence[Symptom]],
+    *,
+    budget: float = BUDGET,
+    parts: int = PARTS,
+    told: Callable[[str], None],
 ) -> Shrunk:
-    """The smallest of `part`'s parts that fails as it does: with the first operator at fault, if there are several.
+    """A part that fails as `part` does, of which no smaller one that is tried does.
+
+    With the first operator at fault, if there are several.
 
     Arguments:
         part: a `lowering.parts.Part`.
         judge: how a part fails; LoweringError and ConfigError where it is none.
-        budget: seconds after which no further part is tried.
+        budget: seconds after which no further part is tried; `parts` is how many are, with the whole.
         told: gets a line for each part that takes the place of the last and is smaller.
 
     Returns:
@@ -105,7 +114,7 @@ def shrink(
             "what the test lowered does not fail when it is lowered by itself",
             hint="a wrong value of the test's own, or one that comes and goes: run the test again",
         )
-    return _Search(part, judge, found[0], Deadline.after(budget), told).run()
+    return _Search(part, judge, found[0], Deadline.after(budget), parts, told).run()
 
 
 class _Search:
@@ -115,31 +124,42 @@ class _Search:
         judge: Callable[[Any], Sequence[Symptom]],
         symptom: Symptom,
         deadline: Deadline,
+        parts: int,
         told: Callable[[str], None],
     ) -> None:
         self.part, self.symptom = part, symptom
-        self._judge, self._deadline, self._told = judge, deadline, told
+        self._judge, self._deadline, self._parts, self._told = judge, deadline, parts, told
         self._passing: Any | None = None
-        self._tried = 1
+        self._tried, self._ended = 1, True
         self._said = ""
         self._seen = {part.key}
 
     def run(self) -> Shrunk:
         whole = self.part
+        while self._reduces():
+            pass
+        if self._passing is None:
+            self._find_passing(whole)
+        return Shrunk(self.part, self.symptom, self._passing, self._tried, self._ended)
+
+    def _reduces(self) -> bool:
+        """Whether anything became smaller. Each part that is taken has fewer operators, elements or digits: it ends."""
+        before = self.part
         self._cut_end()
         self._cut_beginning()
         for propose in (self._without_each, self._smaller, self._rounder):
             while self._takes_one_of(propose()):
                 pass
-        if self._passing is None:
-            self._find_passing(whole)
-        return Shrunk(self.part, self.symptom, self._passing, self._tried, not self._deadline.expired)
+        return self.part is not before
 
     def _fails(self, part: Any | None) -> bool:
         """Whether it fails alike. One that cannot be lowered, or fails otherwise, does not."""
-        if part is None or part.key in self._seen or self._deadline.expired:
+        if part is None or (key := part.key) in self._seen:
             return False
-        self._seen.add(part.key)
+        if self._deadline.expired or self._tried >= self._parts:
+            self._ended = False
+            return False
+        self._seen.add(key)
         self._tried += 1
         try:
             found = self._judge(part)

@@ -21,6 +21,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.lowering.content import NoContent, digest
 from cortex_m_hil.lowering.options import LoweringOptions
 
 _NAME: Final = "Part"
@@ -132,9 +133,11 @@ class Part:
 
     @property
     def key(self) -> object:
-        """Equal for parts that were made alike: of the same steps, shapes and digits."""
-        named = {**self.inputs, **self.constants}
-        return self.source(), tuple((name, *getattr(value, "shape", ())) for name, value in named.items()), self.digits
+        """Equal for parts of the same steps and the same values; where those have no content, equal to no other."""
+        try:
+            return digest(self.source(), dict(self.inputs), dict(self.constants))
+        except NoContent:
+            return object()
 
     @property
     def elements(self) -> int:

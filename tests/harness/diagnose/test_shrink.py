@@ -1,8 +1,13 @@
-"""A search over parts, with a judge of our own; hil shrink does it on a target (tests/harness/cli/test_shrink.py)."""
+"""A search over parts, with a judge of our own, and on a target that is short of memory.
+
+`hil shrink` does it for tests (tests/harness/cli/test_shrink.py).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from cortex_m_hil import flow
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.shrink import Judge as TargetJudge
 from cortex_m_hil.diagnose.shrink import Shrunk, Symptom, shrink
 from cortex_m_hil.errors import ConfigError, InfraError, LoweringError
+from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.parts import Part
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import Resolved
+from planting import BUGS
 
+DEADLINE = 3600.0  # seconds for a search: what is asked is where it ends, however busy this machine is
 BAD = Symptom("Mismatch", "aten::relu")
 OTHER = Symptom("TargetHang", "")
 Judge = Callable[[Any], tuple[Symptom, ...]]
@@ -92,3 +106,52 @@ def test_what_passes_is_no_failure_and_an_infra_error_ends_it() -> None:
 def test_a_spent_budget_is_said() -> None:
     found, _ = search(chain([nn.ReLU, nn.Tanh]), has_relu, budget=0.0)
     assert not found.ended and len(found.part.steps) == 2 and found.tried == 1
+
+
+def test_no_more_parts_are_tried_than_are_allowed() -> None:
+    lines: list[str] = []
+    part = chain([nn.Sigmoid, nn.Tanh, nn.ReLU, nn.Tanh, nn.Sigmoid])
+    found = shrink(part, has_relu, budget=60.0, parts=3, told=lines.append)
+    assert found.tried == 3 and not found.ended
+    rest = shrink(part, has_relu, budget=60.0, told=lines.append)
+    assert rest.ended and shrink(part, has_relu, budget=60.0, parts=rest.tried, told=lines.append).ended
+
+
+def test_what_was_refused_is_tried_again_after_another_cut_succeeded() -> None:
+    """A relu alone gives more than fits, until its input is smaller."""
+
+    def judge(part: Part) -> tuple[Symptom, ...]:
+        try:
+            outputs = part.module()(*part.arguments())
+        except RuntimeError as error:
+            raise ConfigError(str(error)) from None
+        return (OTHER,) if outputs.numel() > 100 else has_relu(part)
+
+    inputs = (torch.rand(1, 4, 16, 16),)
+    module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(4)).eval()
+    found, _ = search(Part.of(torch.export.export(module, inputs, strict=True), inputs), judge)
+    assert names(found.part) == ["aten::relu"] and found.part.elements == 1 and found.ended
+
+
+def with_planned_pool(size: int) -> Resolved:
+    """The native target, with so many bytes for tensors."""
+    native = load_targets()["native"]
+    pools = dataclasses.replace(native.board.pools, planned=size)
+    small = dataclasses.replace(native, board=dataclasses.replace(native.board, pools=pools))
+    return Resolved(small, small, "builtin")
+
+
+def test_what_did_not_fit_the_target_is_tried_again_once_tensors_are_smaller(tmp_path: Path) -> None:
+    """The convolution by itself gives its whole output as float32, more than the target has for the network."""
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4)).eval()
+    inputs = (torch.rand(1, 2, 8, 8) * 2 - 0.7,)
+    needed = lower(module, inputs, isa=Isa.SCALAR, options=LoweringOptions()).file.planned_bytes
+    whole = Part.of(torch.export.export(module, inputs, strict=True), inputs)
+    with flow.open_dut(with_planned_pool(needed), firmware=BUGS["bias_dropped"].plant(tmp_path)) as dut:
+        judge = TargetJudge(dut, dut.target.isa, LoweringOptions(), Tolerance())
+        without_pool = whole.without(2)
+        assert without_pool is not None and [one.verdict for one in judge(without_pool)] == ["OutOfTargetMemory"]
+        found, _ = search(whole, judge, budget=DEADLINE)
+    assert found.ended and names(found.part) == ["aten::conv2d"]
+    assert found.symptom == Symptom("Mismatch", "cortex_m::quantized_conv2d.out")

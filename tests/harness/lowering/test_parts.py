@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import runpy
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,14 @@ def test_smaller_parts_are_smaller_and_many_of_them_run(whole: Part) -> None:
         largest = float(part.constants["convolution_0_weight"].abs().max())
         assert float((weight - part.constants["convolution_0_weight"]).abs().max()) <= largest * 10.0 ** (1 - digits)
         assert [next_one.digits for next_one in one.rounder()] == list(range(1, digits))
+
+
+def test_parts_of_equal_shapes_and_other_values_have_other_keys(whole: Part) -> None:
+    """A smaller input gives an intermediate value of the same shape; without what gave it, a part has it as input."""
+    part, again = whole.between(0, 1), whole.between(0, 1)
+    assert part is not None and again is not None and part.key == again.key
+    changed = {name: value + 1 for name, value in part.inputs.items()}
+    assert dataclasses.replace(part, inputs=changed).key != part.key
 
 
 def runs(part: Part) -> bool:
