@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 import pictures
+import report_picture
 
 
 def test_the_outputs_in_the_readme_are_what_its_commands_print(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +33,18 @@ def test_what_differs_between_runs_is_masked_and_the_rest_is_not() -> None:
 def test_a_command_that_cannot_be_run_is_no_picture() -> None:
     with pytest.raises(subprocess.CalledProcessError):
         pictures.rendered("<!-- output: pytest --nonsense -->\n```\n```\n")
+
+
+def test_the_picture_of_the_report_is_of_the_page_as_it_is() -> None:
+    """Otherwise: python ci/report_picture.py."""
+    assert report_picture.PICTURE.read_bytes().startswith(b"\x89PNG")
+    assert report_picture.DIGESTS.read_text() == report_picture.digests(report_picture.PAGE)
+
+
+@pytest.mark.parametrize("name", ["index.html.jinja", "report.css", "report.js"])
+def test_a_picture_is_old_once_its_page_was_changed(name: str, tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    shutil.copytree(report_picture.PAGE, page)
+    with (page / name).open("a") as file:
+        file.write("\n")
+    assert report_picture.DIGESTS.read_text() != report_picture.digests(page)
