@@ -264,6 +264,8 @@ CHANNELS_LAST = {
     "mul_per_channel": Case(lambda: Apply(torch.mul), ((1, 6, 1, 1), (1, 6, 4, 3)), ("quantized_mul",)),
     "unsqueeze": Case(lambda: Apply(lambda x: x.unsqueeze(1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
     "unsqueeze_last": Case(lambda: Apply(lambda x: x.unsqueeze(-1)), ((3, 4, 5),), ("aten::unsqueeze_copy.out",)),
+    # CMSIS-NN takes it as a scalar, whatever the other's dim order; other broadcasts have to be contiguous.
+    "minimum_of_one_item": Case(lambda: Apply(torch.minimum), ((1, 6, 4, 3), (1,)), ("minimum",)),
     "max_pool_ceil": Case(
         lambda: nn.MaxPool2d(3, 2, 1, ceil_mode=True), ((1, 1, 4, 4),), ("aten::max_pool2d_with_indices.out",)
     ),
