@@ -52,6 +52,8 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "--seed 20261121 --corpus build/found",
         "hil mutate test_model.py -t m4-qemu",
         "hil mutate tests/targets -t native",
+        "hil mutate tests/targets --upstream -t native",
+        "hil mutate --upstream -t m4-qemu",
         "hil mutate test_model.py -t m4-qemu,m55-qemu --count 0",
         "hil mutate",
         "hil upstream -t m4-qemu",

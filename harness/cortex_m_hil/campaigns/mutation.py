@@ -17,7 +17,7 @@ from typing import Any, Final
 from cortex_m_hil.campaigns import mutation_worker
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Mutant, drawn
-from cortex_m_hil.campaigns.mutation_worker import Outcome, Settings
+from cortex_m_hil.campaigns.mutation_worker import JUDGED, Outcome, Settings
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import ConfigError, LaunchError
 from cortex_m_hil.host import subprocesses
@@ -33,10 +33,12 @@ class Plan:
     """What is asked.
 
     Attributes:
-        tests: what pytest is given.
+        tests: what pytest is given; none where it is ExecuTorch's suite alone.
+        upstream: whether ExecuTorch's own suite is judged by as well.
         count: how many mutants are drawn, 0 for all.
         folders: of ExecuTorch's source, which are mutated; without, the builtin kernels are.
         redzones: whether memory plans have red zones.
+        once: whether a mutant is judged on the first target only whose runner it changes.
         localize: whether the operator of each that is killed is looked for.
         kernels: a digest of the sources that the mutants are of.
         seconds: of each program on each target, without a mutant; empty until the tests have run.
@@ -51,7 +53,9 @@ class Plan:
     kernels: str
     targets_file: str = ""
     folders: tuple[str, ...] = ()
+    upstream: bool = False
     redzones: bool = False
+    once: bool = False
     localize: bool = False
     seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -68,13 +72,18 @@ class Plan:
         settings = self.settings(Path())
         return mutation_worker.kernels_of(self.folders, [settings.resolve(name) for name in self.targets])
 
+    @property
+    def asked(self) -> str:
+        """What is run, as it is asked for on a command line."""
+        return " ".join([*self.tests, *(["--upstream"] if self.upstream else [])])
+
     def as_fields(self) -> dict[str, Any]:
         return asdict(self)
 
     def asks_like(self, other: Plan) -> bool:
         """Whether they differ in nothing but what the tests' run told, and the seed."""
-        names = "tests", "targets", "count", "kernels", "targets_file", "folders", "redzones", "localize"
-        return all(getattr(self, name) == getattr(other, name) for name in names)
+        names = "tests", "upstream", "targets", "count", "kernels", "targets_file", "folders", "redzones", "localize"
+        return all(getattr(self, name) == getattr(other, name) for name in (*names, "once"))
 
     def mutants(self, kernels: Kernels) -> list[Mutant]:
         """Those that are drawn. ConfigError where these are not the kernels that it was begun with."""
@@ -204,8 +213,16 @@ class Mutation:
         if self._in_vain >= INFRA_IN_A_ROW:
             why = runs[-1].error
             raise LaunchError(f"nothing was learnt in {self._in_vain} runs: {why}", hint="mend that, and go on")
-        done = {one.key for one in runs} | set(under_way)
-        return next((key for key in self.keys if key not in done), None)
+        busy = {_mutant(key) for key in under_way} if self.plan.once else set()
+        left = (key for key in self.left(runs) if key not in under_way and _mutant(key) not in busy)
+        return next(left, None)
+
+    def left(self, runs: Sequence[Run]) -> list[str]:
+        """Keys that are still to be run."""
+        done = {one.key for one in runs}
+        judged = {_mutant(one.key) for one in runs if Outcome(one.verdict) in JUDGED}
+        over = judged if self.plan.once else set()
+        return [key for key in self.keys if key not in done and _mutant(key) not in over]
 
     def carry_out(self, key: str) -> Run:
         name, _, target = key.rpartition(" ")
@@ -216,3 +233,8 @@ class Mutation:
 
     def stop(self) -> None:
         self._workers.end()
+
+
+def _mutant(key: str) -> str:
+    """Its name, without the target."""
+    return key.rpartition(" ")[0]

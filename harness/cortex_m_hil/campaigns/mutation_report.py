@@ -6,10 +6,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.mutation_worker import Outcome
+from cortex_m_hil.campaigns.mutation_worker import JUDGED, Outcome
 from cortex_m_hil.campaigns.store import Run
 
 SHOWN: Final = 3  # operators that a place belongs to
+
+
+# Of a mutant's runs on several targets the one that counts where it is judged once.
+_DECIDE: Final = (*JUDGED, Outcome.INFRA, Outcome.NOT_BUILT, Outcome.UNCHANGED)
+
+
+def one_of_each(runs: Iterable[Run]) -> list[Run]:
+    """One run for each mutant: the one that judged it, if there is one."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        mutant = run.key.rpartition(" ")[0]
+        found[mutant] = min(found.get(mutant, run), run, key=lambda one: _DECIDE.index(Outcome(one.verdict)))
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,7 @@ class Report:
     @property
     def judged(self) -> list[Run]:
         """Those that count: killed or survived."""
-        return [run for run in self.runs if run.verdict in (Outcome.KILLED.value, Outcome.SURVIVED.value)]
+        return [run for run in self.runs if Outcome(run.verdict) in JUDGED]
 
     @property
     def survivors(self) -> list[Run]:
@@ -91,6 +104,9 @@ class Report:
             "survivors": [_survivor(run) for run in self.survivors],
             "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(Outcome.INFRA)],
             "localized": None if localized is None else {"right": localized[0], "of": localized[1]},
+            "mislocalized": [
+                {"mutant": run.key, "error": run.error, "named": run.figures["named"]} for run in self.mislocalized()
+            ],
         }
 
 

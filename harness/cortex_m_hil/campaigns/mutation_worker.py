@@ -49,6 +49,9 @@ class Outcome(str, Enum):
     INFRA = "infra"  # nothing was learnt
 
 
+JUDGED: Final = (Outcome.KILLED, Outcome.SURVIVED)
+
+
 def runtime_of(folders: Sequence[str]) -> str:
     return "executorch" if folders else "builtin"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -34,9 +34,9 @@ class ReadyProgram:
     def name(self) -> str:
         return self.path.name
 
-    @cached_property
+    @property
     def bundle(self) -> Bundle:
-        return read(self.path)
+        return _read(self.path)
 
     @property
     def test(self) -> str:
@@ -68,6 +68,12 @@ class Noticed:
 
     def __str__(self) -> str:
         return f"{self.type} in {self.program.test}"
+
+
+@cache
+def _read(path: Path) -> Bundle:
+    """Once in a process: all programs of a target are asked for their operators for each mutant."""
+    return read(path)
 
 
 def kept_in(folder: Path) -> list[ReadyProgram]:

@@ -75,9 +75,9 @@ def _record(module: Any, inputs: Sequence[HostTensor], structure: Any) -> dict[N
 
 
 def intermediates(
-    file: PteFile, nodes: Sequence[str], models: HostModels, eager: Any, inputs: Sequence[HostTensor]
+    file: PteFile, nodes: Sequence[str], models: HostModels, eager: Any | None, inputs: Sequence[HostTensor]
 ) -> tuple[Intermediate, ...]:
-    """For each instruction what the models have there; `eager` is the exported float program.
+    """For each instruction what the models have there; `eager` is the exported float program, None if it is not known.
 
     Parts are empty where the graphs do not tell them: ``dialect`` where no node of the dialect has the instruction's
     name and gives what it gives, the others where no node of the fake-quantised graph is its counterpart.
@@ -147,12 +147,14 @@ class _Origin:
 class _Floats:
     """The fake-quantised and the float graph, run, and where nodes of the dialect came from."""
 
-    def __init__(self, models: HostModels, eager: Any, inputs: Sequence[HostTensor]) -> None:
+    def __init__(self, models: HostModels, eager: Any | None, inputs: Sequence[HostTensor]) -> None:
         self._quantized = {} if models.quantized is None else _record(models.quantized, inputs, models.structure)
         self._nodes = {node.name: node for node in self._quantized}
-        float_module = eager.module(check_guards=False)
-        self._eager = {node.name: value for node, value in _record(float_module, inputs, models.structure).items()}
-        self._lines = {node.name: user_line(node.meta.get("stack_trace") or "") for node in eager.graph.nodes}
+        module = None if eager is None else eager.module(check_guards=False)
+        floats = {} if module is None else _record(module, inputs, models.structure)
+        self._eager = {node.name: value for node, value in floats.items()}
+        nodes = () if eager is None else eager.graph.nodes
+        self._lines = {node.name: user_line(node.meta.get("stack_trace") or "") for node in nodes}
 
     def source(self, node: Node) -> str:
         """`file:line` of the user's that made the node; "" where it is not known."""

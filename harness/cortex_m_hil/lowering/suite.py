@@ -31,7 +31,7 @@ from cortex_m_hil.lowering.content import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
 from cortex_m_hil.lowering.live import export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
-from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.model import Target
@@ -173,6 +173,7 @@ class _Takeover:
 
     def _program(self, made: _Made, inputs: Any) -> Program:
         """With its inputs, and the dialect as the only reference."""
+        from cortex_m_hil.lowering.intermediates import intermediates
         from cortex_m_hil.lowering.reference import HostModels, RememberedReferences, conform, to_host
 
         leaves, structure = executorch_api().torch.utils._pytree.tree_flatten(inputs)
@@ -195,10 +196,14 @@ class _Takeover:
                 raise ToolchainError(what, hint="hil cache clear, and report it: a lowering that is not repeatable")
             return HostModels(None, None, self._dialects[id(again)][1].module(check_guards=False), structure)
 
+        def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
+            return intermediates(file, nodes, models(), None, inputs)
+
         given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
+        nodes = tuple(entry["nodes"])
         references = RememberedReferences(key, None, structure, models, lambda: "")
         return Program(
-            pte, file, self.target.isa, tuple(entry["nodes"]), "program", given, references,
+            pte, file, self.target.isa, nodes, "program", given, references, at_instructions,
             lowering_seconds=made.seconds(), remembered=found and not made.no_key, no_key=made.no_key,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ import pytest
 from command_line import CANNOT_TELL, NO, OK, Done, answer, call, running
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Kind, Mutant, drawn
+from cortex_m_hil.cli.commands import mutate as command
+from cortex_m_hil.cli.pytest_runs import upstream_command
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.lowering import suite
 
 Mutate = Callable[..., Done]
 COUNT = 2
@@ -27,12 +30,22 @@ import torch
 def test_linear(hil):
     hil.check(torch.nn.Linear(20, 10), (torch.randn(3, 20),))
 """
+ADD = """
+import torch
+
+class Add(torch.nn.Module):
+    def forward(self, x):
+        return x + x
+
+def test_add(hil):
+    hil.check(Add(), (torch.randn(3, 20),))
+"""
 
 
-def seed_of_deletions() -> int:
+def seed_of_deletions(operators: Sequence[str] = OPERATORS) -> int:
     """That draws statements which compute, in files that are compiled quickly: such a mutant is killed."""
     kernels = Kernels.of(package_data("firmware"))
-    found = kernels.mutants_of(OPERATORS)
+    found = kernels.mutants_of(operators)
 
     def suits(one: Mutant) -> bool:
         return one.function == "compute_block" and (one.kind, one.path[-10:]) == (Kind.DELETION, "linear.cpp")
@@ -104,17 +117,32 @@ def test_what_was_killed_goes_on_and_tells_the_same(mutate: Mutate, folder: Path
     assert done.status == (NO if told["survived"] else OK), done.err
     assert runs(folder)[: len(before)] == before
     check_report(folder, told)
-    assert told["localized"] == {"right": told["killed"], "of": told["killed"]}
+    assert told["localized"] == {"right": told["killed"], "of": told["killed"]} and told["mislocalized"] == []
     assert [one for one in folder.iterdir() if one.is_dir() and one.name.startswith("store-")] == []
     assert answer(mutate("--json").out) == told  # it has ended: nothing is run
     anew = mutate("test_one.py", "-t", "native", "--count", 1, "--budget", 0, "--reset", "--json")
     assert anew.status == CANNOT_TELL and answer(anew.out)["left"] == 1 and not runs(folder)
 
 
+def test_executorchs_own_tests_judge_as_well(mutate: Mutate, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its suite one test, where `hil mutate` runs all. It alone has the layer that is broken."""
+    (folder / "test_one.py").write_text(ADD)
+    one = [f"{suite.find()}/ops/test_linear.py::test_implementation_linear", "-k", "linear_bias"]
+    monkeypatch.setattr(command, "upstream_command", lambda: [*upstream_command(), *one])
+    seed = seed_of_deletions((*OPERATORS, "cortex_m::quantized_add.out"))
+    words = ("-t", "native", "--count", 1, "--seed", seed, "--localize", "--jobs", 2, "--json")
+    done = mutate("test_one.py", "--upstream", *words)
+    told = answer(done.out)
+    assert (told["tests"], told["upstream"], told["programs"]) == (["test_one.py"], True, {"native": 2}), done.err
+    assert done.status == OK and told["killed"] == 1
+    assert told["localized"] == {"right": 1, "of": 1}
+
+
 def test_what_cannot_be(mutate: Mutate, folder: Path) -> None:
     assert "nothing was begun" in mutate().err
     assert "no test is named" in mutate("--reset").err
     assert "no target is named" in mutate("test_one.py").err
+    assert "memory plans of its own" in mutate("--upstream", "--redzones", "-t", "native").err
     assert "is a board" in mutate("test_one.py", "-t", "rpi-pico").err
     assert "no ExecuTorch that can be built" in mutate("test_one.py", "-t", "native", "--kernels", "ops").err
     (folder / "test_one.py").write_text("def test_it(hil): raise ValueError('no')\n")

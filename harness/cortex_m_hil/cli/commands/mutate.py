@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import shutil
@@ -24,14 +25,16 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import DAY, YEAR, Choice, Json, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, table
-from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
+from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options, upstream_command
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.lowering.suite import find as find_suite
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.text import counted
 
 KIND: Final = "mutate"
+KEEPING: Final = "cortex_m_hil.pytest_plugin.keeping"
 READY: Final = "ready"  # in the campaign's folder: programs of the tests
 SEEDS: Final = 1 << 32
 
@@ -42,6 +45,7 @@ def mutate(
     target: Annotated[
         list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
     ] = None,
+    upstream: Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")] = False,
     kernels: Annotated[
         list[str] | None, typer.Option(metavar="FOLDER", help="Of an ExecuTorch's source, to be mutated; repeatable")
     ] = None,
@@ -50,8 +54,9 @@ def mutate(
         int | None, typer.Option("--seed", min=0, max=SEEDS - 1, help="The same seed draws the same mutants")
     ] = None,
     redzones: Annotated[bool, typer.Option("--redzones", help="Plan red zones, and watch them")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Each on the first target whose runner it changes")] = False,
     localize: Annotated[bool, typer.Option("--localize", help="Is the operator of what is killed named?")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants at a time")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants, and tests, at a time")] = 1,
     budget: Budget = YEAR,
     reset: Annotated[
         bool, typer.Option("--reset", help="Forget what was begun in this folder, and begin anew")
@@ -63,25 +68,36 @@ def mutate(
 ) -> None:
     """Tell whether tests notice a broken kernel.
 
-    The tests run once; their programs are then judged as they would, on a runner of each mutant. Without TEST it goes
-    on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
+    The tests run once; their programs are then judged as they would, on a runner of each mutant. Without TEST and
+    --upstream it goes on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
     """
     wanted = None
     with opened(store_file) as kept, log_of_errors(verbose):
         if reset:
-            _forget(kept, tests)
-        if tests:
+            _forget(kept, asked=bool(tests or upstream))
+        if tests or upstream:
+            _check(upstream, redzones)
             folders, file = tuple(kernels or ()), str(targets_file.absolute()) if targets_file else ""
             names = _targets(target or [], targets_file, folders)
             chosen = random.SystemRandom().randrange(SEEDS) if seed is None else seed
-            wanted = Plan(tuple(tests), names, count, chosen, "", file, folders, redzones, localize)
+            wanted = Plan(tuple(tests or ()), names, count, chosen, "", file, folders, upstream)
+            wanted = replace(wanted, redzones=redzones, once=once, localize=localize)
             wanted = replace(wanted, kernels=wanted.kernels_now().digest)
         campaign = _campaign(kept, wanted, seeded=seed is not None)
         plan, runs, left = _work(kept, campaign, jobs, Deadline.after(budget))
-    end(_answer(plan, Report(tuple(runs), frozenset(plan.operators)), left))
+    counted_runs = mutation_report.one_of_each(runs) if plan.once else runs
+    end(_answer(plan, Report(tuple(counted_runs), frozenset(plan.operators)), left))
 
 
 # --- what is begun, and what goes on -------------------------------------------------------------------------
+
+
+def _check(upstream: bool, redzones: bool) -> None:
+    """ConfigError for options that exclude each other, ToolchainError where ExecuTorch has no suite."""
+    if upstream and redzones:
+        raise ConfigError("--redzones: ExecuTorch's suite has memory plans of its own", hint="without --upstream")
+    if upstream:
+        find_suite()
 
 
 def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str]) -> tuple[str, ...]:
@@ -98,19 +114,19 @@ def _campaign(kept: Store, wanted: Plan | None, *, seeded: bool) -> Campaign:
     before = current(kept, KIND)
     if wanted is None:
         if before is None:
-            raise ConfigError("nothing was begun in this folder", hint="hil mutate TEST -t TARGET")
+            raise ConfigError("nothing was begun in this folder", hint="hil mutate TEST… -t TARGET, or --upstream")
         return before
     if before is None or before.ended is not None:
         return kept.begin(KIND, os.getcwd(), wanted.as_fields())
     plan = Plan.of(before.plan)
     if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
         hint = "hil mutate goes on with it; --reset forgets it"
-        raise ConfigError(f"something else is under way in this folder: {' '.join(plan.tests)}", hint=hint)
+        raise ConfigError(f"something else is under way in this folder: {plan.asked}", hint=hint)
     return before
 
 
-def _forget(kept: Store, tests: Sequence[str] | None) -> None:
-    if not tests:
+def _forget(kept: Store, *, asked: bool) -> None:
+    if not asked:
         raise ConfigError("--reset begins anew, and no test is named", hint="hil mutate TEST -t TARGET --reset")
     if (campaign := current(kept, KIND)) is not None:
         with own_folder(kept, campaign):
@@ -130,16 +146,17 @@ def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple
         ready = folder / READY
         begun = bool(plan.seconds) and ready.is_dir()
         if not begun:
-            _run_tests(plan, ready, folder / "pytest.log")
+            _run_tests(plan, ready, folder, jobs)
         with Workers(plan.settings(ready), folder) as workers:
             if not begun:
                 plan = _timed(plan, workers)
                 kept.change_plan(campaign, plan.as_fields())
             mutation = Mutation(plan, plan.mutants(kernels), workers)
             left = len(mutation.keys)
-            say(f"{left} to judge, {len(kernels.mutants_of(plan.operators))} to draw from, seed {plan.seed}")
+            most = "at most " if plan.once else ""
+            say(f"{most}{left} to judge, {len(kernels.mutants_of(plan.operators))} to draw from, seed {plan.seed}")
             for runs in _judged(mutation, kept, campaign, budget, jobs):
-                left = len(mutation.keys) - len(runs)
+                left = len(mutation.left(runs))
         done = left == 0
         if done:
             kept.end(campaign)
@@ -158,7 +175,7 @@ def _timed(plan: Plan, workers: Workers) -> Plan:
         left_out[target] = len(found) - len(seconds[target])
         operators |= set(used)
         if not seconds[target]:
-            raise ConfigError(f"no program of {' '.join(plan.tests)} runs on {target}", hint="hil.check, or hil.run")
+            raise ConfigError(f"no program of {plan.asked} runs on {target}", hint="hil.check, or hil.run")
         say(f"{counted(len(seconds[target]), 'program')} on {target}" + _apart(left_out[target]))
     return replace(plan, seconds=seconds, left_out=left_out, operators=tuple(sorted(operators)))
 
@@ -167,7 +184,7 @@ def _apart(left_out: int) -> str:
     return f", and {left_out} that these kernels alone do not run as their tests did" if left_out else ""
 
 
-def _run_tests(plan: Plan, ready: Path, log: Path) -> None:
+def _run_tests(plan: Plan, ready: Path, folder: Path, jobs: int) -> None:
     """ConfigError where they do not pass: what fails without a mutant tells nothing of one."""
     shutil.rmtree(ready, ignore_errors=True)
     file = Path(plan.targets_file) if plan.targets_file else None
@@ -175,34 +192,46 @@ def _run_tests(plan: Plan, ready: Path, log: Path) -> None:
     options += [f"--hil-keep-into={ready}"]
     options += ["--redzones"] if plan.redzones else []
     options += ["--hil-keep-intermediates"] if plan.localize else []
-    command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.keeping")]
-    log.unlink(missing_ok=True)
-    with Console(stderr=True, markup=False).status("the tests, without a mutant"):
-        status = subprocesses.run([*command, *plan.tests, *options], log, DAY)
-    if status != 0:
-        said = log.read_text(errors="replace")
-        what = f"the tests do not pass without a mutant: {complaint(said)}"
-        raise ConfigError(what, log=said, hint=f"pytest {' '.join(plan.tests)} shows it; mend that first")
+    options += ["-n", str(jobs)] if jobs > 1 and importlib.util.find_spec("xdist") is not None else []
+    for name, command, shows in _suites(plan):
+        log = folder / f"{name}.log"
+        log.unlink(missing_ok=True)
+        with Console(stderr=True, markup=False).status(f"{name}, without a mutant"):
+            status = subprocesses.run([*command, *options], log, DAY)
+        if status != 0:
+            said = log.read_text(errors="replace")
+            what = f"{name} do not pass without a mutant: {complaint(said)}"
+            raise ConfigError(what, log=said, hint=f"{shows} shows it; mend that first")
+
+
+def _suites(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
+    """What is run without a mutant: a name, a command, and what shows a user the same."""
+    if plan.tests:
+        command = [sys.executable, "-m", "pytest", *plugin_options(KEEPING)]
+        yield "the tests", [*command, *plan.tests], f"pytest {' '.join(plan.tests)}"
+    if plan.upstream:
+        shows = f"hil upstream -t {','.join(plan.targets)}"
+        yield "ExecuTorch's tests", [*upstream_command(), "-p", KEEPING], shows
 
 
 def _judged(mutation: Mutation, kept: Store, campaign: Campaign, budget: Deadline, jobs: int) -> Iterator[list[Run]]:
     """All runs so far: as it begins, and after each run."""
-    total = len(mutation.keys)
     yield kept.runs(campaign)
     with Console(stderr=True, markup=False).status("") as status:
 
         def told(before: list[Run], key: str) -> None:
-            status.update(f"{len(before)} of {total} judged{_left(before, total, jobs)}: {key}")
+            left = len(mutation.left(before))
+            status.update(f"{len(before)} judged, {left} left{_time_left(before, left, jobs)}: {key}")
 
         for runs in planner.work_in_parallel(mutation, kept, campaign, budget, told, jobs):
-            say(_row(runs[-1], len(runs), total))
+            say(_row(runs[-1], len(runs), len(runs) + len(mutation.left(runs))))
             yield runs
 
 
-def _left(runs: Sequence[Run], total: int, jobs: int) -> str:
+def _time_left(runs: Sequence[Run], left: int, jobs: int) -> str:
     if not runs:
         return ""
-    seconds = (total - len(runs)) * sum(run.seconds for run in runs) / len(runs) / jobs
+    seconds = left * sum(run.seconds for run in runs) / len(runs) / jobs
     return f", about {seconds / 60:.0f} min to go"
 
 
@@ -220,6 +249,7 @@ def _answer(plan: Plan, report: Report, left: int) -> Answer:
     fields: dict[str, Any] = {
         "outcome": "under way" if left else "complete",
         "tests": plan.tests,
+        "upstream": plan.upstream,
         "targets": plan.targets,
         "seed": plan.seed,
         "mutants": plan.count,
@@ -240,7 +270,11 @@ def _blocks(plan: Plan, report: Report, left: int) -> Iterator[str]:
     yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(Outcome.INFRA))
     if (localized := report.localized()) is not None:
         right, killed = localized
-        yield f"the right operator was named for {right} of {killed} killed, {right / killed:.1%}"
+        wrong = [
+            f"{run.key}: {', '.join(run.figures['named']) or 'nothing'} was named" for run in report.mislocalized()
+        ]
+        head = f"the right operator was named for {right} of {killed} killed, {right / killed:.1%}"
+        yield "\n".join([*wrong, head])
     yield _headline(plan, report, left)
 
 
