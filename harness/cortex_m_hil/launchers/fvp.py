@@ -69,7 +69,7 @@ def executable(model: str) -> Path:
     path = shutil.which(model)
     if path is None:
         raise ToolchainError(f"{model} is not on PATH", hint="install Arm's FVP")
-    return Path(path)
+    return Path(path).absolute()  # as toolchain.locate: a model is started in its run's folder
 
 
 class _Settings(Strict):

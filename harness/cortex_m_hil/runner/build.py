@@ -305,7 +305,8 @@ def _ccache(cmake: str, work: Path) -> list[str]:
         "NOHASHDIR": 1,  # -ffile-prefix-map takes the folder out of what is compiled
         "COMPILERCHECK": "content",
     }
-    launcher = ";".join([cmake, "-E", "env", *(f"CCACHE_{name}={value}" for name, value in settings.items()), ccache])
+    variables = (f"CCACHE_{name}={value}" for name, value in settings.items())
+    launcher = ";".join([cmake, "-E", "env", *variables, str(Path(ccache).absolute())])
     return [f"-DCMAKE_{language}_COMPILER_LAUNCHER={launcher}" for language in ("C", "CXX")]
 
 

@@ -297,6 +297,17 @@ def test_ccache_changes_nothing_but_the_time(cache: Path, user_board: Target, mo
     assert not (cache / "objects").exists()
 
 
+def test_ccache_is_found_by_a_relative_entry_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds call it in their own folder."""
+    program = tmp_path / "tools" / "ccache"
+    program.parent.mkdir()
+    program.touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "tools")
+    for definition in build._ccache("cmake", tmp_path / "build"):
+        assert definition.endswith(f";{program}")
+
+
 def test_a_broken_board_shows_the_compilers_first_error(user_board: Target) -> None:
     source = user_board.board.directory / "board.cpp"
     source.write_text('#include "platform/board.h"\n' + "".join(f"int x{n} = nowhere_{n};\n" for n in range(60)))
