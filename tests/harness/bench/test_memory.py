@@ -147,7 +147,7 @@ def test_a_board_is_not_flashed_for_each_size() -> None:
 
 
 def test_a_linker_script_that_insists_on_its_stack(tmp_path: Path) -> None:
-    folder = shutil.copytree(TARGETS["m4-qemu"].board.directory, tmp_path / "mps2")
+    folder = shutil.copytree(TARGETS["m4-qemu"].board.directory, tmp_path / TARGETS["m4-qemu"].board.name)
     script = folder / "board.ld"
     script.write_text(script.read_text().replace("INCLUDE sections.ld", "HIL_STACK_SIZE = 16K;\nINCLUDE sections.ld"))
     target = replace(TARGETS["m4-qemu"], board=replace(TARGETS["m4-qemu"].board, directory=folder))

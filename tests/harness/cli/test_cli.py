@@ -199,8 +199,8 @@ def test_lint_of_a_clean_program_is_one_line(hil: Hil, files: Files) -> None:
     done = hil("lint", files.pte, "--target", "m4-qemu")
     assert (done.status, done.err) == (OK, "")
     assert re.fullmatch(
-        r".*small.pte fits m4-qemu: 3 operators in 3 instructions, 80 of 1048576 planned bytes, "
-        r"\d+ of 2097152 program bytes, DSP/SCALAR layout\n",
+        r".*small.pte fits m4-qemu: 3 operators in 3 instructions, 80 of 4194304 planned bytes, "
+        r"\d+ of 8388608 program bytes, DSP/SCALAR layout\n",
         done.out,
     )
 
@@ -231,7 +231,7 @@ def test_run_writes_the_right_answer(hil: Hil, files: Files, tmp_path: Path) -> 
     assert re.search(r"^ran +m4-fvp → m4-qemu · builtin \S+ on QEMU [\d.]+ \(no ExecuTorch", done.out, re.MULTILINE)
     assert f"output 0  float32[1, 8]: {files.expected[0, 0]!s} " in done.out
     assert re.search(
-        r"^peaks +program \d+ of 2097152 bytes, planned 80 of 1048576 bytes, method \d+ .* bytes$", done.out, re.M
+        r"^peaks +program \d+ of 8388608 bytes, planned 80 of 4194304 bytes, method \d+ .* bytes$", done.out, re.M
     )
     assert re.search(r"^executed +\d+ instructions$", done.out, re.MULTILINE)
 

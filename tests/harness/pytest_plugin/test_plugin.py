@@ -577,7 +577,7 @@ def test_markers(pytester: pytest.Pytester) -> None:
             "*::test_infra_is_no_xfail *INFRA LaunchError*",
             "*::test_fixed_meanwhile *XPASS*",
             "SKIPPED*m4-qemu is DSP; needs mve*",
-            "SKIPPED*m4-qemu has 1048576 bytes of ram for programs; needs 1G*",
+            "SKIPPED*m4-qemu has 4194304 bytes of ram for programs; needs 1G*",
         ]
     )
 

@@ -101,7 +101,7 @@ def test_a_second_call_builds_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_targets_of_one_configuration_share_one_runner() -> None:
-    assert build_runner(TARGETS["m4-fvp"]) == build_runner(TARGETS["m4-qemu"])
+    assert build_runner(TARGETS["m55-fvp"]) == build_runner(TARGETS["m55-qemu"])
 
 
 def test_what_goes_into_the_build_is_in_the_key(

@@ -224,7 +224,7 @@ def test_a_target_that_is_repeated_as_it_is_is_no_clash(tmp_path: Path) -> None:
 
 
 def test_the_targets_of_another_checkout_are_named_as_that(tmp_path: Path) -> None:
-    path = write(tmp_path, package_data("targets.yaml").read_text().replace("mps2-an386", "mps2-an385"))
+    path = write(tmp_path, package_data("targets.yaml").read_text().replace("{qemu: mps2-an386}", "{qemu: mps2-an385}"))
     with pytest.raises(ConfigError, match="comes with this package") as users:
         load_targets(path)
     assert "another name" in users.value.hint

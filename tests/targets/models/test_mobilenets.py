@@ -1,0 +1,57 @@
+"""MobileNetV2 and V3-small for images of 224 x 224: fully lowered, and right on the target.
+
+The numbers of operators are those that ExecuTorch's own tests of torchvision's networks expect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+import pytest
+
+import architectures
+from cortex_m_hil.pytest_plugin.fixtures import Hil
+
+PARAMETERS: Final = {"mobilenet_v2": 3_504_872, "mobilenet_v3_small": 2_542_856}
+QUANTIZED: Final = {
+    "mobilenet_v2": {"conv2d": 35, "depthwise_conv2d": 17, "add": 10, "avg_pool2d": 1, "linear": 1},
+    "mobilenet_v3_small": {
+        "conv2d": 41,
+        "depthwise_conv2d": 11,
+        "add": 6,
+        "avg_pool2d": 10,
+        "linear": 2,
+        "mul": 28,
+    },
+}
+# What computes nothing, and what is on Cortex-M kernels without the prefix `quantized_`.
+OTHERS: Final = {
+    "dim_order_ops::_clone_dim_order.out",
+    "cortex_m::quantize_per_tensor.out",
+    "cortex_m::dequantize_per_tensor.out",
+    "cortex_m::minimum.out",
+}
+
+
+def make(name: str) -> tuple[Any, tuple[Any, ...]]:
+    made: tuple[Any, tuple[Any, ...]] = getattr(architectures, name)()
+    return made
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_it_has_the_published_number_of_parameters(name: str) -> None:
+    module, _ = make(name)
+    assert sum(parameter.numel() for parameter in module.parameters()) == PARAMETERS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.target_timeout(600)
+@pytest.mark.requires(ram="2M", flash="4M")
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_network(hil: Hil, name: str) -> None:
+    program = hil.lower(*make(name))
+    called = Counter(instruction.operator for instruction in program.file.instructions)
+    quantized = {f"cortex_m::quantized_{kind}.out": count for kind, count in QUANTIZED[name].items()}
+    assert {operator: count for operator, count in called.items() if operator not in OTHERS} == quantized
+    hil.verify(program)
