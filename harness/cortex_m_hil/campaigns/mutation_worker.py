@@ -32,7 +32,6 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.runner.source_tree import SourceTree
-from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
 
@@ -168,7 +167,7 @@ def _named(dut: Dut, noticed: Noticed) -> Iterator[str]:
     if noticed.type == Mismatch.__name__ and program.intermediates is not None:
         try:
             yield from (row.operator for row in localize(dut, program).at_fault)
-        except (HarnessError, ResponseTimeout):
+        except HarnessError:
             return
     elif noticed.operator:
         yield noticed.operator.partition(" ")[0]

@@ -86,7 +86,7 @@ def ordered(programs: Sequence[ReadyProgram], operators: frozenset[str]) -> list
 
 
 def judge(dut: Dut, program: ReadyProgram) -> Noticed | None:
-    """What the test would have noticed, if it would. Raises infra errors, and ResponseTimeout where it does not end."""
+    """What the test would have noticed, if it would. Raises infra errors, as ResponseTimeout where it does not end."""
     dut.seconds, dut.what = program.limit, program.test
     try:
         _run(dut, program.bundle)
@@ -128,7 +128,7 @@ def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
     """LaunchError where this machine is so busy, or broken, that the unmutated runner does not pass either."""
     try:
         noticed = judge(unmutated, program)
-    except (ResponseTimeout, InfraError) as error:
+    except InfraError as error:
         unmutated.restart()
         raise LaunchError(
             f"the unmutated runner does not answer either: {error}", target=unmutated.target.name

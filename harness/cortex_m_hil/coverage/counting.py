@@ -8,7 +8,7 @@ from cortex_m_hil.coverage import gcov
 from cortex_m_hil.coverage.counts import Coverage, Lost
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.session.session import ResponseTimeout, Session
+from cortex_m_hil.session.session import Session
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -52,7 +52,7 @@ class Counting:
             return
         try:
             self._last = session.coverage()
-        except (HarnessError, ResponseTimeout) as error:
+        except HarnessError as error:
             self._why = str(error).splitlines()[0]
 
     def end(self, session: Session, during: str) -> None:

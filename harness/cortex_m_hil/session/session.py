@@ -51,18 +51,19 @@ _ERRORS: dict[int, type[HarnessError]] = {
 _Answer = TypeVar("_Answer")
 
 
-class ResponseTimeout(Exception):
-    """The budget ran out. `operator` is the one that was being executed, "" if none; `log` as Session's."""
+class ResponseTimeout(LinkError):
+    """The budget ran out. `operator` is the one that was being executed, "" if none; `log` as Session's.
 
-    def __init__(self, request: Request, operator: str, log: str) -> None:
-        super().__init__(f"no answer to {request.name}")
+    Who asked for an execution makes a verdict of it, if it is one; anywhere else it is an infra error as it stands.
+    """
+
+    def __init__(self, request: Request, operator: str, log: str, target: str = "") -> None:
+        super().__init__(f"no answer to {request.name}", target=target, operator=operator, log=log)
         self.request = request
-        self.operator = operator
-        self.log = log
 
 
 class Session:
-    """One boot of one runner. After any infra error, a fault or ResponseTimeout it is broken: close it."""
+    """One boot of one runner. After any infra error or a fault it is broken: close it."""
 
     def __init__(self, target: Target, elf: Elf, process: Connection) -> None:
         self.target = target
@@ -307,7 +308,8 @@ class Session:
             return self._exchange.responses(requests, budget_of_one)
         except TimeoutError:
             self._exchange.log_stray_bytes()
-            raise ResponseTimeout(Request(requests[0].type), self._executed_operator(), self.log) from None
+            asked = Request(requests[0].type)
+            raise ResponseTimeout(asked, self._executed_operator(), self.log, self.target.name) from None
         except LinkClosed:
             raise self._ended() from None
 

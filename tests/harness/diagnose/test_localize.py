@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import nn
 
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose.localize import Localization, localize
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.session import session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -43,6 +45,22 @@ def program(isa: Isa) -> Program:
 def native() -> Iterator[Dut]:
     with flow.open_dut(NATIVE) as dut:
         yield dut
+
+
+def test_a_target_that_falls_silent_is_an_infra_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it was asked last: diagnosis asks for more than a run does."""
+    monkeypatch.setattr(session, "REQUEST", 0.2)
+    with flow.open_dut(NATIVE) as dut:
+        running = dut.session()
+        (runner,) = (one for one in psutil.Process().children(recursive=True) if one.name() == "runner.elf")
+
+        def references(inputs: Any) -> tuple[Intermediate, ...]:
+            runner.suspend()
+            return ()
+
+        with pytest.raises(InfraError, match="no answer to RESET") as caught:
+            localize(dut, replace(program(NATIVE.target.isa), intermediates=references))
+        assert caught.value.target == "native" and running.broken
 
 
 def names(found: Localization) -> set[str]:
