@@ -63,7 +63,7 @@ def test_targets_say_whether_they_run_here_and_are_hardware(hil: Hil, monkeypatc
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     rows = {row["target"]: row for row in answers(hil("targets", "--json").out)}
     assert list(rows) == list(load_targets())
-    assert rows["m4-qemu"]["pools"] == {"program": 2 << 20, "planned": 1 << 20, "method": 256 << 10, "shared": 0}
+    assert rows["m4-qemu"]["pools"] == {"program": 8 << 20, "planned": 4 << 20, "method": 256 << 10, "shared": 0}
     shown = {name: [row[key] for key in ("runs_as", "runnable", "hardware")] for name, row in rows.items()}
     assert shown["m4-qemu"] == ["m4-qemu", True, False]
     assert shown["m4-fvp"] == ["m4-qemu", True, False]
@@ -108,7 +108,7 @@ def test_lines_of_lint_and_run(hil: Hil, files: Files, tmp_path: Path) -> None:
     first, second = answers(done.out)
     assert (done.status, done.err, first["target"], second["target"]) == (OK, "", "m4-qemu", "native")
     assert [(one["dtype"], one["shape"]) for one in first["outputs"]] == [("float32", [1, 8])]
-    assert first["peaks"]["planned"] == {"used": 80, "size": 1 << 20, "unit": "bytes"}
+    assert first["peaks"]["planned"] == {"used": 80, "size": 4 << 20, "unit": "bytes"}
     assert first["instructions"] == first["ticks"] > 0 and first["clock"] == first["tick_source"] == "instructions"
     assert second["instructions"] is None and second["ticks"] > 0 and second["clock"] == "host_ticks"
     assert "no write outside a tensor was looked for" in first["redzones"]

@@ -451,7 +451,11 @@ def test_a_prefix_for_the_m0plus_is_taken_for_the_m0(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "built_for, wants, said",
     [
-        ("m55-qemu", "m4-qemu", "are for armv8-m.main+fp.dp+dsp+mve.fp, cortex-m4/dsp/mps2 needs armv7e-m+fp+dsp"),
+        (
+            "m55-qemu",
+            "m4-qemu",
+            "are for armv8-m.main+fp.dp+dsp+mve.fp, cortex-m4/dsp/mps2-an386 needs armv7e-m+fp+dsp",
+        ),
         ("m4-qemu", "m55-qemu", "are for armv7e-m+fp+dsp"),
         ("m0-qemu", "m4-qemu", "are for armv6-m,"),
         ("m55-qemu", "m55-scalar-qemu", "needs armv8-m.main+fp.dp"),  # the right core, another path of CMSIS-NN
