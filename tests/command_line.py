@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import os
 import re
@@ -51,7 +52,8 @@ def environment(**changes: str) -> dict[str, str]:
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
     """Calls the command in this process."""
     with pytest.raises(SystemExit) as end:
-        cli.main([str(argument) for argument in arguments])
+        # In a context of its own, as in a process of its own: how it answers is not left to who calls next.
+        contextvars.copy_context().run(cli.main, [str(argument) for argument in arguments])
     assert isinstance(end.value.code, int)
     out, err = capsys.readouterr()
     check_hints(arguments, out, err)
