@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cortex_m_hil.bench.processes import failed
@@ -26,10 +26,14 @@ DEADLINE = 4 * 3600.0  # seconds for one run
 
 @dataclass(frozen=True)
 class Command:
-    """What is timed, and what builds its runners before: None if nothing has to."""
+    """What is timed, and what builds its runners before: None if nothing has to.
+
+    One that caches nothing is as fast the second time as the first: one run counts as cold and as warm.
+    """
 
     words: tuple[str, ...]
     first: tuple[str, ...] | None
+    caches: bool = True
 
     @classmethod
     def building(cls, words: tuple[str, ...]) -> Command:
@@ -101,24 +105,24 @@ def build_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, 
 
 
 def measure(ours: Command, theirs: Command | None, repetitions: Iterable[int]) -> Compared:
-    """Each repetition runs both commands cold, then both warm; before the first, what each needs is built.
+    """Each repetition runs both commands cold, then those that cache something warm; first, what each needs is built.
 
     Each has a cache folder of its own (`HIL_CACHE_DIR`). ToolchainError where a run fails: its seconds would mean
     nothing.
     """
     with TemporaryFolder() as folder:
         commands = [ours] if theirs is None else [ours, theirs]
-        sides = [_Side(command.words, folder / str(number)) for number, command in enumerate(commands)]
-        for side, command in zip(sides, commands, strict=True):
-            if command.first is not None:
-                replace(side, command=command.first).seconds()
+        sides = [_Side(command, folder / str(number)) for number, command in enumerate(commands)]
+        for side in sides:
+            if side.command.first is not None:
+                side.run(side.command.first)
         cold: list[list[float]] = []
         warm: list[list[float]] = []
         for _ in repetitions:
-            cold.append([side.seconds(cold=True) for side in sides])
-            warm.append([side.seconds() for side in sides])
+            cold.append([side.cold_seconds() for side in sides])
+            warm.append([side.warm_seconds(before) for side, before in zip(sides, cold[-1], strict=True)])
     found = [
-        Seconds(side.command, tuple(row[number] for row in cold), tuple(row[number] for row in warm))
+        Seconds(side.command.words, tuple(row[number] for row in cold), tuple(row[number] for row in warm))
         for number, side in enumerate(sides)
     ]
     return Compared(found[0], found[1] if theirs is not None else None)
@@ -126,20 +130,26 @@ def measure(ours: Command, theirs: Command | None, repetitions: Iterable[int]) -
 
 @dataclass(frozen=True)
 class _Side:
-    command: tuple[str, ...]
+    command: Command
     cache: Path
 
-    def seconds(self, *, cold: bool = False) -> float:
-        if cold:
-            shutil.rmtree(self.cache / disk.folder.relative_to(cache_directory()), ignore_errors=True)
+    def cold_seconds(self) -> float:
+        shutil.rmtree(self.cache / disk.folder.relative_to(cache_directory()), ignore_errors=True)
+        return self.run(self.command.words)
+
+    def warm_seconds(self, cold: float) -> float:
+        return self.run(self.command.words) if self.command.caches else cold
+
+    def run(self, words: tuple[str, ...]) -> float:
+        """Seconds."""
         self.cache.mkdir(exist_ok=True)
         log = self.cache.with_suffix(".log")
         log.unlink(missing_ok=True)
         began = time.monotonic()
-        status = subprocesses.run(self.command, log, DEADLINE, env={**os.environ, "HIL_CACHE_DIR": str(self.cache)})
+        status = subprocesses.run(words, log, DEADLINE, env={**os.environ, "HIL_CACHE_DIR": str(self.cache)})
         seconds = time.monotonic() - began
         if status != 0:
-            raise failed(" ".join(self.command), status, log)
+            raise failed(" ".join(words), status, log)
         return seconds
 
 

@@ -231,7 +231,7 @@ def _upstream_sides(
     """ExecuTorch's tests here and by its own command, whose runners are built now."""
     ours = (*matrix.upstream_command(names, options), "-k", keyword)
     theirs = ("sh", "-c", matrix.upstreams_own(names, options, keyword, folder))
-    return matrix.Command(ours, matrix.build_command(names, options)), matrix.Command(theirs, None)
+    return matrix.Command(ours, matrix.build_command(names, options)), matrix.Command(theirs, None, caches=False)
 
 
 def _side(name: str, found: matrix.Seconds) -> tuple[str, str, str]:
