@@ -11,7 +11,7 @@ import pytest
 from browser import CHROMIUM, Page, browser
 from cortex_m_hil.report.contents import Report
 from cortex_m_hil.report.html import html
-from cortex_m_hil.report.night import Result, by_key
+from cortex_m_hil.report.night import RUNNER, Result, by_key
 from cortex_m_hil.report.trends import decoded, trends
 from generated_nights import HOSTILE, hostile, of, report
 
@@ -93,6 +93,14 @@ def test_an_opened_cell_has_all_that_is_known(show: Show) -> None:
     assert page.run("document.querySelector('dialog a').getAttribute('href')") == "bundles/it.hil.zip"
     bars = page.run("document.querySelectorAll('dialog .bar rect').length")
     assert bars == sum(map(len, one.parts.values()))
+
+
+def test_the_head_counts_tests_and_no_runners(show: Show) -> None:
+    found = report(8, 1)
+    one = next(iter(found.night.results.values()))
+    runner = replace(one, key=replace(one.key, test=RUNNER))
+    page = show(replace(found, night=replace(found.night, results=by_key([*found.night.results.values(), runner]))))
+    assert "8 results" in page.run("document.querySelector('header').innerText")
 
 
 def test_trends_are_drawn_as_they_went(show: Show) -> None:
