@@ -32,8 +32,10 @@ from cortex_m_hil.errors import HilWarning as HilWarning
 from cortex_m_hil.errors import InfraError as InfraError
 from cortex_m_hil.errors import VerdictError as VerdictError
 from cortex_m_hil.flow import Checked as Checked
+from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
 from cortex_m_hil.host import files
+from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.numbers import MULTIPLIERS, in_range
@@ -142,7 +144,7 @@ class Lowering:
     def __call__(
         self,
         module: Any,
-        inputs: Inputs | list[Any],
+        inputs: Inputs | list[Any] | None = None,
         *,
         isa: Isa | None = None,
         calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
@@ -168,8 +170,8 @@ class OpenTarget:
     InfraError where nothing was learnt about the program. After either the target can be used again.
 
     Attributes:
-        lower: `lower(module, inputs, *, isa=None, calibration=None, quantize=True, layout="channels_last")` lowers a
-            module for this target (`Lowering`).
+        lower: `lower(module, inputs=None, *, isa=None, calibration=None, quantize=True, layout="channels_last")` lowers
+            a module for this target (`Lowering`).
         dut: what is below, for the harness's own tests: no part of the public API.
     """
 
@@ -243,7 +245,7 @@ class OpenTarget:
     def check(
         self,
         module: Any,
-        inputs: Inputs | list[Any],
+        inputs: Inputs | list[Any] | None = None,
         *,
         qtol: int = Tolerance.qtol,
         fake_quant_qtol: int | None = Tolerance.fake_quant_qtol,
@@ -262,7 +264,8 @@ class OpenTarget:
         program), *fake-quant* (the quantised module, in float) and *eager* (the module itself).
 
         Arguments:
-            module: a `torch.nn.Module`, used in `eval()` mode; it is not changed.
+            module: a `torch.nn.Module`, used in `eval()` mode; it is not changed. Or what `export` gave: then its
+                inputs and its layout are those of the export.
             inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
                 become the program's.
             qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.

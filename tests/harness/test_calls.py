@@ -62,7 +62,7 @@ def call(function: Callable[[], object]) -> str:
         ),
         (
             lambda: hil.lower(LINEAR, (X,)),  # type: ignore[call-arg]
-            "hil.lower: missing a required argument: 'isa'\n  → hil.lower(module, inputs, isa=…, …)",
+            "hil.lower: missing a required argument: 'isa'\n  → hil.lower(module, isa=…, …)",
         ),
         (
             lambda: hil.Tolerance(foo=2),  # type: ignore[call-arg]

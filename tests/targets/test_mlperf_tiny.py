@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
+from cortex_m_hil import Exported, export
 from cortex_m_hil.lowering.networks import NETWORKS, network
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 
@@ -17,10 +20,16 @@ NEEDS = {
 assert NEEDS.keys() == NETWORKS.keys()
 
 
+@cache
+def exported(name: str) -> Exported:
+    """Once for all targets."""
+    return export(*network(name))
+
+
 @pytest.mark.target_timeout(120)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.requires(ram=ram, flash=flash)) for name, (ram, flash) in NEEDS.items()],
 )
 def test_network(hil: Hil, name: str) -> None:
-    hil.check(*network(name), qtol=0)
+    hil.check(exported(name), qtol=0)

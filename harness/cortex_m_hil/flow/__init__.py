@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.flow.checking import Checked, arrange, lower, verify
+from cortex_m_hil.flow.checking import Checked, arrange, export, lower, verify
 from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.running import findings, kept_input, run, scratch_needs
@@ -17,6 +17,7 @@ __all__ = [
     "Guard",
     "Guards",
     "arrange",
+    "export",
     "findings",
     "kept_input",
     "lower",

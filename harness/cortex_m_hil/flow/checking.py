@@ -18,7 +18,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards
 from cortex_m_hil.flow.running import run
-from cortex_m_hil.lowering import Inputs, Layout, LoweringOptions
+from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.results import RunResult
@@ -26,10 +26,31 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import shown
 
 
+@checked_call("hil.export")
+def export(module: Any, inputs: Inputs | list[Any], *, layout: Layout = LoweringOptions.layout) -> Exported:
+    """A module as it is now, to be lowered and checked for any number of targets without being exported anew for each.
+
+    Arguments:
+        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed.
+        inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
+            become the program's.
+        layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous.
+
+    Returns:
+        What `lower` and `check` take in place of module and inputs. The module may change afterwards: what it gave for
+        the inputs is the reference `eager`.
+
+    Raises:
+        LoweringError: the module cannot be exported.
+        ConfigError: an argument is wrong, or the module itself fails on these inputs.
+    """
+    return lowering.export(module, inputs, layout)
+
+
 @checked_call("hil.lower")
 def lower(
     module: Any,
-    inputs: Inputs | list[Any],
+    inputs: Inputs | list[Any] | None = None,
     *,
     isa: Isa,
     calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
@@ -40,7 +61,8 @@ def lower(
     """A module lowered for an ISA class.
 
     Arguments:
-        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed.
+        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or what `export`
+            gave: then its inputs and its layout are those of the export.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
             become the program's; their values calibrate it, unless `calibration` does.
         isa: the path that it is lowered for.

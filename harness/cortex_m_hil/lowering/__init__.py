@@ -1,8 +1,9 @@
 """Lowering of torch modules to Cortex-M programs. Importing this is cheap; torch is loaded at the first use."""
 
 from cortex_m_hil.lowering.capability import executorch_api, quiet
+from cortex_m_hil.lowering.live import Exported
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
-from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, lower
+from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, export, lower
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.lowering.spacing import RED_ZONE
 
@@ -10,11 +11,13 @@ __all__ = [
     "CPU_OF",
     "DEFAULT",
     "RED_ZONE",
+    "Exported",
     "Inputs",
     "Layout",
     "LoweringOptions",
     "clear_cache",
     "executorch_api",
+    "export",
     "lower",
     "quiet",
     "required_scratch",

@@ -38,25 +38,32 @@ _STATE: Final = "programs with state are not supported: take the state as an inp
 
 
 @dataclass(frozen=True, eq=False)
-class Eager:
-    """The float module, called with its own arguments.
+class Exported:
+    """A module as it was when it was exported, which can be lowered any number of times: for each target, say.
 
-    ``outputs`` are what the module gave for ``inputs`` when it was lowered. For other arguments the ``exported`` float
-    module speaks: the module may have changed since.
+    Attributes:
+        title: the name of the module's class.
+        layout: what it was exported for.
+        inputs: the module's arguments, laid out for it.
+        outputs: what the module gave for them.
+        program: the `torch.export.ExportedProgram`, with parameters and constants of its own.
     """
 
+    title: str
+    layout: Layout
     inputs: Inputs
     outputs: Any
-    exported: Any
+    program: Any
 
     def __call__(self, *arguments: Any) -> Any:
+        """The float module; for other arguments than its own the exported program speaks, for the module may change."""
         if _same(arguments, self.inputs):
             return self.outputs
-        return self.exported.module(check_guards=False)(*arguments)
+        return self.program.module(check_guards=False)(*arguments)
 
 
-def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
-    """The module's own results for the inputs, which are arranged for the layout already, and its exported program.
+def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
+    """The module runs and is exported. The inputs are arranged for the layout already.
 
     Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
     """
@@ -79,15 +86,16 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> tuple[Any, Any]:
             name for name, value in module.named_buffers() if not _is_still(value, *buffers.get(name, (None, None)))
         ]
         arranged.restore()
-        exported = stage(title, "export", _EXPORT, lambda: export(module, inputs))
+        exported = stage(title, "export", _EXPORT, lambda: strict_export(module, inputs))
         _require_values(title, exported)
         _require_stateless(title, exported, changed)
-        return outputs, _own(exported)  # before the parameters get the layout back that they had
+        # Before the parameters get the layout back that they had.
+        return Exported(title, layout, inputs, outputs, _own(exported))
     finally:
         before.restore()
 
 
-def export(module: Any, inputs: Inputs) -> Any:
+def strict_export(module: Any, inputs: Inputs) -> Any:
     """The strict export: of one module with one set of inputs, always the same program.
 
     What torch prints and logs of a failure is in what it raises, or is the graph so far.

@@ -1,9 +1,10 @@
 """From a module to a `.pte` for one ISA class.
 
-The module is run and exported on every call (`live`). All that follows is a function of the exported program, the
-calibration samples and the options, and is remembered by their content. On disk: programs and the outputs of their
-references, so that ExecuTorch is not even imported for what was lowered before. In memory: quantising, export of what
-came of it and to_edge once per module, Cortex-M passes and to_executorch once per ISA class.
+The module is run and exported on every call (`live`), unless it is given as it was exported. All that follows is a
+function of the exported program, the calibration samples and the options, and is remembered by their content. On disk:
+programs and the outputs of their references, so that ExecuTorch is not even imported for what was lowered before. In
+memory: quantising, export of what came of it and to_edge once per module, Cortex-M passes and to_executorch once per
+ISA class.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
-from cortex_m_hil.lowering.live import Eager, arrange, export, stage, trace
-from cortex_m_hil.lowering.options import DEFAULT, Inputs, LoweringOptions
+from cortex_m_hil.lowering.live import Exported, arrange, stage, strict_export, trace
+from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.model import PteFile
@@ -45,13 +46,19 @@ CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "corte
 class _Source:
     """All that a program follows from, but for its ISA class, with its key; `no_key` is why it has none."""
 
-    title: str
-    exported: Any
-    inputs: Inputs
+    exported: Exported
     samples: Sequence[Inputs]
     options: LoweringOptions
     key: str | None
     no_key: str
+
+    @property
+    def title(self) -> str:
+        return self.exported.title
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.exported.inputs
 
 
 @dataclass(eq=False)
@@ -82,41 +89,73 @@ class _Lowered:
 cache: Final[Lru[_Shared]] = Lru(16)
 
 
+def export(module: Any, inputs: Inputs | list[Any], layout: Layout = DEFAULT.layout) -> Exported:
+    """The module as it is now, for any number of calls of `lower`. Neither it nor the inputs are changed.
+
+    Raises LoweringError (it cannot be exported), ConfigError (the call is wrong, or the module cannot run).
+    """
+    if isinstance(module, Exported):
+        raise ConfigError(f"{module.title}: it is exported already", hint="lower it, as often as you like")
+    inputs = tuple(inputs) if isinstance(inputs, list) else inputs
+    given = _arranged(inputs, LoweringOptions(layout=layout).layout)
+    with quiet(), load_torch().random.fork_rng(devices=[]):
+        return trace(module, given, layout)
+
+
 def lower(
-    module: Any, inputs: Inputs | list[Any], *, isa: Isa, options: LoweringOptions = DEFAULT, name: str = ""
+    module: Any,
+    inputs: Inputs | list[Any] | None = None,
+    *,
+    isa: Isa,
+    options: LoweringOptions = DEFAULT,
+    name: str = "",
 ) -> Program:
     """Lower a torch module for an ISA class; neither it nor the inputs are changed, nor the state of torch's generator.
 
-    The module is run and exported on every call. Equal exports give the same program, from a cache.
+    The module is run and exported on every call, unless it is an `Exported`, which brings its inputs and its layout.
+    Equal exports give the same program, from a cache.
 
     Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's: the module
     cannot run on these inputs either).
     """
     began = time.monotonic()
-    inputs = tuple(inputs) if isinstance(inputs, list) else inputs
-    given = _arranged(inputs, options)
+    exported = _exported(module, inputs, options.layout)
+    options = replace(options, layout=exported.layout)
     # Copies: calibrating runs the module, which may work in place.
-    samples = [arrange(sample, options.layout) for sample in options.samples(inputs)]
+    samples = [arrange(sample, options.layout) for sample in options.samples(exported.inputs)]
+    with stage_of("key"):
+        key, no_key = key_or_reason(exported.program, exported.inputs, samples, *_choices(options))
+    source = _Source(exported, samples, options, key, no_key)
+    own_key = None if key is None else digest(key, isa.value, options.redzones)
+    made: _Lowered | None = None
+
+    def make() -> Entry:
+        nonlocal made
+        made = _lowered(source, isa)
+        return made.entry()
+
     with quiet(), load_torch().random.fork_rng(devices=[]):
-        outputs, exported = trace(module, given, options.layout)
-        with stage_of("key"):
-            key, no_key = key_or_reason(exported, given, samples, *_choices(options))
-        source = _Source(type(module).__name__, exported, given, samples, options, key, no_key)
-        own_key = None if key is None else digest(key, isa.value, options.redzones)
-        made: _Lowered | None = None
-
-        def make() -> Entry:
-            nonlocal made
-            made = _lowered(source, isa)
-            return made.entry()
-
         entry = disk.get_or_make("program", own_key, make)
-    program = _program(source, isa, entry, made, Eager(given, outputs, exported), own_key)
+    program = _program(source, isa, entry, made, own_key)
     seconds = time.monotonic() - began
     return replace(program, name=name or source.title, lowering_seconds=seconds, remembered=made is None)
 
 
-def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eager: Eager, key: str | None) -> Program:
+def _exported(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) -> Exported:
+    """The module, exported unless it is already. ConfigError where both say something about inputs or layout."""
+    if not isinstance(module, Exported):
+        if inputs is None:
+            raise ConfigError("inputs are missing: a module is lowered with example inputs", hint="(module, (x,))")
+        return export(module, inputs, layout)
+    if inputs is not None:
+        raise ConfigError("an exported module has its inputs", hint="leave them out, or export it with others")
+    if layout not in (DEFAULT.layout, module.layout):
+        problem = f'layout="{layout}": the module was exported for {module.layout}'
+        raise ConfigError(problem, hint=f'export(module, inputs, layout="{layout}")')
+    return module
+
+
+def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key: str | None) -> Program:
     """The program that was `made`, or was found on disk. Only its bytes, names and sizes are taken from there."""
     from cortex_m_hil.lowering.reference import RememberedReferences, conform, to_host
 
@@ -139,16 +178,16 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, eag
 
         host = models()
         with compiler_state.work(source.no_key):
-            return intermediates(file, nodes, host, eager.exported, inputs)
+            return intermediates(file, nodes, host, source.exported.program, inputs)
 
     def origin() -> Any:
         from cortex_m_hil.lowering.parts import Origin, Part
 
         options = replace(source.options, calibration=None)
-        return Origin(Part.of(eager.exported, source.inputs), options)
+        return Origin(Part.of(source.exported.program, source.inputs), options)
 
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
-    references = RememberedReferences(key, eager, structure, models)
+    references = RememberedReferences(key, source.exported, structure, models)
     return Program(
         pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size, no_key=source.no_key
     )
@@ -198,13 +237,13 @@ def clear_cache() -> None:
     cache.clear()
 
 
-def _arranged(inputs: Inputs, options: LoweringOptions) -> Inputs:
+def _arranged(inputs: Inputs, layout: Layout) -> Inputs:
     """The inputs, laid out. Raises ConfigError for a wrong call and for values that could not be sent to a target."""
     from cortex_m_hil.lowering.reference import to_host
 
     if not isinstance(inputs, tuple):
         raise ConfigError(f"inputs is a tuple of tensors, not {shown(inputs)}", hint="a tuple: (x,) for one input x")
-    given = arrange(inputs, options.layout)
+    given = arrange(inputs, layout)
     for leaf in load_torch().utils._pytree.tree_leaves(given):
         to_host(leaf)
     return given
@@ -230,32 +269,35 @@ def _foreign(source: _Source) -> Iterator[tuple[str, Any]]:
     """Floating tensors of another dtype than float32, among inputs and parameters."""
     torch = load_torch()
     named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(source.inputs))}
-    for name, value in {**named, **source.exported.state_dict}.items():
+    for name, value in {**named, **source.exported.program.state_dict}.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float32:
             yield name, value.dtype
 
 
 def _prepare(source: _Source) -> _Shared:
     """Everything up to the edge program."""
-    api, exported, inputs = executorch_api(), source.exported, source.inputs
+    api = executorch_api()
     if source.options.layout == "explicit" and not api.explicit_layout:
         raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
     hint = _hint(source.options)
+    # A copy: what was exported may be lowered again, and is the float reference.
+    exported = copy.deepcopy(source.exported.program)
     quantized = None
     if source.options.quantize:
-        quantized = _quantize(source, hint)
-        exported = stage(source.title, "export of the quantised module", hint, lambda: export(quantized, inputs))
+        quantized = _quantize(source, exported, hint)
+        what = "export of the quantised module"
+        exported = stage(source.title, what, hint, lambda: strict_export(quantized, source.inputs))
     config = api.edge_compile_config()
     edge = stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
     return _Shared(quantized, edge, hint)
 
 
-def _quantize(source: _Source, hint: str) -> Any:
+def _quantize(source: _Source, exported: Any, hint: str) -> Any:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
     api, title = executorch_api(), source.title
     explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
-    graph = source.exported.module(check_guards=False)
+    graph = exported.module(check_guards=False)
     prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
     for number, sample in enumerate(source.samples):
         try:

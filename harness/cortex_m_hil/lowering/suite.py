@@ -29,7 +29,7 @@ from cortex_m_hil.lowering.cache import Lru, passing_key, passing_key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, feature
 from cortex_m_hil.lowering.content import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
-from cortex_m_hil.lowering.live import export
+from cortex_m_hil.lowering.live import strict_export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.pte import parse_pte
@@ -455,7 +455,7 @@ class _Start:
             self.content = tester.get_artifact() if stages.key is None else ("after", stages.key)
         elif self._home is not None and isinstance(self.module, torch.nn.Module):
             with suppress(Exception):  # without a key the stage itself meets the error, and says it to upstream's test
-                self.content = export(self.module, inputs)
+                self.content = strict_export(self.module, inputs)
 
     def _exporting(self, stage: Any) -> Any:
         """The module whose `export` the stage calls first."""

@@ -761,8 +761,8 @@ def test_a_function_that_uses_the_original_runs_in_eval_mode_and_changes_nothing
 def test_an_export_keeps_the_layout_that_it_was_made_with() -> None:
     """The module's own weights are contiguous again when it is lowered."""
     module = nn.Conv2d(4, 4, 3)
-    _, exported = trace(module, (torch.randn(1, 4, 5, 5).to(memory_format=torch.channels_last),), "channels_last")
-    weight = exported.state_dict["weight"]
+    exported = trace(module, (torch.randn(1, 4, 5, 5).to(memory_format=torch.channels_last),), "channels_last")
+    weight = exported.program.state_dict["weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
     assert module.weight.is_contiguous() and torch.equal(module.weight, weight)
 
