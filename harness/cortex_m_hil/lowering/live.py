@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
 import io
 import logging
 import re
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from unittest import mock
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.options import Inputs, Layout
+from cortex_m_hil.lowering.shortcuts import without_guards
 from cortex_m_hil.lowering.snapshot import Snapshot
 from cortex_m_hil.lowering.stages import stage_of
 
@@ -103,22 +101,8 @@ def strict_export(module: Any, inputs: Inputs) -> Any:
 
     What torch prints and logs of a failure is in what it raises, or is the graph so far.
     """
-    with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), _without_guards():
+    with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), without_guards():
         return load_torch().export.export(module, inputs, strict=True)
-
-
-def _without_guards() -> AbstractContextManager[object]:
-    """Within the block the export builds no guards, which took a quarter of it.
-
-    They are built to find dimensions that are less dynamic than was asked, are asked nothing else, and none is asked to
-    be dynamic here. The function is private to torch (2.13): where it has another name, guards are built.
-    """
-    name = "_suggest_or_raise_constraint_violation"
-    try:
-        capture = importlib.import_module("torch._dynamo.functional_export")
-    except ImportError:
-        return contextlib.nullcontext()
-    return mock.patch.object(capture, name, lambda *_: None) if hasattr(capture, name) else contextlib.nullcontext()
 
 
 def _own(exported: Any) -> Any:

@@ -26,6 +26,7 @@ from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.live import Exported, arrange, stage, strict_export, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
+from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.model import PteFile
@@ -220,7 +221,12 @@ def _remembered(source: _Source, isa: Isa) -> _Lowered:
     What has no key may have code of the user's in it: an operator, for instance, that calibrating runs.
     """
     torch = executorch_api().torch
-    with quiet(), compiler_state.work(source.no_key), torch.random.fork_rng(devices=[]):
+    with (
+        quiet(),
+        compiler_state.work(source.no_key),
+        torch.random.fork_rng(devices=[]),
+        operators_looked_up_once(),
+    ):
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
         shared = cache.get(source.key)
         if shared is None:

@@ -31,6 +31,7 @@ from cortex_m_hil.lowering.content import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import DiskCache, Entry, disk
 from cortex_m_hil.lowering.live import strict_export
 from cortex_m_hil.lowering.pipeline import CPU_OF, graph_nodes
+from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import HostTensor
@@ -104,6 +105,7 @@ def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool 
     with ExitStack() as stack:
         for owner, name, replacement in _Takeover(test, target, execute, remembered).replacements():
             stack.enter_context(mock.patch.object(owner, name, replacement))
+        stack.enter_context(operators_looked_up_once())
         yield
 
 
