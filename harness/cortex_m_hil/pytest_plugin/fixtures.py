@@ -30,6 +30,7 @@ ToldOfTask = Callable[[pytest.Item, Attempt], None]
 ToldOfEach = Callable[[pytest.Item, flow.Dut, Program, Localization], None]
 RESOLVED: pytest.StashKey[list[Resolved]] = pytest.StashKey()
 DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
+RUNNERS: pytest.StashKey[dict[str, Elf]] = pytest.StashKey()  # by the name of the target
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
 LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # where the last program that failed departs
@@ -158,14 +159,19 @@ def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
     """The runner built for the target, from the cache if it is there. A test module may override it, to build another.
 
-    It is asked for once in a run: a firmware that is edited meanwhile counts in the next one.
+    It is looked up once in a run, though pytest asks for it again whenever a test is for another target than the one
+    before: a firmware that is edited meanwhile counts in the next run.
 
     Raises ToolchainError or BuildError, and ConfigError for a machine that the simulator does not have.
     """
     __tracebackhide__ = True
-    with Reporting(target_spec):
-        flow.require(target_spec)
-        return build_runner(target_spec.target, target_spec.runtime, coverage.build_options(request.config))
+    known = request.config.stash[RUNNERS]
+    if target_spec.name not in known:
+        with Reporting(target_spec):
+            flow.require(target_spec)
+            options = coverage.build_options(request.config)
+            known[target_spec.name] = build_runner(target_spec.target, target_spec.runtime, options)
+    return known[target_spec.name]
 
 
 @pytest.fixture

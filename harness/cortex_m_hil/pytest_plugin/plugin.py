@@ -25,6 +25,7 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     LOG,
     LOG_TAIL,
     RESOLVED,
+    RUNNERS,
     TEST_ID,
     DutCache,
     embedded,
@@ -59,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.DESCRIPTIONS:
         config.addinivalue_line("markers", line)
     config.stash[DUTS] = DutCache()
+    config.stash[RUNNERS] = {}
     config.stash[quarantine.ENTRIES] = []
     disk.enabled = not config.getoption("hil_no_cache")
     ending.prepare(config)

@@ -772,6 +772,27 @@ def test_a_user_fixture_can_replace_the_runner(pytester: pytest.Pytester) -> Non
     run(pytester, "--target=native").assert_outcomes(passed=1)
 
 
+def test_a_runner_is_looked_up_once_for_each_target(pytester: pytest.Pytester) -> None:
+    """In a worker tests go from target to target, and pytest makes its fixture anew each time."""
+    pytester.makeconftest(
+        """
+        from cortex_m_hil.pytest_plugin import fixtures
+
+        build_runner = fixtures.build_runner
+
+        def noted(target, *args):
+            with open("asked", "a") as file:
+                file.write(f"{target.name}\\n")
+            return build_runner(target, *args)
+
+        fixtures.build_runner = noted
+        """
+    )
+    pytester.makepyfile("def test_a(runner_elf): pass\ndef test_b(runner_elf): pass\ndef test_c(runner_elf): pass\n")
+    run(pytester, "-n1", "--target=native,m4-qemu").assert_outcomes(passed=6)
+    assert sorted((pytester.path / "asked").read_text().split()) == ["m4-qemu", "native"]
+
+
 WAITING = """
 import pathlib, time
 from cortex_m_hil import flow
