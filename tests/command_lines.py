@@ -141,6 +141,13 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "pytest -n 2 --target=m4-qemu,m0-qemu,m55-qemu test_founding.py",
         "hil vboard f405 run hil bisect run --raises LintError --raises Mismatch -- "
         "pytest --target=m4-qemu,m0-qemu,vboard-f405 --hil-self-test test_founding.py",
+        "hil bisect start v1.4.0 23b6ba0483 --source ~/executorch --python src --exclude examples "
+        "--build 'sh ~/hunt/complete.sh' --find-fix --deterministic --likely backends/cortex_m",
+        "hil bisect run --raises LintError --raises Mismatch --raises LoweringError -- "
+        "pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
+        "hil bisect start 23b6ba0483 e285edf174 --source ~/executorch --python src --exclude examples "
+        "--build 'sh ~/hunt/complete.sh' --deterministic --likely backends/cortex_m",
+        "hil bisect run --raises LoweringError -- pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
     ),
     "names what is the user's own": (
         "hil bisect start BAD GOOD --source PATH",

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,8 @@ from repositories import Repository
 COMMITS = 64
 DEADLINE = 4 * 3600.0  # seconds for a search
 TRIALS, SEED = 200, 1  # of simulated searches
-BOARD_TRIALS = 5
+KERNEL_TRIALS, BOARD_TRIALS = 10, 5
+KILLED_AFTER = 3  # tests that have begun
 TEST = """
 import importlib
 import os
@@ -36,6 +38,8 @@ import torch
 from torch import nn
 
 def test_network(hil):
+    with open("begun", "a") as file:
+        file.write(".")
     assert importlib.import_module("MODULE").__file__.startswith(os.environ["HIL_BISECT_WORKTREE"])
     torch.manual_seed(5)
     head = nn.Sequential(nn.Flatten(), nn.Linear(6 * 64, 10))
@@ -55,17 +59,32 @@ def pytest_of(folder: Path, module: str, targets: str, *options: str) -> list[st
     return [sys.executable, "-m", "pytest", f"--target={targets}", *options, "test_network.py"]
 
 
+def killed_half_way(command: Sequence[str], folder: Path) -> None:
+    """Runs it until some tests have begun, and kills it."""
+    process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL)
+    begun = folder / "begun"
+    end = time.monotonic() + DEADLINE
+    while not (begun.exists() and len(begun.read_text()) > KILLED_AFTER):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.2)
+    process.kill()
+    process.wait()
+
+
 def search(
-    made: Repository, folder: Path, python: str, test: Sequence[str], *options: str
+    made: Repository, folder: Path, python: str, test: Sequence[str], *options: str, killed: bool = False
 ) -> tuple[dict[str, object], int]:
-    """The answer, and how many commits lie before the culprit."""
+    """The answer, and how many commits lie before the culprit. A search that is `killed` half way is gone on with."""
     hil = [sys.executable, "-m", "cortex_m_hil.cli", "bisect"]
     where = [f"--store={folder / 'store.sqlite'}", "--json"]
     before = made.touched()
     start = ["start", made.commits[-1], made.commits[0], f"--source={made.path}", f"--python={python}"]
     subprocess.run([*hil, *start, *options, *where], cwd=folder, env=environment(), check=True, timeout=300)
+    run = [*hil, "run", *where, "--", *test]
+    if killed:
+        killed_half_way(run, folder)
     done = subprocess.run(
-        [*hil, "run", *where, "--", *test], cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True,
+        run, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True,
         timeout=DEADLINE, check=False,
     )  # fmt: skip
     found = answer(done.stdout)
@@ -135,11 +154,13 @@ def board_that_fails(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
             thread.join()
 
 
-def test_a_kernel(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trial", range(KERNEL_TRIALS))
+def test_a_kernel(trial: int, tmp_path: Path) -> None:
+    """Every second search is killed half way."""
     at = culprit()
     made = firmware_history(tmp_path / "source", at, kernel_bug)
     test = pytest_of(tmp_path, "cortex_m_hil", "m4-qemu,m0-qemu", "--hil-localize")
-    found, position = search(made, tmp_path, "harness", test, "--likely=firmware/runtime")
+    found, position = search(made, tmp_path, "harness", test, "--likely=firmware/runtime", killed=trial % 2 == 1)
     assert position == at
     assert isinstance(found["runs"], int) and found["runs"] <= 16
     targets = found["targets"]
@@ -180,7 +201,7 @@ def test_a_kernel_on_a_board_that_fails(trial: int, tmp_path: Path, monkeypatch:
     made = firmware_history(tmp_path / "source", at, kernel_bug)
     test = pytest_of(tmp_path, "cortex_m_hil", "vboard-f405", "--hil-self-test")
     with board_that_fails(at + trial, monkeypatch, tmp_path):
-        _, position = search(made, tmp_path, "harness", test)
+        _, position = search(made, tmp_path, "harness", test, killed=trial == 0)
     assert position == at
 
 
