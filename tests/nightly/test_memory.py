@@ -1,4 +1,7 @@
-"""`hil fit` of MLPerf Tiny's four networks on all ISA classes: each region passes at its size, and fails below."""
+"""`hil fit` of MLPerf Tiny's four networks on all ISA classes: each region passes at its size, and fails below.
+
+By ExecuTorch's runtime too, on targets for whose CPU one is installed (`hil executorch install`).
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,34 @@ import pytest
 
 from cortex_m_hil.bench.kernels import program_of
 from cortex_m_hil.bench.memory import Fitting, Region
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.networks import NETWORKS
+from cortex_m_hil.runner.executorch_install import find
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 
 TARGETS = load_targets()
 
 
-@pytest.fixture(scope="module", params=["m4-qemu", "m55-qemu", "m0-qemu", "native"])
+CORES = ("m4-qemu", "m55-qemu", "m0-qemu")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(name, "builtin") for name in (*CORES, "native")] + [(name, "executorch") for name in CORES],
+    ids="-".join,
+)
 def fitting(request: pytest.FixtureRequest) -> Iterator[tuple[str, Fitting]]:
-    with Fitting(resolve(request.param, TARGETS)) as opened:
-        yield request.param, opened
+    name, runtime = request.param
+    resolved = resolve(name, TARGETS, runtime=runtime)
+    if runtime == "executorch":
+        try:
+            find(resolved.target, cache_directory())
+        except ConfigError as error:
+            pytest.skip(str(error))
+    with Fitting(resolved) as opened:
+        yield name, opened
 
 
 @pytest.mark.parametrize("network", NETWORKS)
