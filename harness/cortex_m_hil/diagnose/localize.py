@@ -250,7 +250,7 @@ def localize(
     stepper = _Stepper(dut, program, given, program.intermediates(given), tolerance or Tolerance())
     as_it_ran = list(stepper.rows(repair=False))
     rows = [replace(row, at_fault=None) for row in as_it_ran]
-    if any(row.departure for row in as_it_ran):
+    if not stepper.outputs_right or any(row.departure or not row.inputs_right for row in as_it_ran):
         right = stepper.rows(repair=True)
         rows = [replace(ran, at_fault=one.at_fault, damaged=one.damaged) for ran, one in zip(rows, right, strict=True)]
     return Localization(tuple(rows), tuple(_conclusions(rows)))
@@ -285,6 +285,7 @@ class _Stepper:
         self._expected = expected
         self._tolerance = tolerance
         self._lifetimes = Lifetimes(program.file)
+        self.outputs_right = True  # at the end of the last pass, where the dialect's are known
 
     def rows(self, repair: bool) -> Iterator[Row]:
         """With `repair` what is wrong is made right after each instruction."""
@@ -302,6 +303,8 @@ class _Stepper:
                 for row in self._look(session, position, live, repair):
                     yield replace(row, inputs_right=right, inputs_db=worst)
             position, done = step
+        outputs = [live[memory] for memory in {memory_of(self._file, one) for one in self._file.outputs} & live.keys()]
+        self.outputs_right = all(_digest(session, one) == one.crc for one in outputs)
 
     def _step(self, session: Session) -> tuple[int, bool]:
         try:

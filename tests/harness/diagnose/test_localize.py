@@ -25,6 +25,8 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from known_bugs.modules import hard_sigmoid
+from misbehaving import OPTIONS, ones
+from misbehaving import program as lowered
 from networks import Net
 from planting import BUGS, Bug, network
 
@@ -188,6 +190,31 @@ def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Du
 def test_there_is_a_conclusion_where_nothing_is_quantised(native: Dut) -> None:
     found = localize(native, flow.lower(nn.Softmax(-1), (torch.randn(3, 5),), isa=Isa.SCALAR, quantize=False))
     assert not found.unjudged and found.conclusions[0].startswith("kernels and graph are right; ")
+
+
+class TwoOutputs(nn.Module):
+    """One that is finished, and one whose kernel writes a byte somewhere."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def forward(self, x: Any) -> Any:
+        return torch.clone(x), torch.ops.hil_test.stray(x, self.at, 0x41)
+
+
+def test_damage_to_an_output_that_nothing_reads_again_is_found() -> None:
+    """No instruction of the program has a wrong value of its own."""
+    file = lowered(TwoOutputs(0)).file
+    first, second = (file.values[out].planned for out in file.outputs)
+    assert first is not None and second is not None
+    one = lowered(TwoOutputs(first.offset - second.offset))
+    values = (Intermediate(dialect=ones()),) * 2
+    with flow.open_dut(NATIVE, options=OPTIONS) as dut:
+        found = localize(dut, replace(one, inputs=ones(), intermediates=lambda _: values))
+    (row,) = found.at_fault
+    assert row.operator == "hil_test::stray.out" and row.damaged == (0,)
+    assert "hil_test::stray.out" in found.conclusions[0]
 
 
 def test_a_program_without_references_is_a_mistake_of_the_call(native: Dut) -> None:
