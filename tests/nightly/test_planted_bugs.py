@@ -99,6 +99,13 @@ def test_a_planted_bug_is_caught_and_named(bug: Bug, resolved: Resolved, tmp_pat
     assert named and named <= bug.operators
 
 
+def computing(part: Part, judge: Judge) -> list[str]:
+    """The operators of its program, without those that quantise: an activation after a layer is a part of the layer's."""
+    program = lower(part.module(), part.arguments(), isa=judge.isa, options=judge.options)
+    names = [operator(one.operator) for one in program.file.instructions]
+    return [name for name in names if not name.endswith("quantize_per_tensor")]
+
+
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_shrunk_to_one_operator(bug: Bug, resolved: Resolved, tmp_path: Path) -> None:
@@ -110,4 +117,5 @@ def test_a_planted_bug_is_shrunk_to_one_operator(bug: Bug, resolved: Resolved, t
         found = shrink(whole, judge, budget=DEADLINE, told=print)
     assert found.ended
     named = operator(found.symptom.operator)
-    assert len(found.part.steps) == 1 and named in bug.operators, (named, found.part.steps)
+    assert named in bug.operators
+    assert len(found.part.steps) == 1 or computing(found.part, judge) == [named], found.part.steps

@@ -39,7 +39,7 @@ _GIT_SECONDS: Final = 120.0
 _USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
 _COUNTS: Final = "coverage.json"
 _ABSOLUTE: Final = re.compile(r"(?<![\w.])(?:/[^/\s:=]+)+/")
-_PACKAGES: Final = ("executorch", "torch", "torchao")
+_PACKAGES: Final = ("executorch", "executorch-cortex-m-hil", "torch", "torchao")
 _LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_MINOR__|__GLIBC__) "?([\d.]+)', re.M)
 
 

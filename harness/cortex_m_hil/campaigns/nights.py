@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.nightly import KIND, Plan, coverage_of, is_coverage,
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import CYCLES, FAILED, Change, changes, in_order
+from cortex_m_hil.report.changes import FAILED, Change, changes, in_order, needs_history, without_measurement
 from cortex_m_hil.report.limits import beyond
 from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.series import LONGEST
@@ -95,17 +95,16 @@ def series(kept: Store, campaign: Campaign) -> list[Campaign]:
 def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
     """From one to the other, which is the campaign's, and what is beyond its limits.
 
-    Where boards were measured, the course before it counts too.
+    The course before it counts too, where boards were measured or a test did not pass in the old one.
     """
     plan = Plan.of(campaign.plan)
     limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
     found = {(one.kind, one.key, one.figure, one.limit): one for one in limits}
-    if old is None:
-        return in_order(found.values())
     history: list[Night] = []
-    if any(CYCLES in one.figures for one in new.results.values()):
+    if old is not None and needs_history(old, new):
         history = [night(kept, one) for one in series(kept, campaign)[-LONGEST:]]
-    found.update({(one.kind, one.key, one.figure, one.limit): one for one in changes(old, new, history)})
+    told = without_measurement(new) if old is None else changes(old, new, history)
+    found.update({(one.kind, one.key, one.figure, one.limit): one for one in told})
     return in_order(found.values())
 
 

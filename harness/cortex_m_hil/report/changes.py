@@ -25,7 +25,11 @@ _FIT: Final = "fit_"  # begins figures of the least memory
 QUARANTINE: Final = "quarantine"  # why a test is in there
 FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
 PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
-_POSITIVE: Final = (INSTRUCTIONS, CYCLES, "pte_bytes", "elf_bytes")  # where zero is no measurement
+# Where zero is no measurement. A program may do without planned tensors.
+_POSITIVE: Final = (
+    *(INSTRUCTIONS, CYCLES, "pte_bytes", "elf_bytes", "elf_stored_bytes"),
+    *("fit_program_bytes", "fit_method_bytes", "fit_stack_bytes"),
+)
 
 
 class Kind(str, Enum):
@@ -81,13 +85,15 @@ class Change:
 def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:
     """Gravest first, then by key. Of an incomplete nightly, only what it has is judged.
 
-    `history` are nightlies before the new one, oldest first: measured figures are judged by their course.
+    `history` are nightlies before the new one, oldest first: measured figures are judged by their course, and figures
+    of a test that did not pass in the old one are compared with those of when it last passed before.
     """
-    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new)]
+    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *without_measurement(new)]
+    until = [*(night for night in history if night.began < old.began), old]
     for key, result in new.results.items():
-        before = old.results.get(key)
-        found += _verdict(before, result, same_code=_same_code(old, new))
-        if before is not None and old.tools == new.tools and before.engine == result.engine:
+        found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
+        before = _last_pass(result, [night for night in until if night.tools == new.tools])
+        if before is not None and result.verdict in PASSED:
             found += _figures(before, result, fit=new.fit)
     if new.complete:
         found += [
@@ -96,6 +102,30 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
             if key not in new.results
         ]
     return in_order(found)
+
+
+def needs_history(old: Night, new: Night) -> bool:
+    """Whether `changes` needs more than the old one: for measured figures, and where a test did not pass in it."""
+    passed = {key for key, one in old.results.items() if one.verdict in PASSED}
+    return any(
+        CYCLES in one.figures or (key in old.results and key not in passed)
+        for key, one in new.results.items()
+        if one.verdict in PASSED
+    )
+
+
+def without_measurement(new: Night) -> Iterator[Change]:
+    """Figures of tests that passed which are zero and cannot be."""
+    for key, result in new.results.items():
+        for figure in sorted(result.figures) if result.verdict in PASSED else ():
+            if figure in _POSITIVE and result.total(figure) == 0:
+                yield Change(Kind.MISSING, key, figure, "", "0")
+
+
+def _last_pass(result: Result, nights: Sequence[Night]) -> Result | None:
+    """Of the same test by the same engine."""
+    found = (night.results.get(result.key) for night in reversed(nights))
+    return next((one for one in found if one and one.verdict in PASSED and one.engine == result.engine), None)
 
 
 def in_order(found: Iterable[Change]) -> list[Change]:
@@ -154,12 +184,10 @@ def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterat
 
 
 def _figures(before: Result, after: Result, *, fit: bool) -> Iterator[Change]:
-    """Of results that ran both, and passed both: what failed has the figures of a program that went wrong.
+    """Of results that passed both: what failed has the figures of a program that went wrong.
 
     Without `fit` nobody asked for the least memory.
     """
-    if before.verdict not in PASSED or after.verdict not in PASSED:
-        return
     was, is_now = (" ".join(map(str, one.figures.get(OUTPUTS, ()))) for one in (before, after))
     if was and is_now and was != is_now:
         yield Change(Kind.OUTPUTS, after.key, OUTPUTS, was, is_now)
@@ -199,7 +227,9 @@ def _compared(figure: str, before: Result, after: Result) -> Iterator[Change]:
     was, is_now = before.total(figure), after.total(figure)
     if was is None and is_now:
         return
-    if is_now is None or (is_now == 0 and figure in _POSITIVE):
+    if is_now == 0 and figure in _POSITIVE:
+        return  # told of by itself
+    if is_now is None:
         yield Change(Kind.MISSING, after.key, figure, as_text(was), as_text(is_now))
         return
     if is_exact(figure) and was is not None and abs(is_now - was) > _LOOSE.get(figure, 0):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage, Lost
-from cortex_m_hil.report.changes import Kind, Part, changes
+from cortex_m_hil.report.changes import Kind, Part, changes, without_measurement
 from cortex_m_hil.report.night import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.results import Verdict
 
@@ -44,6 +44,37 @@ def told(old: Result | None, new: Result | None, commit: str = "c2") -> list[tup
 
 def figures(**changed: tuple[Figure, ...]) -> Mapping[str, tuple[Figure, ...]]:
     return {**result().figures, **changed}
+
+
+@pytest.mark.parametrize("bad", [Verdict.FAIL, Verdict.INFRA, Verdict.SKIP])
+def test_a_night_without_figures_hides_nothing(bad: Verdict) -> None:
+    """What grew while a test failed is told when it passes again, against when it last passed."""
+    good, gap = night(result(), began=1.0), night(result(verdict=bad, figures={}, parts={}), began=2.0)
+    slower = result(figures=figures(instructions=(101,)), parts={"instructions": {**COUNTS, "aten::add": 41}})
+    new = night(slower, commit="c3", began=3.0)
+    found = [one for one in changes(gap, new, [good, gap]) if one.figure == "instructions"]
+    assert [(one.kind, one.before, one.after) for one in found] == [(Kind.SLOWER, "100", "101")]
+    assert found[0].parts == (Part("aten::add", 40, 41),)
+
+
+def test_nights_after_the_baseline_do_not_count() -> None:
+    old = night(result(verdict=Verdict.FAIL, figures={}, parts={}), began=1.0)
+    later = night(result(figures=figures(instructions=(90,))), began=2.0)
+    new = night(result(), commit="c3", began=3.0)
+    assert [one for one in changes(old, new, [old, later]) if one.figure] == []
+
+
+def test_with_other_tools_what_passed_last_does_not_count() -> None:
+    good = night(result(figures=figures(instructions=(90,))), began=1.0, tools={"gcc": "1"})
+    gap = night(result(verdict=Verdict.FAIL, figures={}, parts={}), began=2.0)
+    assert [one for one in changes(gap, night(result(), began=3.0), [good, gap]) if one.figure] == []
+
+
+@pytest.mark.parametrize("figure", ["instructions", "pte_bytes", "fit_stack_bytes"])
+def test_a_figure_that_is_zero_is_an_error_of_a_new_test_too(figure: str) -> None:
+    zero = result(figures=figures(**{figure: (0,)}))
+    assert [(one.kind, one.figure) for one in changes(night(), night(zero))] == [(Kind.MISSING, figure)]
+    assert [(one.kind, one.figure) for one in without_measurement(night(zero))] == [(Kind.MISSING, figure)]
 
 
 RESULTS = st.builds(
