@@ -12,7 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cortex_m_hil.campaigns import nights
@@ -75,7 +75,7 @@ class Found:
 
 
 def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], *, whole: bool) -> Found:
-    """`whole`: it is compared in all, and not only in the suites and targets that it has."""
+    """`whole`: it is of all that is asked for, and is kept for the next ones to be compared with."""
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
         nights.add(store, os.getcwd(), nights.read(file))
     campaign = nights.add(store, os.getcwd(), nights.put_together([nights.read(part) for part in parts]))
@@ -84,10 +84,6 @@ def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], *, who
     new, before = nights.night(store, campaign), nights.previous(store, campaign)
     missing = [name for name in expected if name not in campaign.plan["targets"]]
     old = nights.night(store, before) if before is not None else None
-    if old is not None and not whole:
-        asked = {(key.suite, key.runtime, key.target) for key in new.results}
-        known = {key: one for key, one in old.results.items() if (key.suite, key.runtime, key.target) in asked}
-        old = replace(old, results=known)
     changed = nights.what_changed(store, campaign, old, new)
     write(report_of(store, campaign, new, old, changed, REPORT), REPORT)
     if whole and new.complete and not missing:

@@ -100,7 +100,7 @@ def test_a_planted_bug_is_caught_and_named(bug: Bug, resolved: Resolved, tmp_pat
 
 
 def computing(part: Part, judge: Judge) -> list[str]:
-    """The operators of its program, without those that quantise: an activation after a layer is a part of the layer's."""
+    """The operators of its program but those that quantise: an activation after a layer is part of the layer's."""
     program = lower(part.module(), part.arguments(), isa=judge.isa, options=judge.options)
     names = [operator(one.operator) for one in program.file.instructions]
     return [name for name in names if not name.endswith("quantize_per_tensor")]

@@ -74,6 +74,11 @@ class Plan:
     difference: str
     tools: Mapping[str, str]
 
+    @property
+    def scope(self) -> tuple[object, ...]:
+        """Which results it asks for."""
+        return self.tests, self.upstream, self.targets, self.runtimes, self.options, self.shard
+
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
         """From what `as_fields` made of one, and JSON of that."""
@@ -300,6 +305,7 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
         results=results,
         coverage=coverage if plan.coverage else None,
         fit=plan.fit,
+        shard=plan.shard,
     )
 
 

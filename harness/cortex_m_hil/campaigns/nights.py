@@ -82,8 +82,10 @@ def earlier(kept: Store, campaign: Campaign) -> list[Campaign]:
 
 
 def previous(kept: Store, campaign: Campaign) -> Campaign | None:
-    """The last of those."""
-    return next(reversed(earlier(kept, campaign)), None)
+    """The last of those of the same tests and targets; where there is none, the last."""
+    known, scope = earlier(kept, campaign), Plan.of(campaign.plan).scope
+    alike = [one for one in known if Plan.of(one.plan).scope == scope]
+    return next(reversed(alike or known), None)
 
 
 def series(kept: Store, campaign: Campaign) -> list[Campaign]:

@@ -95,13 +95,17 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
         before = _last_pass(result, [night for night in until if night.tools == new.tools])
         if before is not None and result.verdict in PASSED:
             found += _figures(before, result, fit=new.fit)
-    if new.complete:
-        found += [
-            Change(Kind.GONE, key, before=one.verdict.value, after="-")
-            for key, one in old.results.items()
-            if key not in new.results
-        ]
-    return in_order(found)
+    return in_order([*found, *_gone(old, new)])
+
+
+def _gone(old: Night, new: Night) -> Iterator[Change]:
+    """Of the suites, runtimes and targets that the new one has: others were not asked for."""
+    if not new.complete or new.shard not in ("1/1", old.shard):
+        return
+    asked = {(key.suite, key.runtime, key.target) for key in new.results}
+    for key, one in old.results.items():
+        if key not in new.results and (key.suite, key.runtime, key.target) in asked:
+            yield Change(Kind.GONE, key, before=one.verdict.value, after="-")
 
 
 def needs_history(old: Night, new: Night) -> bool:

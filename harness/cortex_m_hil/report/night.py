@@ -123,6 +123,7 @@ class Night:
         results: one for each key.
         coverage: of the kernels; None where that was not asked for.
         fit: whether the least memory of programs was asked for.
+        shard: `i/n`, the part of the tests that it has.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Night:
     results: Mapping[Key, Result] = field(repr=False)
     coverage: Coverage | None = field(default=None, repr=False)
     fit: bool = False
+    shard: str = "1/1"
 
     @property
     def tests(self) -> list[Result]:

@@ -23,10 +23,11 @@ from cortex_m_hil import known_answer
 from cortex_m_hil.campaigns import nights
 from cortex_m_hil.campaigns.nightly import ENDED, Plan, run_of
 from cortex_m_hil.campaigns.nights import Exported
-from cortex_m_hil.campaigns.store import Run, Store
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.pytest_plugin.nightly import TELLING
+from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.night import RUNNER, Key, Result
 from cortex_m_hil.results import Verdict
 
@@ -293,6 +294,37 @@ def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
     assert 0 < one["lines"]["covered"] < one["lines"]["all"] and whole["coverage"]["lost"] == []
     assert any("host_ticks" in row["figures"] for row in whole["results"])  # of the runner that does not count
     assert "Coverage of the kernels" in (folder / "out" / "index.html").read_text()
+
+
+def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result) -> Campaign:
+    """A nightly in the store that was run to its end."""
+    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), (), False, "", "", {"gcc": "1"})
+    campaign = nights.add(kept, "here", Exported(plan, began, began + 1, "", tuple(map(run_of, results))))
+    assert campaign is not None
+    return campaign
+
+
+def counted(target: str, instructions: int, verdict: Verdict = Verdict.PASS) -> Result:
+    figures = {"instructions": (instructions,)} if verdict is Verdict.PASS else {}
+    return Result(Key("t", "builtin", "t::test", target), target, "QEMU 7.2", verdict, figures=figures)
+
+
+def test_a_nightly_of_fewer_targets_between_two_is_not_what_the_second_is_compared_with(folder: Path) -> None:
+    with Store(folder / "store.sqlite") as kept:
+        first = kept_night(kept, 1.0, ("a", "b"), counted("a", 1), counted("b", 1))
+        few = kept_night(kept, 2.0, ("a",), counted("a", 1))
+        second = kept_night(kept, 3.0, ("a", "b"), counted("a", 1), counted("b", 2))
+        assert nights.previous(kept, few) == first == nights.previous(kept, second)
+        assert nights.what_changed(kept, few, nights.night(kept, first), nights.night(kept, few)) == []
+
+
+def test_what_grew_while_a_test_failed_is_told(folder: Path) -> None:
+    with Store(folder / "store.sqlite") as kept:
+        kept_night(kept, 1.0, ("a",), counted("a", 100))
+        bad = kept_night(kept, 2.0, ("a",), counted("a", 0, Verdict.FAIL))
+        now = kept_night(kept, 3.0, ("a",), counted("a", 101))
+        found = nights.what_changed(kept, now, nights.night(kept, bad), nights.night(kept, now))
+    assert [(one.kind, one.before, one.after) for one in found if one.figure] == [(Kind.SLOWER, "100", "101")]
 
 
 def test_what_shards_counted_is_put_together(folder: Path) -> None:

@@ -130,11 +130,21 @@ def test_an_operator_that_was_renamed_split_or_fused_is_no_change_while_the_tota
         (result(verdict=Verdict.INFRA), [(Kind.NO_VERDICT, "")]),
         (result(verdict=Verdict.SKIP, figures={}), []),
         (result(earlier=("FAIL Mismatch",)), [(Kind.FLAKY, "")]),
-        (None, [(Kind.GONE, "")]),
     ],
 )
-def test_each_kind(after: Result | None, kinds: list[tuple[Kind, str]]) -> None:
+def test_each_kind(after: Result, kinds: list[tuple[Kind, str]]) -> None:
     assert told(result(), after) == kinds
+
+
+def test_a_test_is_gone_where_others_of_its_suite_and_target_are_there() -> None:
+    """A nightly of other tests or targets, or of a part of the tests, does not say that the rest is gone."""
+    old = night(result("t"), result("u"), result("t", "native"))
+    new = night(result("u"))
+    assert [(one.kind, one.key.test, one.key.target) for one in changes(old, new)] == [(Kind.GONE, "t", "m4-qemu")]
+    assert changes(old, night(result("u"), shard="1/2")) == []
+    assert changes(old, night(result("u"), complete=False)) == []
+    shard = night(result("t"), result("u"), shard="1/2")
+    assert [one.kind for one in changes(shard, night(result("u"), shard="1/2"))] == [Kind.GONE]
 
 
 @pytest.mark.parametrize(("bytes_now", "kinds"), [(1256, []), (744, []), (1257, [Kind.LARGER]), (743, [Kind.SMALLER])])

@@ -87,9 +87,8 @@ def test_an_opened_cell_has_all_that_is_known(show: Show) -> None:
     page.press("Enter")
     text = page.run(IN_CELL)
     wanted = (one.error, one.headline, one.log[-50:], "instruction 3 departs", "INFRA LinkError", found.command(one))
-    assert [
-        each for each in (*wanted, *one.parts["instructions"], "sqnr_db", "Quanta from the dialect") if each not in text
-    ] == []
+    headings = ("Quanta from the dialect", "instructions by operator", "pte_bytes by section")
+    assert [each for each in (*wanted, *one.parts["instructions"], "sqnr_db", *headings) if each not in text] == []
     assert page.run("document.querySelector('dialog a').getAttribute('href')") == "bundles/it.hil.zip"
     bars = page.run("document.querySelectorAll('dialog .bar rect').length")
     assert bars == sum(map(len, one.parts.values()))

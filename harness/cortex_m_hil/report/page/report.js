@@ -94,18 +94,19 @@ function bars(rows, head) {
   return make("table", { class: "totals" }, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...lines));
 }
 
-const COUNTS = ["instructions", "cycles"];
+const OF_SECTIONS = ["pte_bytes"]; // other figures have parts by operator
 const OFF = { max_quanta: "the dialect, or what is expected", fake_quant_quanta: "fake-quant" };
 
 function parts(cell) {
   return pairs(cell.parts || []).flatMap(([figure, flat]) => {
     const rows = pairs(flat).map(([label, value]) => [name(label), value]);
     const what = name(figure);
-    if (!COUNTS.includes(what)) {
-      return [make("h3", {}, `Quanta from ${OFF[what] || what}`), bars(rows, ["quanta", "elements", "share"])];
+    if (OFF[what]) {
+      return [make("h3", {}, `Quanta from ${OFF[what]}`), bars(rows, ["quanta", "elements", "share"])];
     }
     rows.sort((a, b) => b[1] - a[1]);
-    return [make("h3", {}, `${what} by operator`), bars(rows, ["operator", what, "share"])];
+    const part = OF_SECTIONS.includes(what) ? "section" : "operator";
+    return [make("h3", {}, `${what} by ${part}`), bars(rows, [part, what, "share"])];
   });
 }
 
