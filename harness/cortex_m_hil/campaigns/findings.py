@@ -32,11 +32,13 @@ class Evidence:
 class Change:
     """A test on a target, at the last old and the first new commit: verdicts, and whether the outputs differ.
 
-    `None` where nothing is known. `at_fault`: operators that were localised on either side.
+    `None` where nothing is known. `isa`: the target's class. `at_fault`: operators that were localised on either side,
+    or that the error names.
     """
 
     test: str
     target: str
+    isa: str
     old: str
     new: str
     outputs_changed: bool | None
@@ -68,7 +70,8 @@ def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> Change:
     known = old is not None and new is not None and old.outputs and new.outputs
     differ = old.outputs != new.outputs if known and old and new else None
     at_fault = "; ".join(dict.fromkeys(one.at_fault for one in (old, new) if one and one.at_fault))
-    return Change(*key, words[0], words[1], differ, at_fault)
+    isa = next((one.isa for one in (new, old) if one), "")
+    return Change(*key, isa, words[0], words[1], differ, at_fault)
 
 
 def _cases(line: Line, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:

@@ -20,6 +20,8 @@ from cortex_m_hil.text import printable
 
 JUNIT_LIMIT: Final = 256 << 20  # bytes
 _PYTEST: Final = ("pytest", "py.test")
+# Which operator it is: as localised, else as the error has it.
+_AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout", "hil_operator")
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
 _SKIP: Final = 125  # of git bisect run
 # What the commit lacks, or does not build: another run of it says the same.
@@ -47,6 +49,7 @@ class Case:
     ran: str = ""
     at_fault: str = ""
     outputs: str = ""
+    isa: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,8 +165,9 @@ def _case(element: ElementTree.Element) -> Case:
         error=found.get("hil_error", ""),
         requested=found.get("hil_requested", ""),
         ran=found.get("hil_ran", ""),
-        at_fault=found.get("hil_at_fault", ""),
+        at_fault=next(filter(None, map(found.get, _AT_FAULT)), ""),
         outputs=found.get("hil_outputs", ""),
+        isa=found.get("hil_isa", ""),
     )
 
 

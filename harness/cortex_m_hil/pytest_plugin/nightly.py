@@ -48,8 +48,8 @@ _ENGINE: Final = "hil_engine"
 # What a result has beside its figures, or what is no figure.
 _APART: Final = frozenset(
     (
-        *(records.TEST, records.REQUESTED, records.RAN, records.SEED, records.VERDICT, records.ERROR, records.BUNDLE),
-        *(records.LOWERING, _ENGINE, _CPU, _PARTS, _RUNNER),
+        *(records.TEST, records.REQUESTED, records.RAN, records.SEED, records.ISA, records.VERDICT, records.ERROR),
+        *(records.OPERATOR, records.BUNDLE, records.LOWERING, _ENGINE, _CPU, _PARTS, _RUNNER),
         *("hil_runtime", "hil_build_id", "hil_lower_seconds", "hil_run_seconds"),
     )
 )

@@ -236,7 +236,7 @@ def pytest_runtest_makereport(
     verdict = _verdict(report, error)
     if verdict is not None:
         name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""
-        records.end(item, report, verdict, name)
+        records.end(item, report, verdict, name, error.operator if isinstance(error, HarnessError) else "")
     if report.failed:
         report.sections += list(_sections(item, error))
         report.sections += list(bundles.sections(item, report, _of_harness(error)))

@@ -21,14 +21,15 @@ from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.launcher import Clock
 from cortex_m_hil.targets.resolve import Resolved
 
-TEST, REQUESTED, RAN, SEED = "hil_test", "hil_requested", "hil_ran", "hil_seed"
+TEST, REQUESTED, RAN, SEED, ISA = "hil_test", "hil_requested", "hil_ran", "hil_seed", "hil_isa"
 VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
+OPERATOR: Final = "hil_operator"
 LOWERING: Final = "hil_lowering"
 BUNDLE: Final = "hil_bundle"
 QUARANTINE: Final = "hil_quarantine"
 NOT_FITTED: Final = "hil_not_fitted"
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
-_OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED)
+_OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED, ISA)
 
 
 def _property_of(clock: Clock) -> str:
@@ -47,7 +48,8 @@ LARGEST: Final[Mapping[str, str]] = {
 
 def begin(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
     """What every report of a test on a target has."""
-    _record(item, {TEST: test, REQUESTED: resolved.name, RAN: resolved.display_name, SEED: seed})
+    isa = resolved.target.isa.value
+    _record(item, {TEST: test, REQUESTED: resolved.name, RAN: resolved.display_name, SEED: seed, ISA: isa})
 
 
 def begin_again(item: pytest.Item) -> None:
@@ -56,9 +58,9 @@ def begin_again(item: pytest.Item) -> None:
     item.user_properties[:] = kept
 
 
-def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str) -> None:
+def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, operator: str = "") -> None:
     """In the report at hand, and in those of later phases: the last is what JUnit files are made of."""
-    found = {VERDICT: verdict.name, ERROR: error}
+    found = {VERDICT: verdict.name, ERROR: error, **({OPERATOR: operator} if operator else {})}
     report.user_properties += found.items()
     _record(item, found)
 

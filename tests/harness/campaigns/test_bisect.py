@@ -337,7 +337,7 @@ def test_targets_and_outputs_are_in_the_answer(bisect: Bisect, tmp_path: Path) -
     done = bisect("run", "--json", "--", *test)
     assert found(done)[:2] == (OK, made.commits[2])
     [one] = answer(done.out)["targets"]
-    expected: dict[str, Any] = {"test": "test_it.py::test_it", "target": "native", "old": "PASS"}
+    expected: dict[str, Any] = {"test": "test_it.py::test_it", "target": "native", "isa": "SCALAR", "old": "PASS"}
     assert expected.items() <= one.items() and one["new"] == "FAIL AssertionError"
 
 

@@ -17,7 +17,7 @@ from cortex_m_hil.errors import ConfigError
 
 TESTS = """
 import pytest
-from cortex_m_hil.errors import BuildError, ConfigError, LinkError, Mismatch, ToolchainError
+from cortex_m_hil.errors import BuildError, ConfigError, LinkError, LintError, Mismatch, ToolchainError
 
 def test_pass(): pass
 def test_fail(): assert False
@@ -32,6 +32,7 @@ def test_broken(broken): pass
 
 def test_hil_pass(target_spec): pass
 def test_hil_fail(target_spec): raise Mismatch("wrong")
+def test_hil_operator(target_spec): raise LintError("layout", operator="cortex_m::quantized_linear.out")
 def test_hil_other(target_spec): raise AttributeError("too old")
 def test_hil_infra(target_spec): raise LinkError("cable")
 def test_hil_error(target_spec): raise ConfigError("wrong call")
@@ -101,6 +102,13 @@ def test_pytest_is_judged_by_its_verdicts(names: str, status: int, told: Told, w
     found = run(names, status)
     assert (found.told, found.why) == (told, why)
     assert tuple(cases_of(found.figures)) == found.cases
+
+
+def test_a_case_has_the_class_of_its_target_and_the_operator_that_its_error_names(run: Run) -> None:
+    """Of a program that lint refused nothing was localised."""
+    passed, refused = run("hil_pass[native] hil_operator[native]", 1).cases
+    assert (passed.isa, passed.at_fault) == ("SCALAR", "")
+    assert (refused.isa, refused.error, refused.at_fault) == ("SCALAR", "LintError", "cortex_m::quantized_linear.out")
 
 
 def test_only_the_errors_that_are_looked_for_count(run: Run) -> None:

@@ -300,8 +300,11 @@ def _count(number: int) -> str:
 
 
 def _changes(changed: Sequence[findings.Change]) -> str:
-    rows = [(one.test, one.target, one.old, one.new, _outputs(one.outputs_changed), one.at_fault) for one in changed]
-    return table(("test", "target", "before", "since", "outputs", "at fault"), rows) if rows else ""
+    rows = [
+        (one.test, one.target, one.isa, one.old, one.new, _outputs(one.outputs_changed), one.at_fault)
+        for one in changed
+    ]
+    return table(("test", "target", "ISA", "before", "since", "outputs", "at fault"), rows) if rows else ""
 
 
 def _outputs(changed: bool | None) -> str:
