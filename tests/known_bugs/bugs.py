@@ -422,8 +422,10 @@ THREADS: Final = (
         "size thresholds of programs raised by hand",
         ("pytorch/executorch#17075", "pytorch/executorch#16134", "pytorch/executorch#16400"),
         "a limit for the size of a .pte fails, and is raised, without knowing which operator grew",
-        why_not="no history of sizes is kept yet: the bytes of each program are `hil_pte_bytes` in JUnit files, and "
-        "nothing compares them from run to run",
+        shown_by=(
+            "tests/harness/report/test_changes.py::test_each_kind",
+            "tests/nightly/test_nightly.py::test_what_is_injected_into_the_store_is_told_and_nothing_else",
+        ),
     ),
     KnownBug(
         "cycles of the M55 always 0",
