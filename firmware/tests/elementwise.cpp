@@ -107,6 +107,13 @@ TEST_CASE("clamp: high wins where the bounds cross, None is no bound, NaN stays"
   CHECK(open.result() == std::vector<int8_t>{-128, 127});
 }
 
+TEST_CASE("full of int8") {
+  Call call("aten::full.out");
+  call.list({2}).integer(-7).out({2});
+  REQUIRE(call.run() == "");
+  CHECK(call.result() == std::vector<int8_t>{-7, -7});
+}
+
 TEST_CASE("an out that shares memory with an input is refused") {
   Call call("cortex_m::maximum.out");
   call.int8({2}, {1, 2}).int8({2}, {1, 2}).out_of_first({2});

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from itertools import count, takewhile
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+import cortex_m_hil as hil
+from cortex_m_hil.flow import kept_input
 from upstream_runs import upstream
 
 TARGETS = ("m55-qemu", "m4-qemu", "m0-qemu", "m3-qemu", "m7-qemu", "m33-qemu")
@@ -35,3 +42,24 @@ def test_every_test_gives_what_upstream_expects_and_all_targets_the_same_bits(tm
     bits = {test: {cell.outputs for cell in cells.values()} for test, cells in done.cells.items()}
     assert [test for test, outputs in bits.items() if len(outputs) > 1] == []
     assert sum(outputs != {()} for outputs in bits.values()) == EXPECTED["PASS"]
+
+
+@pytest.mark.filterwarnings("ignore::cortex_m_hil.HilWarning")  # that these plans have no red zones
+@pytest.mark.parametrize("name", TARGETS[:3])
+def test_no_program_reads_what_is_dead_by_its_plan(name: str, tmp_path: Path) -> None:
+    """Each is run twice more, with complementary poisons in the memory of tensors whose lifetime is over."""
+    assert upstream(tmp_path, name, "-n2", f"--keep-programs={tmp_path / 'kept'}", deadline=DEADLINE).status == 0
+    programs = sorted((tmp_path / "kept").rglob("*.pte"))
+    assert len(programs) >= EXPECTED["PASS"]
+    reports = []
+    with hil.open(name, redzones=True) as target:
+        for path in programs:
+            inputs = [np.load(one) for one in takewhile(Path.exists, map(partial(kept_input, path), count()))]
+            try:
+                target.run(hil.load_program(path), inputs)
+            except hil.errors.LifetimeViolation as error:
+                reports.append(f"{path.stem}: {error.message}")
+            except hil.VerdictError as error:  # what upstream expects to fail
+                print(f"{path.stem}: {type(error).__name__}")
+    print(f"{len(programs)} programs on {name}")
+    assert reports == []

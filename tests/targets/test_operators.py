@@ -224,12 +224,16 @@ FLOATS = {
     "cat": aten(lambda: Apply(lambda x, y: torch.cat((x, y, x), -1)), "cat", (3, 4), (3, 2)),
     "softmax": aten(lambda: nn.Softmax(1), "_softmax", (4, 9, 5)),
     "softmax_last": aten(lambda: nn.Softmax(-1), "_softmax", (4, 19)),
+    # Items of a row further apart than float's exponent reaches, or than one step of the exponential's polynomial.
+    "softmax_far": Case(lambda: nn.Softmax(1), ((8, 2, 5),), ("aten::_softmax.out",), deviation=100),
+    "softmax_spread": Case(lambda: nn.Softmax(-1), ((6, 37),), ("aten::_softmax.out",), deviation=3),
     "conv": aten(conv(3, 6, 3, stride=2, padding=1), "convolution", (2, 3, 8, 7)),
     "conv_dilated": aten(conv(4, 6, (2, 3), dilation=2, groups=2, bias=False), "convolution", (1, 4, 8, 7)),
     "conv_1d": aten(lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1), "convolution", (2, 4, 9)),
     "transposed": aten(
         transposed(4, 6, 3, stride=2, padding=1, output_padding=1, dilation=2, groups=2), "convolution", (1, 4, 5, 6)
     ),
+    "conv_valid": aten(conv(3, 4, (2, 3), padding="valid"), "convolution", (1, 3, 6, 7)),
     "conv_oblong": aten(
         conv(3, 4, (3, 2), stride=(1, 3), padding=(2, 1), dilation=(2, 1)), "convolution", (1, 3, 9, 8)
     ),
@@ -247,6 +251,9 @@ FLOATS = {
     ),
     "max_pool": aten(
         lambda: nn.MaxPool2d((2, 3), (2, 1), (1, 0), (1, 2), ceil_mode=True), "max_pool2d_with_indices", (2, 3, 5, 8)
+    ),
+    "max_pool_no_stride": aten(
+        lambda: Apply(lambda x: nn.functional.max_pool2d(x, (2, 3))), "max_pool2d_with_indices", (2, 3, 5, 8)
     ),
     "max_pool_over_the_edge": aten(
         lambda: nn.MaxPool2d((3, 2), 2, ceil_mode=True), "max_pool2d_with_indices", (1, 2, 6, 9)
@@ -341,6 +348,30 @@ def test_not_contiguous_is_caught_without_lint(hil: Hil, name: str) -> None:
     builtin = hil.dut.resolved.runtime == "builtin"
     verdict, said = (ProgramRejected, "not contiguous") if builtin else (Mismatch, "elements off")
     with pytest.raises(verdict, match=said):
+        hil.check(*case.module_and_inputs(), qtol=0, atol=ATOL, lint=False)
+
+
+# What ExecuTorch lowers and the built-in runtime refuses, with a part of what it says.
+REFUSED = {
+    # The quantizer takes it for channels-last; the operator gets dim 1 all the same.
+    "softmax": (Case(lambda: nn.Softmax(1), ((2, 6, 1, 1),), ("softmax",)), "last dimension only"),
+    # One operand channels-last, the other contiguous.
+    "div": (
+        Case(
+            lambda: Apply(lambda x, y: x / (y * y + 1).view(2, 3, 4, 5)), ((2, 3, 4, 5), (2, 3, 20)), ("quantized_div",)
+        ),
+        "one shape and dim order needed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(hil: Hil, name: str) -> None:
+    case, said = REFUSED[name]
+    require(case.wanted("channels_last"))
+    if hil.dut.resolved.runtime != "builtin":
+        pytest.skip("ExecuTorch's operators refuse other things")
+    with pytest.raises(ProgramRejected, match=said):
         hil.check(*case.module_and_inputs(), qtol=0, atol=ATOL, lint=False)
 
 
