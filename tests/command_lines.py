@@ -46,6 +46,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/pytest tests/harness/test_known_bugs.py",
         ".venv/bin/pytest tests/nightly/test_known_bugs.py",
         "pytest -s tests/nightly/test_random_networks.py",
+        "pytest tests/nightly/test_planted_bugs.py",
         "hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target native --count 10000 "
         "--seed 20261121 --corpus build/found",
         "hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 "

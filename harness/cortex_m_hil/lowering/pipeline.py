@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 # A CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
+_INPUTS: Final = "hil.check(module, (x,)), where x is the argument of the module's forward"
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +147,7 @@ def _exported(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) ->
     """The module, exported unless it is already. ConfigError where both say something about inputs or layout."""
     if not isinstance(module, Exported):
         if inputs is None:
-            raise ConfigError("inputs are missing: a module is lowered with example inputs", hint="(module, (x,))")
+            raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
         return export(module, inputs, layout)
     if inputs is not None:
         raise ConfigError("an exported module has its inputs", hint="leave them out, or export it with others")

@@ -138,7 +138,7 @@ def test_uninformative_tests_are_counted_and_named(pytester: pytest.Pytester) ->
 CALLS = {
     "hil.check(module, inputs, qtol=-1)": "qtol=-1: it takes a whole number of quanta, 0 or more",
     "hil.check(module, inputs, qtoll=1)": "hil.check: got an unexpected keyword argument 'qtoll'",
-    "hil.check(module)": "hil.check: missing a required *argument: 'inputs'",
+    "hil.check(module)": "inputs are missing: a module is lowered with example inputs",
     "hil.check(module, inputs, isa='dsp')": "hil.check: isa takes Isa, not 'dsp'",
     "hil.check(module, *inputs)": "hil.check: inputs takes tuple or list, not Tensor float32[[]1, 8[]]",
     "hil.check(module, inputs, qtol=inputs[0])": "qtol=Tensor float32[[]1, 8[]]: it takes a whole number of quanta, 0*",
