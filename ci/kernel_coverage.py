@@ -33,7 +33,8 @@ def operators() -> list[str]:
 
 
 def pair(at: int, item: int) -> Read:
-    return lambda file, call: (file.ints(call.args[at]) * 2)[item]
+    """One item stands for both; none, of a pool's stride, for the size of its window."""
+    return lambda file, call: (file.ints(call.args[at]) * 2 or ("none", "none"))[item]
 
 
 def is_oblong(at: int) -> Read:
