@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
-from itertools import count, takewhile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import cortex_m_hil as hil
-from cortex_m_hil.flow import kept_input
+from cortex_m_hil.cli.files import find_inputs
 from upstream_runs import upstream
 
 TARGETS = ("m55-qemu", "m4-qemu", "m0-qemu", "m3-qemu", "m7-qemu", "m33-qemu")
@@ -54,9 +51,9 @@ def test_no_program_reads_what_is_dead_by_its_plan(name: str, tmp_path: Path) ->
     reports = []
     with hil.open(name, redzones=True) as target:
         for path in programs:
-            inputs = [np.load(one) for one in takewhile(Path.exists, map(partial(kept_input, path), count()))]
+            program = hil.load_program(path)
             try:
-                target.run(hil.load_program(path), inputs)
+                target.run(program, list(find_inputs(program, path, ())))
             except hil.errors.LifetimeViolation as error:
                 reports.append(f"{path.stem}: {error.message}")
             except hil.VerdictError as error:  # what upstream expects to fail

@@ -89,10 +89,10 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
     of a test that did not pass in the old one are compared with those of when it last passed before.
     """
     found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *without_measurement(new)]
-    until = [*(night for night in history if night.began < old.began), old]
+    until = [night for night in (*history, old) if night.began <= old.began and night.tools == new.tools]
     for key, result in new.results.items():
         found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
-        before = _last_pass(result, [night for night in until if night.tools == new.tools])
+        before = _last_pass(result, until)
         if before is not None and result.verdict in PASSED:
             found += _figures(before, result, fit=new.fit)
     return in_order([*found, *_gone(old, new)])
