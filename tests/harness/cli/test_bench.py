@@ -11,6 +11,7 @@ from cortex_m_hil.bench.kernels import Count, OperatorCount
 from cortex_m_hil.bench.matrix import Compared, Seconds
 from cortex_m_hil.cli.answers import CANNOT_TELL, OK
 from cortex_m_hil.cli.commands.bench import Row
+from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.cpu import Isa
 
 MODULE = """
@@ -35,8 +36,21 @@ def test_itself():
 """
 
 
-def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_executorch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cache with the runners of the user's, and without what `hil executorch install` may have left in it."""
     monkeypatch.delenv("HIL_EXECUTORCH_PREFIX", raising=False)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for name in ("objects", "runners"):
+        shared = cache_directory() / name
+        shared.mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(shared)
+    monkeypatch.setenv("HIL_CACHE_DIR", str(cache))
+
+
+@pytest.mark.usefixtures("no_executorch")
+def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files) -> None:
     done = hil("bench", "kernels", files.pte, "-t", "m4-qemu,native", "--json")
     counted, other = answers(done.out)
     assert (done.status, counted["exit_status"], other["exit_status"]) == (CANNOT_TELL, OK, CANNOT_TELL)
