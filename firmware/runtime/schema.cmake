@@ -5,18 +5,35 @@ if(NOT EXISTS "${HIL_SCHEMA_DIR}/program.fbs")
                       "`schema` of an installed executorch")
 endif()
 
-find_program(HIL_FLATC flatc)
-if(NOT HIL_FLATC)
-  message(FATAL_ERROR "flatc not found: install flatbuffers-compiler, or set HIL_FLATC")
+# The first flatc on PATH with headers of its own version: the executorch wheel puts another one into a virtual
+# environment, whose headers are elsewhere.
+set(hil_flatc_seen "")
+if(NOT HIL_FLATC OR NOT HIL_FLATBUFFERS_INCLUDE)
+  file(TO_CMAKE_PATH "$ENV{PATH}" hil_path)
+  foreach(folder IN LISTS hil_path)
+    if(HIL_FLATC OR NOT EXISTS "${folder}/flatc")
+      continue()
+    endif()
+    execute_process(COMMAND "${folder}/flatc" --version OUTPUT_VARIABLE hil_version ERROR_QUIET
+                    OUTPUT_STRIP_TRAILING_WHITESPACE)
+    string(APPEND hil_flatc_seen " ${folder}/flatc (${hil_version})")
+    foreach(include "${folder}/../include" /usr/include /usr/local/include /opt/homebrew/include)
+      if(EXISTS "${include}/flatbuffers/base.h" AND NOT HIL_FLATC)
+        file(STRINGS "${include}/flatbuffers/base.h" hil_numbers
+             REGEX "^#define FLATBUFFERS_VERSION_(MAJOR|MINOR|REVISION) [0-9]+")
+        list(TRANSFORM hil_numbers REPLACE "^[^ ]+ [^ ]+ ([0-9]+).*" "\\1")
+        list(JOIN hil_numbers "." hil_numbers)
+        if(hil_version STREQUAL "flatc version ${hil_numbers}")
+          set(HIL_FLATC "${folder}/flatc" CACHE FILEPATH "FlatBuffers' compiler")
+          set(HIL_FLATBUFFERS_INCLUDE "${include}" CACHE PATH "the folder of flatbuffers/")
+        endif()
+      endif()
+    endforeach()
+  endforeach()
 endif()
-get_filename_component(hil_flatc_prefix "${HIL_FLATC}" DIRECTORY)
-get_filename_component(hil_flatc_prefix "${hil_flatc_prefix}" DIRECTORY)
-find_path(HIL_FLATBUFFERS_INCLUDE flatbuffers/verifier.h
-  HINTS "${hil_flatc_prefix}/include" PATHS /usr/include /usr/local/include /opt/homebrew/include
-  NO_CMAKE_FIND_ROOT_PATH)
-if(NOT HIL_FLATBUFFERS_INCLUDE)
-  message(FATAL_ERROR "FlatBuffers' headers not found: install libflatbuffers-dev, or set "
-                      "HIL_FLATBUFFERS_INCLUDE")
+if(NOT HIL_FLATC OR NOT HIL_FLATBUFFERS_INCLUDE)
+  message(FATAL_ERROR "no flatc with headers of its own version on PATH (seen:${hil_flatc_seen}): install "
+                      "flatbuffers-compiler and libflatbuffers-dev, or set HIL_FLATC and HIL_FLATBUFFERS_INCLUDE")
 endif()
 
 # The headers alone: their neighbours in /usr/include are the host's C library.

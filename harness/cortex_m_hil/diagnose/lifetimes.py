@@ -66,13 +66,16 @@ class _Passes:
         self._dut, self._session, self._program, self._inputs = dut, session, program, inputs
         self._lifetimes = Lifetimes(program.file)
 
-    def run(self, fill: Fill, until: int | None = None) -> list[tuple[int, ...]]:
-        """Digests of what each instruction writes, up to `until`; those that are jumped over write nothing."""
+    def run(self, fill: Fill) -> list[tuple[int, ...]]:
+        """Digests of what each instruction writes; those that are jumped over write nothing.
+
+        Always to the end: STEP goes on where it stopped, so the next pass would begin in the middle.
+        """
         found: list[tuple[int, ...]] = []
         prepare(self._session, self._inputs, POISON)
         self._fill(fill, -1)
         position, done = 0, not self._program.file.instructions
-        while not done and (until is None or position <= until):
+        while not done:
             step = self._session.step(1, self._dut.seconds)
             found += [()] * (position - len(found))
             found.append(tuple(self._session.digest(MemoryRegion.VALUE, value) for value in self._written(position)))
@@ -83,7 +86,7 @@ class _Passes:
     def only_leaves_out(self, position: int) -> bool:
         """Whether nothing differs any more if what the instruction writes to is the same before: nobody wrote that."""
         own = [extent for value in self._written(position) if (extent := self._lifetimes.extent(value)) is not None]
-        runs = [self.run(_fill(poison, own), position) for poison in (POISON, COUNTER_POISON)]
+        runs = [self.run(_fill(poison, own)) for poison in (POISON, COUNTER_POISON)]
         return runs[0][position] == runs[1][position]
 
     def culprit(self, reader: int, expected: tuple[int, ...]) -> int | None:
@@ -93,7 +96,7 @@ class _Passes:
             extent = self._lifetimes.extent(value.index)
             if extent is None or value.index in alive:
                 continue
-            if self.run(_fill(POISON, [extent], COUNTER_POISON), reader)[reader] != expected:
+            if self.run(_fill(POISON, [extent], COUNTER_POISON))[reader] != expected:
                 return value.index
         return None
 

@@ -112,7 +112,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if config.stash[RESOLVED] and (missing := sandbox.warning()):
         lines.append(f"hil: {missing}")
     if config.getoption("redzones"):
-        lines.append(f"hil: red zones: at least {RED_ZONE} bytes around every planned tensor, watched in every run")
+        lines.append(
+            "hil: red zones: every run is watched for writes outside tensors "
+            f"({RED_ZONE} bytes or more around each that hil plans), and for reads of dead ones"
+        )
     return lines
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import HarnessError, InfraError, UnsupportedOperator
 from cortex_m_hil.lowering import suite
 from cortex_m_hil.program.program import Program
@@ -60,8 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if getattr(config.option, _FIXTURE, None):
         raise pytest.UsageError("--cortex-m-target has no meaning here: --target names what the suite is run on")
-    if config.getoption("redzones"):
-        raise pytest.UsageError("--redzones has no meaning here: the suite's programs come with their own memory plans")
     # What upstream's header shows. Its tests are parametrised below.
     setattr(config.option, _FIXTURE, [resolved.display_name for resolved in config.stash[RESOLVED]])
 
@@ -145,6 +144,13 @@ def _own_errors() -> Iterator[None]:
         raise InfraError(f"the harness failed: {type(error).__name__}: {error}") from error
 
 
+class _OwnPlans(Hil):
+    """With `--redzones` the suite's programs keep their own memory plans: what these leave free or dead is watched."""
+
+    def _watched(self, program: Program) -> WatchedMemory:
+        return WatchedMemory(program)
+
+
 class _Executor:
     """One test's programs on one target."""
 
@@ -178,7 +184,9 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 @pytest.fixture(autouse=True)
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
     """Makes every test of the run one on a target."""
-    executor = request.node.stash[EXECUTOR] = _Executor(Hil(hil_dut, request.node, redzones=False))
+    executor = request.node.stash[EXECUTOR] = _Executor(
+        _OwnPlans(hil_dut, request.node, request.config.getoption("redzones"))
+    )
     remembered = request.path.resolve().is_relative_to(suite.find())
     with suite.taken_over(request.node.stash[TEST_ID], hil_dut.target, executor, remembered=remembered):
         yield

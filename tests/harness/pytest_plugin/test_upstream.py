@@ -208,6 +208,39 @@ def test_a_test_that_runs_nothing_does_not_pass(tmp_path: Path) -> None:
     assert "passed and ran no program" in done.text
 
 
+PEEKING = """
+import dataclasses
+
+import pytest
+
+import misbehaving
+from cortex_m_hil.pytest_plugin import fixtures
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.lowering import suite
+
+fixtures.build_runner = lambda target, runtime, _: build_runner(target, runtime, misbehaving.OPTIONS)
+
+
+@pytest.fixture(autouse=True)
+def peeking(request, monkeypatch):
+    if "linear_rank1" in request.node.name:
+        program = dataclasses.replace(
+            misbehaving.spaced(misbehaving.Misbehaving("peek", 64)), size_without_redzones=None
+        )
+        monkeypatch.setattr(suite._Takeover, "_program", lambda *_: program)
+"""
+
+
+def test_redzones_watches_the_suites_programs_in_their_own_plans(tmp_path: Path) -> None:
+    (tmp_path / "peeking.py").write_text(PEEKING)
+    tests = ("-p", "peeking", "-k", "linear_rank1 or linear_bias", *files("ops/test_linear.py"))
+    done = upstream(tmp_path, "native", "--redzones", *tests)
+    one, other = (f"ops/test_linear.py::test_implementation_linear[linear_{case}]" for case in ("rank1", "bias"))
+    assert (done.cells[one]["native"].error, done.cells[other]["native"].verdict) == ("LifetimeViolation", "PASS")
+    assert "reads memory that holds no tensor" in done.text and "HilWarning" not in done.text
+    assert "LifetimeViolation" not in upstream(tmp_path, "native", *tests).text
+
+
 # --- what is not run, and what is not taken ------------------------------------------------------------------
 
 

@@ -51,8 +51,7 @@ def test_a_preset_is_for_the_target_of_its_name(name: str) -> None:
 
 def configure(folder: Path, name: str) -> None:
     environment = {**os.environ, "HIL_SCHEMA_DIR": str(toolchain.schema_directory())}
-    command = ["cmake", "--preset", name, "-B", str(folder), f"-DHIL_FLATC={toolchain.flatbuffers().flatc.path}"]
-    command.append(f"-DHIL_FLATBUFFERS_INCLUDE={toolchain.flatbuffers().include}")
+    command = ["cmake", "--preset", name, "-B", str(folder)]
     done = subprocess.run(command, cwd=FIRMWARE, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -80,3 +79,21 @@ def test_a_preset_builds_a_runner(tmp_path: Path) -> None:
     configure(tmp_path, "m0-qemu")
     subprocess.run(["cmake", "--build", str(tmp_path)], capture_output=True, check=True)
     assert (tmp_path / "runner.elf").is_file()
+
+
+def test_a_flatc_without_headers_of_its_version_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of the executorch wheel, first on PATH in an activated virtual environment."""
+    other = tmp_path / "bin" / "flatc"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho flatc version 1.2.3\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(other.parent), prepend=os.pathsep)
+    configure(tmp_path / "build", "m0-qemu")
+    chosen = (tmp_path / "build" / "CMakeCache.txt").read_text()
+    assert f"HIL_FLATC:FILEPATH={toolchain.flatbuffers().flatc.path}\n" in chosen
+    for tool in Path("/usr/bin").iterdir():
+        if tool.name in ("cmake", "ninja", "sh") or tool.name.startswith("arm-none-eabi-"):
+            (other.parent / tool.name).symlink_to(tool)
+    monkeypatch.setenv("PATH", str(other.parent))
+    with pytest.raises(AssertionError, match=r"on PATH \(seen:\s+\S+/flatc\s+\(flatc version 1"):
+        configure(tmp_path / "other", "m0-qemu")
