@@ -1,10 +1,16 @@
-"""Each planted bug of a kernel is caught, named and shrunk to one operator, by ISA class and on a virtual board."""
+"""Each planted bug of a kernel is caught, named and shrunk to one operator, by ISA class and on a virtual board.
+
+Caught twice: by a network that has every operator with a bug, and by the tests that users have as well, `tests/targets`
+and ExecuTorch's own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,23 +19,28 @@ import torch
 
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.campaigns.ready import Noticed, ReadyProgram, judge, kept_in, ordered
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.diagnose.shrink import Judge, shrink
-from cortex_m_hil.errors import Mismatch, RedzoneViolation, TargetFault
+from cortex_m_hil.errors import Mismatch, OutOfTargetMemory, RedzoneViolation, TargetFault
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.parts import Part
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from paths import REPOSITORY
 from planting import BUGS, SIDE, Bug, network
 
 TARGETS = load_targets()
 DEADLINE = 4 * 3600.0  # seconds for a search: what is asked is where it ends, however busy this machine is
 NAMES = ("m4-qemu", "m55-qemu", "m0-qemu", "vboard-f405")
+SIMULATORS = {Isa.DSP: "m4-qemu", Isa.MVE: "m55-qemu", Isa.SCALAR: "m0-qemu"}
+ENDLESS = 60.0  # seconds after which a program with a planted bug never ends
 
 
 def side(redzones: bool) -> int:
@@ -97,6 +108,45 @@ def test_a_planted_bug_is_caught_and_named(bug: Bug, resolved: Resolved, tmp_pat
     with flow.open_dut(resolved, firmware=bug.plant(tmp_path)) as dut:
         named = caught(dut, bug)
     assert named and named <= bug.operators
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of `tests/targets` and of ExecuTorch's suite, a folder for each target, and how they are judged."""
+    folder = tmp_path_factory.mktemp("kept")
+    keep = ["-p", "cortex_m_hil.pytest_plugin.keeping", f"--hil-keep-into={folder}", "-n2", "-q"]
+    targets = ",".join(SIMULATORS.values())
+    own = ["-m", "pytest", f"--target={targets}", *keep, "tests/targets"]
+    theirs = ["-m", "cortex_m_hil.cli", "upstream", "-t", targets, "--", *keep]
+    for arguments in (own, theirs):
+        subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, check=True, timeout=DEADLINE)
+    return folder
+
+
+def first_test(dut: Dut, programs: list[ReadyProgram]) -> Noticed | None:
+    """What tells first; a program that the target has no room for is none of its tests."""
+    for program in programs:
+        try:
+            if (noticed := judge(dut, program)) is not None and noticed.type != OutOfTargetMemory.__name__:
+                return noticed
+        except ResponseTimeout as stuck:
+            return Noticed(program, "TargetHang", "no end", stuck.operator)
+    return None
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_caught_by_tests_that_users_have(
+    bug: Bug, resolved: Resolved, kept: Path, tmp_path: Path
+) -> None:
+    programs = [dataclasses.replace(one, seconds=ENDLESS) for one in kept_in(kept / SIMULATORS[resolved.target.isa])]
+    assert len(programs) >= 200
+    names = frozenset(name for one in programs for name in one.operators if operator(name) in bug.operators)
+    using = [one for one in ordered(programs, names) if one.operators & names]
+    with flow.open_dut(resolved, firmware=bug.plant(tmp_path)) as dut:
+        noticed = first_test(dut, using)
+    assert noticed is not None, f"none of {len(using)} programs with {', '.join(names)} shows it"
+    print(f"{bug.name} on {resolved.name}: {noticed}")
 
 
 def computing(part: Part, judge: Judge) -> list[str]:

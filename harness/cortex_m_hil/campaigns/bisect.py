@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import subprocess
@@ -29,6 +30,8 @@ END_TRIES: Final = 20  # runs of an end that may all contradict what was said of
 INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
 INFRA_IN_A_ROW: Final = 4  # over all commits, after which something else is wrong
 LOG_LINES: Final = 40  # of what a run said, kept where it did not pass
+DETAILED_TRIES: Final = 3  # runs of culprit or parent with details, until one looks like its side
+STEPPING: Final = "cortex_m_hil.pytest_plugin.stepping"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked. `old` and `new` are SHAs; an end that is asserted is never run. Times in seconds."""
+    """What is asked. `old` and `new` are SHAs; an end that is asserted is never run. Times in seconds.
+
+    With `reuse`, runs of earlier searches count where source and test are the same.
+    `details` is what culprit and parent were found to give when they were run once more, with a look at each operator:
+    figures by SHA.
+    """
 
     source: Source
     old: str
@@ -64,6 +72,8 @@ class Plan:
     timeout: float = 1800.0
     build_timeout: float = 7200.0
     rules: Rules = field(default_factory=Rules)
+    reuse: bool = False
+    details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
@@ -134,6 +144,12 @@ class Line:
         """ConfigError where there is none."""
         repository = Repository(Path(plan.source.path))
         return cls(plan, repository.line(plan.old, plan.new), repository.touching(plan.old, plan.new, plan.likely))
+
+    def of_plan(self, plan: Plan) -> Line:
+        """The same commits and what was known of them, with a plan that knows more."""
+        line = copy.copy(self)
+        line.plan = plan
+        return line
 
     @property
     def last(self) -> int:
@@ -265,7 +281,19 @@ class Bisection:
         seconds = round(time.monotonic() - began, 3)
         return Run(key, judgement.told.value, judgement.why, seconds, time.time(), figures)
 
-    def _judgement(self, key: str, log: Path) -> Judgement:
+    def details(self, key: str, *, new: bool, bundles: Path) -> Mapping[str, Any]:
+        """What the tests say of each operator on one commit; a failure's bundle lies in `bundles`.
+
+        Empty where no run looked like that side, or where the harness of that commit cannot say it.
+        """
+        options = "-p", STEPPING, "--hil-localize", f"--hil-bundles={bundles}"
+        for _ in range(DETAILED_TRIES):
+            judgement = self._judgement(key, self._folder / "log", options)
+            if self.line.plan.side(judgement.told) is new:
+                return judgement.figures
+        return {}
+
+    def _judgement(self, key: str, log: Path, options: Sequence[str] = ()) -> Judgement:
         plan, tree = self.line.plan, self._tree.path
         try:
             self._tree.check_out(key)
@@ -284,19 +312,22 @@ class Bisection:
             return Judgement(Told.SKIP, f"there is no folder {plan.source.python}")
         self._told("test")
         words = [word.replace("{worktree}", str(tree)) for word in plan.command]
-        return run_test(words, plan.rules, plan.timeout, self._folder, log, changed)
+        return run_test(words, plan.rules, plan.timeout, self._folder, log, changed, options)
 
 
 def run_test(
-    words: Sequence[str], rules: Rules, seconds: float, folder: Path, log: Path | None, changed: Mapping[str, str]
-) -> Judgement:
+    words: Sequence[str], rules: Rules, seconds: float, folder: Path, log: Path | None, changed: Mapping[str, str],
+    options: Sequence[str] = (),
+) -> Judgement:  # fmt: skip
     """Runs the user's command in the current folder. What it says goes to `log`, or else to our standard error.
+
+    `options` are further ones of pytest.
 
     ConfigError if a fallback ran.
     """
     junit = folder / "junit.xml"
     junit.unlink(missing_ok=True)
-    with_file = with_junit(words, junit)
+    with_file = with_junit(words, junit, options)
     command = with_file or words
     status = subprocesses.run(command, log, seconds, env=changed) if log else _shown(command, seconds, changed)
     return judge(words, status, junit if with_file else None, rules)

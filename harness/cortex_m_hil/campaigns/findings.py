@@ -11,6 +11,7 @@ from cortex_m_hil.campaigns.bisect import Line, Outcome, Plan, State
 from cortex_m_hil.campaigns.history import Commit
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.verdicts import Case, Told, cases_of
+from cortex_m_hil.diagnose.operator_outputs import OperatorOutput, differing
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
 
 HEAD: Final = "# hil bisect log 1"
@@ -33,7 +34,7 @@ class Change:
     """A test on a target, at the last old and the first new commit: verdicts, and whether the outputs differ.
 
     `None` where nothing is known. `isa`: the target's class. `at_fault`: operators that were localised on either side,
-    or that the error names.
+    or that the error names. `operators`: those whose outputs differ. `bundle`: a file with all of the failure.
     """
 
     test: str
@@ -43,6 +44,8 @@ class Change:
     new: str
     outputs_changed: bool | None
     at_fault: str
+    operators: tuple[str, ...] | None = None
+    bundle: str = ""
 
 
 def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
@@ -71,14 +74,24 @@ def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> Change:
     differ = old.outputs != new.outputs if known and old and new else None
     at_fault = "; ".join(dict.fromkeys(one.at_fault for one in (old, new) if one and one.at_fault))
     isa = next((one.isa for one in (new, old) if one), "")
-    return Change(*key, isa, words[0], words[1], differ, at_fault)
+    operators = _differing(old, new) if old is not None and new is not None else None
+    bundle = next((one.bundle for one in (new, old) if one and one.bundle), "")
+    return Change(*key, isa, words[0], words[1], differ, at_fault, operators, bundle)
+
+
+def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
+    if not (old.operators and new.operators):
+        return None
+    before, after = ([OperatorOutput(*one) for one in case.operators] for case in (old, new))
+    return tuple(differing(before, after))
 
 
 def _cases(line: Line, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
-    """By test and target, in the last run there that looked like this side."""
+    """By test and target, in the run with details, or else in the last that looked like this side."""
     sha = line.commits[position].sha
-    here = [run for run in runs if run.key == sha and line.plan.side(Told(run.verdict)) is new]
-    return {(case.test, case.ran): case for case in (cases_of(here[-1].figures) if here else ())}
+    here = [run.figures for run in runs if run.key == sha and line.plan.side(Told(run.verdict)) is new]
+    found = line.plan.details.get(sha) or (here[-1] if here else {})
+    return {(case.test, case.ran): case for case in cases_of(found)}
 
 
 def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:

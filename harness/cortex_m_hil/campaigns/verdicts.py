@@ -6,6 +6,7 @@ there alike. Other commands are judged by their exit status as `git bisect run` 
 
 from __future__ import annotations
 
+import json
 import signal
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,10 @@ class Told(str, Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """A test on a target, as its JUnit properties have it (docs/writing-tests.md); `verdict` as of `hil_verdict`."""
+    """A test on a target, as its JUnit properties have it (docs/writing-tests.md); `verdict` as of `hil_verdict`.
+
+    `operators` has a name and a digest for each operator call, where the programs were stepped.
+    """
 
     test: str
     verdict: str
@@ -50,6 +54,8 @@ class Case:
     at_fault: str = ""
     outputs: str = ""
     isa: str = ""
+    bundle: str = ""
+    operators: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class Rules:
     raises: tuple[str, ...] = ()
 
 
-def with_junit(command: Sequence[str], file: Path) -> list[str] | None:
-    """The command with the option that makes pytest write `file`; None if it is not pytest that is called.
+def with_junit(command: Sequence[str], file: Path, options: Sequence[str] = ()) -> list[str] | None:
+    """The command with the option that makes pytest write `file`, and others; None if it is not pytest that is called.
 
     ConfigError if it writes such a file already.
     """
@@ -85,7 +91,7 @@ def with_junit(command: Sequence[str], file: Path) -> list[str] | None:
                 raise ConfigError(
                     f"{given[0]}: pytest can write one JUnit file, and it is read here", hint="leave it out"
                 )
-            return [*command[: number + 1], f"--junit-xml={file}", *command[number + 1 :]]
+            return [*command[: number + 1], f"--junit-xml={file}", *options, *command[number + 1 :]]
     return None
 
 
@@ -168,7 +174,18 @@ def _case(element: ElementTree.Element) -> Case:
         at_fault=next(filter(None, map(found.get, _AT_FAULT)), ""),
         outputs=found.get("hil_outputs", ""),
         isa=found.get("hil_isa", ""),
+        bundle=found.get("hil_bundle", ""),
+        operators=_operators(element),
     )
+
+
+def _operators(element: ElementTree.Element) -> tuple[tuple[str, str], ...]:
+    """Of all programs that the test ran; none where what is there is not readable."""
+    texts = [one.get("value", "") for one in element.iterfind("properties/property[@name='hil_operator_outputs']")]
+    try:
+        return tuple((printable(name), printable(digest)) for text in texts for name, digest in json.loads(text))
+    except (TypeError, ValueError):
+        return ()
 
 
 def _without_properties(element: ElementTree.Element) -> str:
@@ -184,4 +201,6 @@ def _without_properties(element: ElementTree.Element) -> str:
 
 
 def cases_of(figures: Mapping[str, Any]) -> list[Case]:
-    return [Case(**case) for case in figures.get("cases", ())]
+    return [
+        Case(**{**case, "operators": tuple(map(tuple, case.get("operators", ())))}) for case in figures.get("cases", ())
+    ]

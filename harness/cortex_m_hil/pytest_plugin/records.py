@@ -7,7 +7,8 @@ has the figures of each, in the order of the runs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import pytest
 
 from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.diagnose.localize import Localization
+from cortex_m_hil.diagnose.operator_outputs import OperatorOutput
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.results import STATISTICS, RunResult, Verdict
 from cortex_m_hil.runner.build import Elf
@@ -24,6 +26,7 @@ from cortex_m_hil.targets.resolve import Resolved
 TEST, REQUESTED, RAN, SEED, ISA = "hil_test", "hil_requested", "hil_ran", "hil_seed", "hil_isa"
 VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
 OPERATOR: Final = "hil_operator"
+OPERATOR_OUTPUTS: Final = "hil_operator_outputs"
 LOWERING: Final = "hil_lowering"
 BUNDLE: Final = "hil_bundle"
 QUARANTINE: Final = "hil_quarantine"
@@ -134,6 +137,11 @@ def localized(node: pytest.Item, found: Localization) -> None:
     """The operators that are at fault, and those in the layout of another class, in the order of the program."""
     wrong = {"hil_at_fault": found.at_fault, "hil_wrong_layout": found.wrong_layout}
     _record(node, {name: "; ".join(row.place for row in rows) or None for name, rows in wrong.items()})
+
+
+def stepped(node: pytest.Item, outputs: Sequence[OperatorOutput]) -> None:
+    """What each operator wrote, as JSON: pairs of a name and a digest."""
+    _record(node, {OPERATOR_OUTPUTS: json.dumps([(one.operator, one.digest) for one in outputs])})
 
 
 def _record(node: pytest.Item, properties: Mapping[str, object]) -> None:

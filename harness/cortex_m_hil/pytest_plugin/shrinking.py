@@ -13,11 +13,20 @@ import pytest
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.shrink import Judge, Shrunk, shrink
-from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.errors import (
+    ConfigError,
+    HarnessError,
+    Mismatch,
+    ProgramRejected,
+    TargetFault,
+    TargetHang,
+    UnsupportedOperator,
+)
 from cortex_m_hil.host import files
-from cortex_m_hil.lowering import LoweringOptions
+from cortex_m_hil.lowering import CPU_OF, LoweringOptions
 from cortex_m_hil.lowering.parts import write_test
 from cortex_m_hil.pytest_plugin.fixtures import FAILURE
+from cortex_m_hil.targets.cpu import cpus
 
 HIL, EXECUTORCH = "pytest", "executorch"
 
@@ -49,6 +58,8 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     if task.program.origin is None or task.tolerance is None:
         raise ConfigError("its program was not lowered from a module, or is compared with nothing", hint="hil.check")
     origin = task.program.origin()
+    if config.getoption("hil_shrink_format") == EXECUTORCH:
+        _require_shown_by_upstream(failure, origin.options)
     guards = WatchedMemory if task.redzones else None
     isa = task.program.isa or failure.dut.target.isa  # that of the test's own call, whatever the target's
     judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards)
@@ -99,21 +110,40 @@ def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:
     return ["from cortex_m_hil import Isa"], f"hil.check({{module}}, {{inputs}}{changed}, isa=Isa.{isa.name})"
 
 
+def _require_shown_by_upstream(failure: Attempt, options: LoweringOptions) -> None:
+    """ConfigError where ExecuTorch's tester has no way to ask for it, or does not see it."""
+    why = ""
+    if type(failure.error) not in (Mismatch, TargetFault, TargetHang, UnsupportedOperator, ProgramRejected):
+        why = f"it has no check that ends in {type(failure.error).__name__}"
+    elif not options.quantize:
+        why = "it quantises always"
+    elif options.layout is not LoweringOptions.layout:
+        why = f"it does not lower for the layout {options.layout}"
+    elif failure.task.program.isa not in (None, failure.dut.target.isa):
+        why = "it runs what is lowered for the target's own ISA class"
+    if why:
+        raise ConfigError(f"ExecuTorch's tester cannot show it: {why}", hint="leave out --format executorch")
+
+
 def _upstreams(failure: Attempt) -> tuple[list[str], str]:
     """A test of ExecuTorch's, by its own tester, which takes a tolerance of its own."""
     tolerance = failure.task.tolerance
     assert tolerance is not None
-    home = "executorch.backends.cortex_m"
+    target, home = failure.dut.target, "executorch.backends.cortex_m"
     imports = [
         f"from {home}.target_config import CortexMTargetConfig",
         f"from {home}.test.tester import CortexMTester",
     ]
-    config = f'CortexMTargetConfig.from_target_string("{failure.dut.target.cpu}")'
+    cpu = CPU_OF[target.isa] if target.cpu == "host" else target.cpu
+    config = f'CortexMTargetConfig.from_target_string("{cpu}")'
+    if target.isa is not cpus()[cpu].isas[0]:
+        imports.insert(0, f"from {home}.library.cmsis_nn import Backend")
+        config = f"CortexMTargetConfig(cpu={config}.cpu, isa=Backend.{target.isa.name})"
     tester = f"CortexMTester({{module}}, {{inputs}}, target_config={config})"
     return imports, f"{tester}.test_implementation(qtol={tolerance.qtol}, atol={tolerance.atol})"
 
 
 def _tell(item: pytest.Item, line: dict[str, Any]) -> None:
-    """On standard output of the process that `hil shrink` reads, a line each."""
+    """On standard output of the process that `hil shrink` reads, a line each; pytest may have begun one there."""
     with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"hil-shrink {json.dumps(line)}", flush=True)
+        print(f"\nhil-shrink {json.dumps(line)}", flush=True)

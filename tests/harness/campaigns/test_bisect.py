@@ -154,6 +154,24 @@ def test_a_budget_ends_it_and_it_goes_on(bisect: Bisect, made: Repository) -> No
     assert found(bisect("run", "--json"))[:2] == (OK, made.commits[CULPRIT])
 
 
+def test_runs_of_earlier_searches_count_where_that_is_asked_for(
+    bisect: Bisect, made: Repository, tmp_path: Path
+) -> None:
+    """Of the same test on the same source: another command begins anew."""
+    ran = tmp_path / "ran"
+    check = f"echo >> {ran}; {CHECK}"
+    begin(bisect, made, "--deterministic")
+    first = found(bisect("run", "--json", "--", "sh", "-c", check))
+    runs = len(ran.read_text())
+    for _ in range(2):
+        begin(bisect, made, "--deterministic", "--reuse")
+        assert f"{runs} runs of earlier searches taken over" in bisect("run", "--", "sh", "-c", check).out
+    assert found(bisect("run", "--json")) == first and len(ran.read_text()) == runs == first[2]
+    begin(bisect, made, "--deterministic", "--reuse")
+    assert found(bisect("run", "--json", "--", "sh", "-c", f"{check} ;")) == first
+    assert len(ran.read_text()) == 2 * runs
+
+
 def test_a_log_is_replayed_without_a_run(bisect: Bisect, made: Repository, tmp_path: Path) -> None:
     begin(bisect, made, "--likely", "value")
     done = bisect("run", "--run-log", "run.log", "--", "sh", "-c", CHECK)
@@ -339,6 +357,44 @@ def test_targets_and_outputs_are_in_the_answer(bisect: Bisect, tmp_path: Path) -
     [one] = answer(done.out)["targets"]
     expected: dict[str, Any] = {"test": "test_it.py::test_it", "target": "native", "isa": "SCALAR", "old": "PASS"}
     assert expected.items() <= one.items() and one["new"] == "FAIL AssertionError"
+
+
+HEAD = """
+import os, pathlib, torch
+from torch import nn
+
+def test_head(hil):
+    text = pathlib.Path(os.environ["HIL_BISECT_WORKTREE"], "value").read_text()
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    if text.startswith("1"):
+        with torch.no_grad():
+            model[2].bias += 1
+    hil.check(model, (torch.rand(1, 8),), eager_sqnr=300 if text.startswith("1") else 15)
+"""
+
+
+def test_the_operators_whose_outputs_changed_are_told_and_the_failure_is_kept(bisect: Bisect, tmp_path: Path) -> None:
+    """Both ends are run once more for that; the second layer's bias differs between them."""
+    made = history(tmp_path / "r", 2, lambda number: {"value": f"{int(number >= 1)} {number}\n"})
+    Path("test_head.py").write_text(HEAD)
+    begin(bisect, made, "--deterministic")
+    test = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--target=native", "test_head.py"]
+    done = bisect("run", "--json", "--", *test)
+    assert found(done)[:2] == (OK, made.commits[1]), done
+    [one] = answer(done.out)["targets"]
+    assert one["operators"][0].startswith("cortex_m::quantized_linear.out (") and "#" not in one["operators"][0]
+    assert [name.partition(" ")[0] for name in one["operators"]] == [
+        "cortex_m::quantized_linear.out", "cortex_m::dequantize_per_tensor.out",
+    ]  # fmt: skip
+    shown = bisect("run").out
+    assert shown.count("outputs that changed: cortex_m::quantized_linear.out") == 1
+    assert f"again: hil replay {one['bundle']}" in shown and Path(one["bundle"]).is_file()
+    log = tmp_path / "log"
+    log.write_text(bisect("log").out)
+    assert bisect("reset").status == OK
+    assert not Path(one["bundle"]).exists()
+    assert "outputs that changed: cortex_m" in bisect("replay", log).out
 
 
 def test_a_random_culprit_of_64_commits_takes_8_runs(bisect: Bisect, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from command_line import CANNOT_TELL, NO, OK, answer, environment, spawn
-from paths import REPOSITORY
+from cortex_m_hil.host.paths import package_data
+from paths import IMPORT_ROOT, REPOSITORY
+from planting import BUGS
 
 DEADLINE = 300.0  # seconds
 
@@ -85,14 +89,55 @@ def test_a_layout_of_another_class_is_one_operator(folder: Path) -> None:
     assert not passes(folder, one["fails"]) and (one["passes"] is None or passes(folder, one["passes"]))
 
 
-def test_a_test_of_executorchs_own_tester(folder: Path) -> None:
-    order = ["shrink", "test_net.py::test_net", "-t", "native", "--format", "executorch", "--budget", "30", "-o", "out"]
+def shim_of(package: Path, folder: Path) -> Path:
+    """Runners for ExecuTorch's own tester in `folder`, built from the firmware beside `package`."""
+    install = [sys.executable, "-m", "cortex_m_hil.cli", "fvp-shim", "install", str(folder), "--runner", "m4-qemu"]
+    changed = environment(PYTHONPATH=str(package))
+    subprocess.run(install, env=changed, cwd=folder.parent, check=True, capture_output=True, timeout=DEADLINE)
+    return folder
+
+
+def upstream_status(file: Path, shim: Path) -> int:
+    """Of the test without this package: its tester finds a model on PATH and a runner in EXECUTORCH_ROOT."""
+    call = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", file.name]
+    there = environment(EXECUTORCH_ROOT=str(shim), PATH=f"{shim}{os.pathsep}{os.environ['PATH']}")
+    done = subprocess.run(call, env=there, cwd=file.parent, timeout=DEADLINE, check=False)
+    return done.returncode
+
+
+def test_a_test_of_executorchs_own_tester_fails_on_the_runner_with_the_bug_and_on_no_other(
+    folder: Path, tmp_path: Path
+) -> None:
+    order = [
+        "shrink",
+        "test_net.py::test_net",
+        "-t",
+        "m4-qemu",
+        "--format",
+        "executorch",
+        "--budget",
+        "60",
+        "-o",
+        "out",
+    ]
     done = spawn(*order, cwd=folder)
     assert done.status == NO, done.err
     [file] = (folder / "out").glob("*_fails.py")
     text = file.read_text()
     assert ".test_implementation(qtol=1, atol=0.001)" in text and "cortex_m_hil" not in text
-    compile(text, str(file), "exec")
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    shutil.copytree(IMPORT_ROOT, wrong / "harness", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(package_data("targets.yaml"), wrong)
+    BUGS["zero_point_ignored_in_padding"].plant(wrong)
+    assert upstream_status(file, shim_of(wrong / "harness", tmp_path / "planted")) == 1
+    assert upstream_status(file, shim_of(IMPORT_ROOT, tmp_path / "sound")) == 0
+
+
+def test_what_executorchs_tester_cannot_show_is_told(folder: Path) -> None:
+    done = spawn("shrink", "test_net.py::test_of_another_class", "-t", "native", "--format", "executorch", cwd=folder)
+    assert done.status == CANNOT_TELL
+    assert "ExecuTorch's tester cannot show it: it has no check that ends in LintError" in done.err
 
 
 def test_what_there_is_nothing_to_shrink_of(folder: Path) -> None:

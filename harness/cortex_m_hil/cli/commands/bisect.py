@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,6 +32,7 @@ from cortex_m_hil.text import counted
 
 KIND: Final = "bisect"
 LOG_LIMIT: Final = 1 << 30  # bytes
+SHOWN: Final = 8  # operators of a test whose outputs changed
 SKIP, ABORT = 125, 128  # exit statuses that git bisect run knows: nothing is known of this commit; stop
 
 bisect = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -75,6 +78,9 @@ def start(
     assert_new: Annotated[bool, typer.Option("--assert-new", help="Do not run the new end")] = False,
     term_old: Annotated[str, typer.Option("--term-old", help="[default: good, or broken]", show_default=False)] = "",
     term_new: Annotated[str, typer.Option("--term-new", help="[default: bad, or fixed]", show_default=False)] = "",
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Runs of earlier searches here count, if source and test are the same")
+    ] = False,
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +90,7 @@ def start(
     plan = checked(
         Plan(
             repository, old, new, assert_old, assert_new, tuple(likely or ()),
-            confidence, deterministic, find_fix, term_old or terms[0], term_new or terms[1],
+            confidence, deterministic, find_fix, term_old or terms[0], term_new or terms[1], reuse=reuse,
         )
     )  # fmt: skip
     line = Line.of(plan)
@@ -101,6 +107,7 @@ def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
         campaign = _current(kept)
         with own_folder(kept, campaign) as folder:
             Bisection.clean_up(Plan.of(campaign.plan), folder)
+            shutil.rmtree(_bundles(kept, campaign), ignore_errors=True)
             kept.forget(campaign)
     end(Answer("forgotten", {"began": campaign.began}))
 
@@ -133,7 +140,12 @@ def run(
         plan = _with_test(kept, campaign, command or [], timeout, build_timeout, rules)
         line = Line.of(plan)
         with own_folder(kept, campaign) as folder:
-            runs, state = _work(line, kept, campaign, folder, Deadline.after(budget), run_log)
+            if plan.reuse and not kept.runs(campaign):
+                _take_over(kept, campaign, line)
+            deadline = Deadline.after(budget)
+            runs, state = _work(line, kept, campaign, folder, deadline, run_log)
+            if state.outcome is Outcome.FOUND and not deadline.expired:
+                line = _with_details(line, state, kept, campaign, folder)
         if state.outcome is not Outcome.UNDER_WAY:
             kept.end(campaign)
         if state.outcome is Outcome.UNTESTABLE:
@@ -159,6 +171,20 @@ def _with_test(
     return wanted
 
 
+def _take_over(kept: Store, campaign: Campaign, line: Line) -> None:
+    """What earlier searches of this folder learnt of these commits, by the same test on the same source."""
+    tells = {Told.PASS, Told.FAIL, Told.SKIP, Told.BUILD}
+    found: dict[tuple[str, float], Run] = {}  # an earlier search may have taken over the same runs
+    for earlier in kept.campaigns(KIND):
+        plan = Plan.of(earlier.plan)
+        same = (plan.source, plan.command, plan.rules) == (line.plan.source, line.plan.command, line.plan.rules)
+        if same and earlier.place == campaign.place and earlier.number != campaign.number:
+            runs = [one for one in kept.runs(earlier) if one.key in line.position and Told(one.verdict) in tells]
+            found |= {(one.key, one.at): one for one in runs}
+    kept.record(campaign, *found.values())
+    say(f"{counted(len(found), 'run')} of earlier searches taken over")
+
+
 def _work(
     line: Line, kept: Store, campaign: Campaign, folder: Path, budget: Deadline, run_log: Path | None
 ) -> tuple[list[Run], State]:
@@ -176,6 +202,28 @@ def _work(
                 _write(run_log, findings.lines_of_run(line, runs, len(runs)), "a")
                 say(_row(line, runs))
     return runs, line.state(runs)
+
+
+def _with_details(line: Line, state: State, kept: Store, campaign: Campaign, folder: Path) -> Line:
+    """Culprit and parent, run once more where pytest was: what does each operator give there?"""
+    plan, last = line.plan, state.candidates[-1]
+    ends = {line.commits[one].sha: one == last for one in (state.candidates[0] - 1, last)}
+    asserted = {sha for sha, said in ((plan.old, plan.old_asserted), (plan.new, plan.new_asserted)) if said}
+    wanted = {sha: new for sha, new in ends.items() if sha not in plan.details and sha not in asserted}
+    if not wanted or with_junit(plan.command, folder / "junit.xml") is None:
+        return line
+    with Console(stderr=True, markup=False).status("") as status, Bisection(line, folder) as bisection:
+        for sha, new in wanted.items():
+            status.update(f"{sha[:10]} once more, operator by operator")
+            found = bisection.details(sha, new=new, bundles=_bundles(kept, campaign))
+            plan = replace(plan, details={**plan.details, sha: found})
+    kept.change_plan(campaign, plan.as_fields())
+    return line.of_plan(plan)
+
+
+def _bundles(kept: Store, campaign: Campaign) -> Path:
+    """Of the culprit's failures, until the search is reset. Not where `hil` was called: that may be the source."""
+    return kept.file.parent / f"{kept.file.stem}-{campaign.number}-bundles"
 
 
 def _write(file: Path | None, lines: Iterator[str], mode: str) -> None:
@@ -304,7 +352,22 @@ def _changes(changed: Sequence[findings.Change]) -> str:
         (one.test, one.target, one.isa, one.old, one.new, _outputs(one.outputs_changed), one.at_fault)
         for one in changed
     ]
-    return table(("test", "target", "ISA", "before", "since", "outputs", "at fault"), rows) if rows else ""
+    if not rows:
+        return ""
+    head = table(("test", "target", "ISA", "before", "since", "outputs", "at fault"), rows)
+    return "\n\n".join([head, *filter(None, map(_more, changed))])
+
+
+def _more(change: findings.Change) -> str:
+    """The operators whose outputs changed, and the command that runs the failure again."""
+    lines = []
+    if change.operators is not None:
+        left = len(change.operators) - SHOWN
+        names = [*change.operators[:SHOWN], *([f"and {left} more"] if left > 0 else [])]
+        lines.append("outputs that changed: " + ("; ".join(names) or "none of any operator"))
+    if change.bundle and Path(change.bundle).is_file():
+        lines.append(f"again: hil replay {shlex.quote(change.bundle)}")
+    return "\n  ".join([f"{change.test} [{change.target}]", *lines]) if lines else ""
 
 
 def _outputs(changed: bool | None) -> str:

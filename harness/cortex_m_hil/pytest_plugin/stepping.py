@@ -1,0 +1,24 @@
+"""A pytest plugin for `hil bisect`: each test's record has digests of what every operator of its programs wrote."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.operator_outputs import operator_outputs
+from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin.fixtures import TASKS
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TASKS] = _step
+
+
+def _step(item: pytest.Item, ended: Attempt) -> None:
+    """A program that faults, hangs or does not fit has none: its verdict is told all the same."""
+    with contextlib.suppress(HarnessError):
+        records.stepped(item, operator_outputs(ended.dut, ended.task.program, ended.task.inputs))
