@@ -90,6 +90,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil vboard f405 fault corrupt=0.001 drop=0.001",
         "hil vboard f405 fault vanish=2",
         "hil vboard f405 fault reset_after=5000",
+        "hil vboard f405 fault power_loss=2",
         "hil vboard f405 fault",
         "hil vboard f405 power off",
     ),
@@ -136,6 +137,12 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",
         "hil bisect start v1.4.0 v1.3.1 --source ~/executorch --python src",
         "hil bisect run -- pytest --target=m4-qemu test_head.py::test_head",
+        "hil bisect start NEW OLD --source ~/CMSIS-NN "
+        "--build 'hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn . --link prefix'",
+        "hil bisect start NEW OLD --source ~/executorch "
+        "--build 'hil executorch install --source . --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --link prefix'",
+        "hil bisect run -- env HIL_EXECUTORCH_PREFIX={worktree}/prefix "
+        "pytest --target=m4-qemu --runtime=executorch test_head.py",
         "hil bisect start v1.4.0 dbcf6ac7fd --source ~/executorch --python src --exclude examples "
         "--build 'sh ~/hunt/complete.sh' --find-fix --assert-old --deterministic --likely backends/cortex_m",
         "hil bisect run --raises LintError --raises Mismatch -- "

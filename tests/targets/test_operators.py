@@ -48,6 +48,7 @@ class Case:
     operators: tuple[str, ...]
     images: bool = False
     deviation: float = 1.0  # of the inputs, for quanta that are small against the tolerance
+    mean: float = 0.0  # of the last channel, for sums that grow; the others' are smaller
     argument: str = ""  # that the operators must have to be chosen
 
     def wanted(self, layout: Layout) -> set[str]:
@@ -56,6 +57,8 @@ class Case:
 
     def module_and_inputs(self) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         inputs = tuple(torch.randn(shape) * self.deviation for shape in self.shapes)
+        if self.mean:
+            inputs = tuple(x + self.mean * torch.linspace(0.8, 1, x.shape[1]).reshape(-1, 1, 1) for x in inputs)
         return self.module(), inputs
 
 
@@ -114,6 +117,9 @@ IMAGES = {
     "avg_pool_padding_counts": image(lambda: nn.AvgPool2d((3, 2), 2, (1, 0)), (1, 3, 7, 6), AVERAGE),
     "avg_pool_ceil": Case(
         lambda: nn.AvgPool2d(3, 2, ceil_mode=True), ((1, 4, 8, 8),), (AVERAGE,), images=True, argument="ceil_mode"
+    ),
+    "avg_pool_sums": Case(  # of more than 16 bits
+        lambda: nn.AvgPool2d(24), ((1, 3, 24, 24),), (AVERAGE,), images=True, deviation=0.3, mean=8.0
     ),
     "max_pool_2x2": image(lambda: nn.MaxPool2d(2), (1, 18, 8, 6), LARGEST),
     "max_pool_oblong": image(lambda: nn.MaxPool2d((2, 3), (1, 2), (1, 0)), (1, 3, 6, 9), LARGEST),

@@ -61,13 +61,16 @@ class Installed:
     built: bool
 
 
-def install(order: Order, told: Callable[[str], None] = lambda _: None) -> Installed:
+def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Path | None = None) -> Installed:
     """The prefix of the order, built if it is not there; from now on the one for its CPU.
 
-    `told` gets what is done, as it begins. Raises ConfigError where the order is wrong, ToolchainError where a tool is
-    missing, and BuildError, with the first error and what the checkout lacks, where the build fails.
+    `link` is made one to the prefix instead, and what the CPU's targets use stays. `told` gets what is done, as it
+    begins. Raises ConfigError where the order is wrong, ToolchainError where a tool is missing, and BuildError, with
+    the first error and what the checkout lacks, where the build fails.
     """
     _check(order)
+    if link is not None and not link.is_symlink() and link.exists():
+        raise ConfigError(f"{link} is there, and is no link", hint="--link names what is to be made")
     home = cache_directory() / "executorch"
     directory = home / f"{order.cpu}-{_key(order)}"
     try:
@@ -77,7 +80,7 @@ def install(order: Order, told: Callable[[str], None] = lambda _: None) -> Insta
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(order, directory, told)
-            _choose(order.cpu, directory)
+            _link(executorch_install.chosen(cache_directory(), order.cpu) if link is None else link, directory)
     except filelock.Timeout as error:
         raise BuildError(f"another process has been building {directory.name} for {2 * _TIMEOUT:.0f} s") from error
     except OSError as error:
@@ -170,12 +173,11 @@ def _run(command: Sequence[str], log: Path, order: Order, what: str) -> None:
     )
 
 
-def _choose(cpu: str, directory: Path) -> None:
-    """Targets find the prefix of their CPU under its name."""
-    link = executorch_install.chosen(cache_directory(), cpu)
+def _link(link: Path, directory: Path) -> None:
+    """In one step, whoever reads it meanwhile."""
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
-    fresh.symlink_to(directory.name)
+    fresh.symlink_to(directory if link.parent != directory.parent else directory.name)
     fresh.replace(link)
 
 

@@ -16,12 +16,14 @@ import pytest
 
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.virtual import vboard
+from cortex_m_hil.errors import FlashError
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.load import load_targets
 from devices import tools
 from paths import IMPORT_ROOT
 
 TOOLS = tools("{serial_number}")
+OTHER = {"HIL_TEST_KERNELS": "ON"}  # another runner
 NOTHING = ["{python}", "-c", ""]  # a tool that believes it did something
 TESTS = """
 import json, os, time
@@ -121,6 +123,20 @@ def test_two_runs_of_two_workers_share_two_boards(pair: Bed) -> None:
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(sorted(spans)))
     overtaken = [sum(asked < other[4] < got for other in rows) for _, _, _, asked, got, _ in rows]
     assert max(overtaken) <= 3, overtaken
+
+
+def test_power_that_is_lost_in_the_middle_of_a_flash_costs_one_test(bed: Bed) -> None:
+    """What answers then is half of the runner, or nothing: the next test flashes again."""
+    bed.targets()
+    vboard.order(bed.boards[0], "power", state="off")  # it holds nothing that could be adopted
+    vboard.order(bed.boards[0], "fault", faults={"power_loss": 1})
+    (bed.folder / "other.elf").write_bytes(build_runner(load_targets()["vboard-f405"], options=OTHER).path.read_bytes())
+    with pytest.raises(FlashError, match="lost its power while it was flashed"):
+        vboard.order(bed.boards[0], "flash", elf=str(bed.folder / "other.elf"))
+    vboard.order(bed.boards[0], "fault", faults={"power_loss": 1})
+    output = bed.run("-rA", COUNT="2")
+    assert "FlashError: " in output and "lost its power while it was flashed" in output
+    assert "1 passed, 1 failed" in output.replace("1 failed, 1 passed", "1 passed, 1 failed"), output
 
 
 def test_a_worker_that_is_killed_with_a_lease_stops_nobody(bed: Bed) -> None:

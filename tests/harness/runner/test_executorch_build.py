@@ -114,6 +114,23 @@ def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Pa
     assert [one.directory for one in installed()] == [first.directory]
 
 
+def test_a_link_leaves_the_prefix_that_targets_use_as_it_is(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For commits that are bisected, one after the other."""
+    used = install(Order(checkout, "cortex-m0plus"))
+    (checkout / "core.cpp").write_text((checkout / "core.cpp").read_text() + "int two() { return 2; }\n")
+    link = tmp_path / "prefix"
+    other = install(Order(checkout, "cortex-m0plus"), link=link)
+    assert link.resolve() == other.directory != used.directory
+    assert [one.directory for one in installed()] == [used.directory]
+    monkeypatch.setenv(executorch_install.VARIABLE, str(link))
+    assert executorch_install.find(M0, tmp_path / "cache").directory.resolve() == other.directory
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is there, and is no link"):
+        install(Order(checkout, "cortex-m0plus"), link=tmp_path / "file")
+
+
 def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
     options = ("-DX=1",)
     orders = [

@@ -27,12 +27,13 @@ class _Flash:
         self.base = base
         self._bytes = bytearray(b"\xff" * size)
 
-    def write(self, elf: bytes) -> None:
+    def write(self, elf: bytes, part: float = 1.0) -> None:
+        """As a flash tool does it: what will be written is erased first. Of each segment only a `part` may be."""
         for address, data in segments(elf):
             at = address - self.base
             if not 0 <= at <= len(self._bytes) - len(data):
                 raise FlashError(f"no flash at 0x{address:08x} for {len(data)} bytes", hint="an ELF of another board?")
-            self._bytes[at : at + len(data)] = data
+            self._bytes[at : at + len(data)] = data[: int(len(data) * part)].ljust(len(data), b"\xff")
 
     def file(self) -> Path:
         self._path.write_bytes(self._bytes)
@@ -74,8 +75,10 @@ class Native:
     def __init__(self, folder: Path) -> None:
         self._executable = folder / "runner"
 
-    def flash(self, elf: bytes) -> None:
+    def flash(self, elf: bytes, part: float = 1.0) -> None:
         self._executable.unlink(missing_ok=True)  # it may be running
+        if part < 1:
+            return
         self._executable.write_bytes(elf)
         self._executable.chmod(0o700)
 
@@ -86,7 +89,9 @@ class Native:
 class Machine(Protocol):
     """What computes: `command` is run at each power-up, with what was flashed last."""
 
-    def flash(self, elf: bytes) -> None: ...
+    def flash(self, elf: bytes, part: float = 1.0) -> None:
+        """All of it, or as far as it came when the power was lost."""
+        ...
 
     def command(self) -> list[str]: ...
 

@@ -248,9 +248,7 @@ class VirtualBoard:
         try:
             match order.get("do"):
                 case "flash":
-                    self._machine.flash(Path(str(order["elf"])).read_bytes())
-                    self._power(False)
-                    self._power(True)
+                    self._flash(Path(str(order["elf"])).read_bytes())
                 case "reset":
                     self._power(False)
                     self._power(True)
@@ -266,6 +264,15 @@ class VirtualBoard:
         except (OSError, KeyError, LaunchError) as error:
             return {"error": str(error)}
         return {}
+
+    def _flash(self, elf: bytes) -> None:
+        lost = self._faults.power_loss >= 1
+        self._machine.flash(elf, 0.5 if lost else 1.0)
+        self._power(False)
+        self._power(True)
+        if lost:
+            self._faults = dataclasses.replace(self._faults, power_loss=self._faults.power_loss - 1)
+            raise FlashError("the board lost its power while it was flashed")
 
     def _inject(self, faults: Faults) -> None:
         self._faults = self._to_board.faults = self._to_host.faults = faults
@@ -364,7 +371,7 @@ flash ELF           and start it
 reset
 power on|off|cycle
 fault [NAME=NUMBER…]  set corrupt, drop, duplicate (shares of bytes), delay, vanish (seconds), hang (1), reset_after
-                    (bytes); what is not named is mended
+                    (bytes), power_loss (flashes to come); what is not named is mended
 run COMMAND…        run the board while the command runs
 """
 

@@ -26,6 +26,7 @@ class Faults:
     hang: float = 0.0  # 1: the core stops until a reset
     vanish: float = 0.0  # seconds without a port, now
     reset_after: float = 0.0  # bytes from the host, after which the board resets once
+    power_loss: float = 0.0  # of so many flashes to come: half way through, and the board starts with what is there
 
     @classmethod
     def parse(cls, words: Mapping[str, object]) -> Faults:
