@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+import xml.etree.ElementTree as xml
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -57,15 +58,38 @@ def results(folder: Path, store: str) -> list[dict[str, Any]]:
     return [{name: row[name] for name in row if name not in ("seconds", "cpu_seconds")} for row in rows]
 
 
-def kill(folder: Path, store: str, seconds: float) -> bool:
-    """Whether it was still at work by then."""
+VOLATILE = frozenset({"began", "ended", "seconds", "cpu_seconds", "host_ticks", "stack_bytes", "time", "timestamp"})
+
+
+def report(folder: Path, store: str) -> tuple[Any, list[tuple[str, str, dict[str, str]]]]:
+    """What the report's files for machines have, without what differs from run to run."""
+    target = folder / f"report of {store}"
+    assert spawn("results", "report", "last", "-o", target, "--store", store, cwd=folder).status == OK
+    cases = []
+    for case in xml.parse(target / "junit.xml").getroot().iter("testcase"):
+        found = {one.get("name", ""): one.get("value", "") for one in case.iter("property")}
+        steady = {name: value for name, value in found.items() if not VOLATILE & {name, name.removeprefix("hil_")}}
+        cases.append((case.get("classname", ""), case.get("name", ""), steady))
+    assert (target / "index.html").stat().st_size
+    return without_times(json.loads((target / "results.json").read_text())), sorted(cases, key=str)
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_times(one) for name, one in value.items() if name not in VOLATILE}
+    return [without_times(one) for one in value] if isinstance(value, list) else value
+
+
+def kill(folder: Path, store: str, seconds: float) -> None:
     with running(*CALL, "--store", store, cwd=folder) as process:
         time.sleep(seconds)
-        if process.poll() is not None:
-            return False
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        return True
+
+
+def ended(folder: Path, store: str) -> bool:
+    with Store(folder / store) as kept:
+        return any(one.ended is not None for one in kept.campaigns(KIND))
 
 
 def test_killed_again_and_again_it_ends_as_one_that_was_not(tmp_path: Path) -> None:
@@ -73,14 +97,17 @@ def test_killed_again_and_again_it_ends_as_one_that_was_not(tmp_path: Path) -> N
     began = time.monotonic()
     assert spawn(*CALL, "--store", "whole.sqlite", cwd=tmp_path).status == OK
     longest = time.monotonic() - began
-    whole = results(tmp_path, "whole.sqlite")
+    whole, reported = results(tmp_path, "whole.sqlite"), report(tmp_path, "whole.sqlite")
     chance, kills, number = random.Random(SEED), 0, 0
     while kills < KILLS:
         number += 1
-        while kill(tmp_path, f"{number}.sqlite", chance.uniform(0, longest)) and kills < KILLS:
-            kills += 1
-        assert spawn(*CALL, "--store", f"{number}.sqlite", cwd=tmp_path).status == OK
-        assert results(tmp_path, f"{number}.sqlite") == whole
+        store = f"{number}.sqlite"
+        while kills < KILLS and not ended(tmp_path, store):
+            kill(tmp_path, store, chance.uniform(0, longest))
+            kills += not ended(tmp_path, store)
+        assert ended(tmp_path, store) or spawn(*CALL, "--store", store, cwd=tmp_path).status == OK
+        assert results(tmp_path, store) == whole
+        assert report(tmp_path, store) == reported
     print(f"{kills} kills of {number} nightlies, seed {SEED}")
 
 
@@ -103,6 +130,7 @@ def test_four_shards_are_the_whole(tmp_path: Path) -> None:
     files = [f"{number}.jsonl.gz" for number in (1, 2, 3, 4)]
     assert spawn("results", "merge", *files, "--store", "merged.sqlite", cwd=tmp_path).status == OK
     assert results(tmp_path, "merged.sqlite") == results(tmp_path, "whole.sqlite")
+    assert report(tmp_path, "merged.sqlite") == report(tmp_path, "whole.sqlite")
 
 
 def compared(folder: Path, store: str) -> list[dict[str, Any]]:
