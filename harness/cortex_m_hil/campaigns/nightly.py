@@ -36,6 +36,7 @@ ENDED: Final = "ended"
 SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
 _GRACE: Final = 5.0  # seconds for pytest to put its simulators away
 _GIT_SECONDS: Final = 120.0
+_LINE: Final = 10_000  # commits, in which a nightly is looked for
 _USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
 _COUNTS: Final = "coverage.json"
 _ABSOLUTE: Final = re.compile(r"(?<![\w.])(?:/[^/\s:=]+)+/")
@@ -100,6 +101,11 @@ class Plan:
     def as_fields(self) -> dict[str, Any]:
         limits = [one.model_dump(exclude_none=True) for one in self.limits]
         return {**asdict(replace(self, limits=())), "limits": limits}
+
+    def without_places(self, place: str) -> Plan:
+        """The same, with files named from the folder `place`, or elsewhere by the last part of their name."""
+        (file,), options = shareable([self.targets_file], place), shareable(self.options, place)
+        return replace(self, tests=shareable(self.tests, place), targets_file=file, options=options)
 
     @property
     def suites(self) -> list[str]:
@@ -286,6 +292,11 @@ def without_places(text: str) -> str:
     return _ABSOLUTE.sub("", text)
 
 
+def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
+    """Options without the places of files: from the folder of the nightly, elsewhere the name alone."""
+    return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)
+
+
 def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
     """ConfigError for runs that are no results."""
     plan = Plan.of(campaign.plan)
@@ -320,6 +331,16 @@ def state_of_folder() -> tuple[str, str]:
     difference = toolchain.ask(["git", "diff", "HEAD", "--binary", "--no-ext-diff"], _GIT_SECONDS, env=environment())
     digest = hashlib.sha256(difference.out.encode(errors="replace")).hexdigest()[:16]
     return commit.out.strip(), digest if difference.out else ""
+
+
+def commits_from(revision: str) -> list[str]:
+    """That of a branch, a tag or the like in the current folder, and those before it, by first parents.
+
+    None where git knows no such commit.
+    """
+    command = ["git", "rev-list", "--first-parent", f"--max-count={_LINE}", "--end-of-options", revision, "--"]
+    listed = toolchain.ask(command, _GIT_SECONDS, env=environment())
+    return listed.out.split() if listed.status == 0 else []
 
 
 def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import Plan, without_places
+from cortex_m_hil.campaigns.nightly import Plan, shareable
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.report.changes import Change
 from cortex_m_hil.report.contents import BUNDLES, Report
@@ -38,8 +38,3 @@ def _figures_of(night: Night) -> Night:
     return replace(
         night, results={key: replace(one, parts={}, log="", localized="") for key, one in night.results.items()}
     )
-
-
-def shareable(options: Sequence[str], place: str) -> tuple[str, ...]:
-    """Options without the places of files: from the folder of the nightly, elsewhere the name alone."""
-    return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)

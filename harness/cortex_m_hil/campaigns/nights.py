@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.nightly import KIND, Plan, coverage_of, is_coverage, is_result, night_of
+from cortex_m_hil.campaigns.nightly import KIND, Plan, commits_from, coverage_of, is_coverage, is_result, night_of
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import FAILED, Change, changes, in_order, needs_history, without_measurement
+from cortex_m_hil.report.changes import FAILED, Change, changes, in_order, needs_history, of_itself
 from cortex_m_hil.report.limits import beyond
 from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.series import LONGEST
@@ -40,10 +40,11 @@ class Exported:
 def find(kept: Store, word: str) -> Campaign:
     """`last`, `last~2`, a number, a name, or the first characters of a commit: then the last of that commit.
 
-    ConfigError where there is none.
+    What else git knows in the current folder, such as a branch or a tag, stands for its commit, or for the nearest
+    before it, by first parents, that has a nightly. ConfigError where there is none.
     """
     known = kept.campaigns(KIND)
-    found = _by_age(known, word) or _by_name(known, word)
+    found = _by_age(known, word) or _by_name(known, word) or _by_revision(known, word)
     if found is None:
         names = [LAST, *(str(one.number) for one in known), *filter(None, (one.name for one in known))]
         hint = f"{did_you_mean(word, names)}; hil results list shows them" if known else "hil nightly makes one"
@@ -69,6 +70,11 @@ def _by_name(known: Sequence[Campaign], word: str) -> Campaign | None:
         if found := [one for one in known if matches(one)]:
             return found[-1]
     return None
+
+
+def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
+    latest = {Plan.of(one.plan).commit: one for one in known if one.ended is not None}
+    return next((latest[commit] for commit in commits_from(word) if commit in latest), None)
 
 
 def night(kept: Store, campaign: Campaign) -> Night:
@@ -105,7 +111,7 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
     history: list[Night] = []
     if old is not None and needs_history(old, new):
         history = [night(kept, one) for one in series(kept, campaign)[-LONGEST:]]
-    told = without_measurement(new) if old is None else changes(old, new, history)
+    told = of_itself(new) if old is None else changes(old, new, history)
     found.update({(one.kind, one.key, one.figure, one.limit): one for one in told})
     return in_order(found.values())
 
@@ -114,9 +120,13 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
 
 
 def export(kept: Store, campaign: Campaign, file: Path) -> None:
-    """One JSON object a line, compressed: the nightly, then its runs. The same nightly gives the same bytes."""
+    """One JSON object a line, compressed: the nightly, then its runs. The same nightly gives the same bytes.
+
+    Nothing in it says where files are on this machine.
+    """
     head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
-    rows = [{**head, "plan": campaign.plan}, *(asdict(run) for run in kept.runs(campaign))]
+    plan = Plan.of(campaign.plan).without_places(campaign.place)
+    rows = [{**head, "plan": plan.as_fields()}, *(asdict(run) for run in kept.runs(campaign))]
     text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
     files.write_whole(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
 
@@ -164,7 +174,8 @@ def _checked_run(fields: dict[str, Any]) -> Run:
 
 def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
     """Into the store, as it is. None where that nightly is there already."""
-    if (exported.began, exported.plan) in [(one.began, Plan.of(one.plan)) for one in kept.campaigns(KIND)]:
+    known = [(one.began, Plan.of(one.plan).without_places(one.place)) for one in kept.campaigns(KIND)]
+    if (exported.began, exported.plan.without_places(place)) in known:
         return None
     campaign = kept.begin(KIND, place, exported.plan.as_fields(), exported.began)
     kept.record(campaign, *exported.runs)

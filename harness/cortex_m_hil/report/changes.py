@@ -88,7 +88,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
     `history` are nightlies before the new one, oldest first: measured figures are judged by their course, and figures
     of a test that did not pass in the old one are compared with those of when it last passed before.
     """
-    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *without_measurement(new)]
+    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
     until = [night for night in (*history, old) if night.began <= old.began and night.tools == new.tools]
     for key, result in new.results.items():
         found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
@@ -118,9 +118,10 @@ def needs_history(old: Night, new: Night) -> bool:
     )
 
 
-def without_measurement(new: Night) -> Iterator[Change]:
-    """Figures of tests that passed which are zero and cannot be."""
+def of_itself(new: Night) -> Iterator[Change]:
+    """What a nightly tells without another: zeros that cannot be, and tests in quarantine that passed."""
     for key, result in new.results.items():
+        yield from _needless(result)
         for figure in sorted(result.figures) if result.verdict in PASSED else ():
             if figure in _POSITIVE and result.total(figure) == 0:
                 yield Change(Kind.MISSING, key, figure, "", "0")
@@ -181,10 +182,13 @@ def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterat
         yield Change(Kind.NO_VERDICT, after.key, "", *ended)
     elif after.verdict in PASSED and was in FAILED:
         yield Change(Kind.FIXED, after.key, "", *ended)
-    if QUARANTINE in after.figures and after.verdict is Verdict.PASS:
-        yield Change(Kind.NEEDS_NONE, after.key, QUARANTINE, str(after.figures[QUARANTINE][0]), "pass")
     if after.earlier and after.verdict in PASSED:
         yield Change(Kind.FLAKY, after.key, "", ", ".join(after.earlier), ended[1])
+
+
+def _needless(result: Result) -> Iterator[Change]:
+    if QUARANTINE in result.figures and result.verdict is Verdict.PASS:
+        yield Change(Kind.NEEDS_NONE, result.key, QUARANTINE, str(result.figures[QUARANTINE][0]), "pass")
 
 
 def _figures(before: Result, after: Result, *, fit: bool) -> Iterator[Change]:

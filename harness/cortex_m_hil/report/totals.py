@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -10,7 +10,9 @@ from cortex_m_hil.report.changes import INSTRUCTIONS, PASSED
 from cortex_m_hil.report.night import Night, Result
 
 Place: TypeAlias = "tuple[str, str]"  # target, runtime
+_Together: TypeAlias = "Callable[[Iterable[int | None]], int | None]"
 COUNTS: Final = (INSTRUCTIONS, "cycles")
+ELF_BYTES: Final = "elf_bytes"  # of a runner, those that are there for one operator alone
 _PROGRAM: Final = "pte_bytes"
 _BYTES: Final = "_bytes"
 
@@ -29,15 +31,16 @@ def places(night: Night) -> list[Place]:
 
 
 def by_operator(night: Night) -> dict[str, list[Row]]:
-    """By figure, those of most first."""
+    """By figure, those of most first: of all programs together, and bytes of the largest runner."""
     columns = [_passed(night, place) for place in places(night)]
-    return {figure: rows for figure in COUNTS if (rows := _operators(columns, figure))}
+    figures = {**dict.fromkeys(COUNTS, _sum), ELF_BYTES: _most}
+    return {figure: rows for figure, put in figures.items() if (rows := _operators(columns, figure, put))}
 
 
-def _operators(columns: Sequence[Sequence[Result]], figure: str) -> list[Row]:
+def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _Together) -> list[Row]:
     names = {name for results in columns for one in results for name in one.parts.get(figure, ())}
     rows = [
-        Row(name, tuple(_sum(one.parts.get(figure, {}).get(name) for one in results) for results in columns))
+        Row(name, tuple(put_together(one.parts.get(figure, {}).get(name) for one in results) for results in columns))
         for name in names
     ]
     return sorted(rows, key=lambda row: (-sum(value or 0 for value in row.values), row.name))
@@ -66,3 +69,7 @@ def _values(results: Iterable[Result], figure: str) -> list[int]:
 def _sum(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import gzip
 import json
 import os
 import random
@@ -30,6 +31,7 @@ from cortex_m_hil.pytest_plugin.nightly import TELLING
 from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.night import RUNNER, Key, Result
 from cortex_m_hil.results import Verdict
+from repositories import history
 
 Hil = Callable[..., Done]
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
@@ -236,7 +238,13 @@ def test_a_report_has_nothing_of_this_machine(hil: Hil, folder: Path, monkeypatc
     own = {name: value for name, value in os.environ.items() if len(value) >= TELLING}
     secrets = {*own.values(), str(folder), str(folder.parent), str(Path.home()), getpass.getuser()}
     assert {"tok-0123456789", "zaphod-beeblebrox"} <= secrets
-    for name in ("index.html", "results.json", "junit.xml"):
+    (folder / "targets.yaml").write_text("targets: {}\n")
+    more = ("--targets-file", folder / "targets.yaml", "--store", folder / "other.sqlite")
+    hil("nightly", folder / "test_it.py", "-t", "native", *more, *options)
+    hil("results", "export", "-o", folder / "out" / "night.gz", "--store", folder / "other.sqlite")
+    assert hil("results", "import", folder / "out" / "night.gz", "--store", folder / "other.sqlite").status == OK
+    (folder / "out" / "night").write_bytes(gzip.decompress((folder / "out" / "night.gz").read_bytes()))
+    for name in ("index.html", "results.json", "junit.xml", "night"):
         text = (folder / "out" / name).read_text()
         assert "$SOME_TOKEN" in text  # it was said, and taken out
         assert [one for one in sorted(secrets) if one in text] == []
@@ -296,9 +304,9 @@ def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
     assert "Coverage of the kernels" in (folder / "out" / "index.html").read_text()
 
 
-def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result) -> Campaign:
+def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result, commit: str = "") -> Campaign:
     """A nightly in the store that was run to its end."""
-    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), (), False, "", "", {"gcc": "1"})
+    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), (), False, commit, "", {"gcc": "1"})
     campaign = nights.add(kept, "here", Exported(plan, began, began + 1, "", tuple(map(run_of, results))))
     assert campaign is not None
     return campaign
@@ -316,6 +324,24 @@ def test_a_nightly_of_fewer_targets_between_two_is_not_what_the_second_is_compar
         second = kept_night(kept, 3.0, ("a", "b"), counted("a", 1), counted("b", 2))
         assert nights.previous(kept, few) == first == nights.previous(kept, second)
         assert nights.what_changed(kept, few, nights.night(kept, first), nights.night(kept, few)) == []
+
+
+def test_a_branch_or_a_tag_is_the_nightly_of_its_commit_or_of_the_nearest_before_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = history(tmp_path / "source", 4, lambda number: {"value": f"{number}\n"})
+    made.git("branch", "side", made.commits[3])
+    made.git("tag", "v1", made.commits[1])
+    made.git("tag", "v0", made.commits[0])
+    monkeypatch.chdir(made.path)
+    with Store(folder / "store.sqlite") as kept:
+        for number, began in ((1, 1.0), (2, 2.0), (2, 3.0), (4, 4.0)):
+            kept_night(kept, began, ("a",), commit=made.commits[number])
+        found = {word: nights.find(kept, word).began for word in ("v1", "side", "HEAD", "HEAD~2", made.commits[2][:8])}
+        assert found == {"v1": 1.0, "side": 3.0, "HEAD": 4.0, "HEAD~2": 3.0, made.commits[2][:8]: 3.0}
+        for word in ("v0", "no-such", "--all"):
+            with pytest.raises(ConfigError, match=f"no nightly '{word}'"):
+                nights.find(kept, word)
 
 
 def test_what_grew_while_a_test_failed_is_told(folder: Path) -> None:

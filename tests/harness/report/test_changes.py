@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage, Lost
-from cortex_m_hil.report.changes import Kind, Part, changes, without_measurement
+from cortex_m_hil.report.changes import Kind, Part, changes, of_itself
 from cortex_m_hil.report.night import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.results import Verdict
 
@@ -74,7 +74,7 @@ def test_with_other_tools_what_passed_last_does_not_count() -> None:
 def test_a_figure_that_is_zero_is_an_error_of_a_new_test_too(figure: str) -> None:
     zero = result(figures=figures(**{figure: (0,)}))
     assert [(one.kind, one.figure) for one in changes(night(), night(zero))] == [(Kind.MISSING, figure)]
-    assert [(one.kind, one.figure) for one in without_measurement(night(zero))] == [(Kind.MISSING, figure)]
+    assert [(one.kind, one.figure) for one in of_itself(night(zero))] == [(Kind.MISSING, figure)]
 
 
 RESULTS = st.builds(

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.campaigns.nightly_report import shareable
+from cortex_m_hil.campaigns.nightly import shareable
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage, Lost
 from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.contents import Report
