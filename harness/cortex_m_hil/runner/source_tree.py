@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import BuildTree, Elf
 from cortex_m_hil.targets.model import Target
+
+_OLD: Final = 60 * 10**9  # ns
 
 
 class SourceTree:
@@ -26,9 +30,9 @@ class SourceTree:
         # Named alike: ExecuTorch finds its headers by the name of its folder.
         self._copy = folder / "source" / self._original.resolve().name
         _copy(self._original, self._copy)
-        prefix = folder / "prefix" / target.cpu
-        prefix.mkdir(parents=True)
-        self._target = replace(target, executorch=replace(install, prefix=str(prefix), source=self._copy))
+        self._prefix = folder / "prefix" / target.cpu
+        self._prefix.mkdir(parents=True)
+        self._target = replace(target, executorch=replace(install, prefix=str(self._prefix), source=self._copy))
         self._log = folder / "executorch.log"
         self._runner = folder / "runner"
         self._runner.mkdir()
@@ -43,9 +47,18 @@ class SourceTree:
         for path, text in changed.items():
             (self._copy / path).write_text(text)
         self._changed |= frozenset(changed)
+        _make_old(self._prefix)
         executorch_install.rebuild(self._target, self._log)
         self._changed = frozenset(changed)
         return self._tree.build({})
+
+
+def _make_old(folder: Path) -> None:
+    """So that `cmake --install` replaces each file: it takes two whose times are within a second for the same."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            status = path.stat()
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - _OLD))
 
 
 def _copy(source: Path, copy: Path) -> None:

@@ -22,6 +22,22 @@ cat "$HIL_SOURCE"/*.c > "$HIL_PREFIX/lib/libkernels.a"
 """
 
 
+CMAKE = """
+cmake_minimum_required(VERSION 3.22)
+project(kernels NONE)
+set(library "${CMAKE_BINARY_DIR}/libkernels.a")
+add_custom_command(OUTPUT "${library}" COMMAND cat a.c b.c > "${library}" DEPENDS a.c b.c
+                   WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+add_custom_target(all_of_it ALL DEPENDS "${library}")
+install(FILES "${library}" DESTINATION lib)
+"""
+CMAKE_BUILD = """
+build="$HIL_SOURCE/../built"
+[ -d "$build" ] || cmake -S "$HIL_SOURCE" -B "$build" -G Ninja
+cmake --build "$build" && cmake --install "$build" --prefix "$HIL_PREFIX"
+"""
+
+
 class Runner:
     """Stands for the runner's build, which needs a whole ExecuTorch: what it would link."""
 
@@ -57,6 +73,15 @@ def test_each_build_has_its_change_and_no_other(source: Path, tmp_path: Path) ->
     with pytest.raises(BuildError, match="status 1"):
         tree.build({"b.c": "broken\n"})
     assert tree.build({"b.c": "B\n"}).path.read_text() == "a\nB\n"
+    assert tree.build({}).path.read_text() == "a\nb\n"
+
+
+def test_cmake_installs_what_was_built_within_the_same_second(source: Path, tmp_path: Path) -> None:
+    """It takes files whose times differ by less than a second for the same."""
+    (source / "CMakeLists.txt").write_text(CMAKE)
+    tree = SourceTree(with_install(tmp_path, source=source, build=CMAKE_BUILD), tmp_path / "work")
+    for text in ("A", "B", "C", "D"):
+        assert tree.build({"a.c": f"{text}\n"}).path.read_text() == f"{text}\nb\n"
     assert tree.build({}).path.read_text() == "a\nb\n"
 
 
