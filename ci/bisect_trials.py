@@ -56,7 +56,7 @@ class Flaky:
 def line(commits: int, *, deterministic: bool = False) -> Line:
     """A line of commits that no repository has."""
     made = [Commit(f"{number:040d}", "", "", "", ()) for number in range(commits + 1)]
-    return Line(Plan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made, set())
+    return Line(Plan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made)
 
 
 def ours(test: Flaky, *, deterministic: bool = False) -> Trial:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import os
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil.campaigns import posterior as beliefs
+from cortex_m_hil.campaigns import suspects
 from cortex_m_hil.campaigns.history import Commit, Repository, Worktree, variables
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.verdicts import Judgement, Rules, Told, judge, with_junit
@@ -132,18 +134,32 @@ class State:
 class Line:
     """The commits of a plan, oldest first, and what was known of them before anything ran."""
 
-    def __init__(self, plan: Plan, commits: Sequence[Commit], likely: set[str]) -> None:
+    def __init__(
+        self, plan: Plan, commits: Sequence[Commit], likely: Callable[[Sequence[Run]], set[str]] = lambda _: set()
+    ) -> None:
+        """`likely`: the SHAs of commits that are more probable, by what the runs so far name."""
         self.plan, self.commits = plan, tuple(commits)
         self.position = {commit.sha: number for number, commit in enumerate(commits)}
-        weights = [LIKELY if commit.sha in likely else 1.0 for commit in commits[1:]]
-        self._prior = beliefs.prior(weights, old_asserted=plan.old_asserted, new_asserted=plan.new_asserted)
+        self._likely = likely
         self._rates = beliefs.DETERMINISTIC if plan.deterministic else beliefs.FLAKY
 
     @classmethod
     def of(cls, plan: Plan) -> Line:
         """ConfigError where there is none."""
         repository = Repository(Path(plan.source.path))
-        return cls(plan, repository.line(plan.old, plan.new), repository.touching(plan.old, plan.new, plan.likely))
+        named = repository.touching(plan.old, plan.new, plan.likely)
+        by_names = functools.cache(functools.partial(repository.touching_names, plan.old, plan.new))
+
+        def likely(runs: Sequence[Run]) -> set[str]:
+            """As the user says; else, where runs are repeated anyway, by the operators at fault."""
+            return named if plan.likely or plan.deterministic else by_names(suspects.words(suspects.at_fault(runs)))
+
+        return cls(plan, repository.line(plan.old, plan.new), likely)
+
+    def _prior(self, runs: Sequence[Run]) -> Any:
+        likely, plan = self._likely(runs), self.plan
+        weights = [LIKELY if commit.sha in likely else 1.0 for commit in self.commits[1:]]
+        return beliefs.prior(weights, old_asserted=plan.old_asserted, new_asserted=plan.new_asserted)
 
     def of_plan(self, plan: Plan) -> Line:
         """The same commits and what was known of them, with a plan that knows more."""
@@ -156,9 +172,9 @@ class Line:
         return len(self.commits) - 1
 
     def state(self, runs: Sequence[Run]) -> State:
-        """It depends on how often each commit gave which verdict, and not on their order."""
+        """It depends on how often each commit gave which verdict, and on the operators named, not on their order."""
         seen = _Seen(self, runs)
-        found = beliefs.posterior(self._prior, self._rates, seen.new_like, seen.old_like)
+        found = beliefs.posterior(self._prior(runs), self._rates, seen.new_like, seen.old_like)
         if found is None:
             return State(Outcome.CONTRADICTION, None, (), 0.0, ())
         culprits = self._group(found, seen)

@@ -123,6 +123,18 @@ class Repository:
             found |= set(shas)
         return found
 
+    def touching_names(self, old: str, new: str, words: Sequence[str]) -> set[str]:
+        """The commits of the line that change a file in whose name one of the words is, in whatever case."""
+        if not words:
+            return set()
+        asked = "log", "--first-parent", "-m", "--no-renames", "--name-only", "--format=%x00%H", f"{old}..{new}"
+        found = set()
+        for entry in self.git(*asked).split("\0")[1:]:
+            sha, *paths = entry.split()
+            if any(word in Path(path).name.lower() for path in paths for word in words):
+                found.add(sha)
+        return found
+
     def diff_stat(self, commit: Commit) -> str:
         """Against the first parent."""
         return self.git("diff", "--stat=100", "--no-ext-diff", "--no-color", f"{commit.sha}^1", commit.sha).rstrip("\n")

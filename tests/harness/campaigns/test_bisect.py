@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from typing import Any
 import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Done, answer, call, command, environment, running, spawn
+from cortex_m_hil.campaigns.bisect import Line, Plan, Source
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.suspects import words
 from repositories import Repository, history
 
 COMMITS, CULPRIT = 16, 11
@@ -395,6 +399,40 @@ def test_the_operators_whose_outputs_changed_are_told_and_the_failure_is_kept(bi
     assert bisect("reset").status == OK
     assert not Path(one["bundle"]).exists()
     assert "outputs that changed: cortex_m" in bisect("replay", log).out
+
+
+@pytest.mark.parametrize(
+    ("operators", "expected"),
+    [
+        (["quantized_conv2d"], ("conv",)),
+        (["quantized_linear"], ("fully_connected", "linear")),
+        (["quantized_depthwise_conv2d", "quantize_per_tensor"], ("conv", "depthwise", "quantize")),
+        (["quantized_avg_pool2d_nhwc"], ("avg", "pool")),
+        (["permute_copy"], ("permute",)),
+        (["to"], ()),
+    ],
+)
+def test_the_names_of_files_that_an_operator_may_lie_in(operators: list[str], expected: tuple[str, ...]) -> None:
+    assert words(operators) == expected
+
+
+def test_commits_that_touch_files_of_the_operator_at_fault_are_more_probable(tmp_path: Path) -> None:
+    """Unless the user says which are, or that one run of a commit tells all."""
+    kernel, other = {"Source/Arm_Fully_Connected_s8.c": ""}, {"README": ""}
+    made = history(tmp_path / "r", 8, lambda number: dict.fromkeys(kernel if number == 3 else other, f"{number}"))
+    plan = Plan(Source(str(made.path)), made.commits[0], made.commits[8])
+    case = {"test": "t", "verdict": "FAIL", "at_fault": "cortex_m::quantized_linear.out (node), instruction 1"}
+    runs = [Run(made.commits[8], "fail", "", 1, 1, {"cases": [case]}), Run(made.commits[0], "pass")]
+    after = Line.of(plan).state(runs).posterior
+    assert after[3] == max(after[1:9]) > 2 * after[4] and after[4] == pytest.approx(after[5])
+    silent = [Run(made.commits[8], "fail"), runs[1]]
+    for same, seen in (
+        (plan, silent),
+        (replace(plan, deterministic=True), runs),
+        (replace(plan, likely=("README",)), runs),
+    ):
+        found = Line.of(same).state(seen).posterior
+        assert found[3] <= found[4] * 1.001
 
 
 def test_a_random_culprit_of_64_commits_takes_8_runs(bisect: Bisect, tmp_path: Path) -> None:
