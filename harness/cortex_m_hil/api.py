@@ -264,8 +264,8 @@ class OpenTarget:
         program), *fake-quant* (the quantised module, in float) and *eager* (the module itself).
 
         Arguments:
-            module: a `torch.nn.Module`, used in `eval()` mode; it is not changed. Or what `export` gave: then its
-                inputs and its layout are those of the export.
+            module: a `torch.nn.Module`, used in `eval()` mode; it is not changed. Or a `torch.export.ExportedProgram`,
+                or what `export` gave: then its inputs and its layout are those of the export.
             inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
                 become the program's.
             qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.

@@ -27,13 +27,16 @@ from cortex_m_hil.text import shown
 
 
 @checked_call("hil.export")
-def export(module: Any, inputs: Inputs | list[Any], *, layout: Layout = LoweringOptions.layout) -> Exported:
+def export(
+    module: Any, inputs: Inputs | list[Any] | None = None, *, layout: Layout = LoweringOptions.layout
+) -> Exported:
     """A module as it is now, to be lowered and checked for any number of targets without being exported anew for each.
 
     Arguments:
-        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed.
+        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
+            `torch.export.ExportedProgram`, without dynamic shapes, which is exported anew.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
-            become the program's.
+            become the program's. None: those of the exported program.
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous.
 
     Returns:
@@ -61,8 +64,9 @@ def lower(
     """A module lowered for an ISA class.
 
     Arguments:
-        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or what `export`
-            gave: then its inputs and its layout are those of the export.
+        module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
+            `torch.export.ExportedProgram`, as `export` takes it; or what `export` gave: then inputs and layout are
+            those of the export. What PT2E has converted already is lowered with `quantize=False`.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
             become the program's; their values calibrate it, unless `calibration` does.
         isa: the path that it is lowered for.

@@ -35,6 +35,7 @@ _VALUES: Final = (
 _LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
+_GUARDS: Final = "_guards_fn"
 _STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
 
 
@@ -75,7 +76,8 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
         raise ConfigError(f"what is lowered is a torch.nn.Module, not a {title}", hint=hint)
     before = Snapshot(module)
     try:
-        module.eval()
+        with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
+            module.eval()
         if layout == "channels_last":
             stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
         arranged = Snapshot(module)
@@ -87,13 +89,35 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
             name for name, value in module.named_buffers() if not _is_still(value, *buffers.get(name, (None, None)))
         ]
         arranged.restore()
-        exported = stage(title, "export", _EXPORT, lambda: strict_export(module, inputs))
+        exported = stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
         _require_values(title, exported)
         _require_stateless(title, exported, changed)
         # Before the parameters get the layout back that they had.
         return Exported(title, layout, inputs, outputs, _own(exported))
     finally:
         before.restore()
+
+
+def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inputs | list[Any]]:
+    """The module of a `torch.export.ExportedProgram`, and its inputs: those that are given, else those of its export.
+
+    ConfigError where these are keyword arguments, where there are none, and for shapes that are not fixed.
+    """
+    if program.range_constraints:
+        free = ", ".join(map(str, program.range_constraints))
+        raise ConfigError(
+            f"the exported program has dynamic shapes ({free}), a Cortex-M program has fixed ones",
+            hint="torch.export.export(module, inputs), without dynamic_shapes",
+        )
+    positional, named = program.example_inputs or (None, {})
+    given = positional if inputs is None else inputs
+    if named:
+        what = f"the exported program takes keyword arguments: {', '.join(named)}"
+        raise ConfigError(what, hint="export a module whose inputs are positional")
+    if given is None:
+        raise ConfigError("the exported program has no example inputs", hint="name them: hil.lower(program, inputs)")
+    # Guards are calls that nothing on a target answers to.
+    return program.module(check_guards=False), given
 
 
 def strict_export(module: Any, inputs: Inputs) -> Any:
@@ -103,6 +127,18 @@ def strict_export(module: Any, inputs: Inputs) -> Any:
     """
     with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), without_guards():
         return load_torch().export.export(module, inputs, strict=True)
+
+
+def _without_guards(exported: Any) -> Any:
+    """Without the call that `ExportedProgram.module()` puts first, which checks shapes and gives nothing."""
+    graph = exported.graph
+    calls = [node for node in graph.nodes if node.op == "call_module" and node.target == _GUARDS and not node.users]
+    for node in calls:
+        graph.erase_node(node)
+    if calls:
+        exported.graph_module.delete_all_unused_submodules()
+        exported.graph_module.recompile()
+    return exported
 
 
 def _own(exported: Any) -> Any:

@@ -24,7 +24,7 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
-from cortex_m_hil.lowering.live import Exported, arrange, stage, strict_export, trace
+from cortex_m_hil.lowering.live import Exported, arrange, module_of, stage, strict_export, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
@@ -91,13 +91,19 @@ class _Lowered:
 cache: Final[Lru[_Shared]] = Lru(16)
 
 
-def export(module: Any, inputs: Inputs | list[Any], layout: Layout = DEFAULT.layout) -> Exported:
+def export(module: Any, inputs: Inputs | list[Any] | None = None, layout: Layout = DEFAULT.layout) -> Exported:
     """The module as it is now, for any number of calls of `lower`. Neither it nor the inputs are changed.
+
+    A `torch.export.ExportedProgram` is taken as well, and brings inputs. It is exported anew, for the layout.
 
     Raises LoweringError (it cannot be exported), ConfigError (the call is wrong, or the module cannot run).
     """
     if isinstance(module, Exported):
         raise ConfigError(f"{module.title}: it is exported already", hint="lower it, as often as you like")
+    if isinstance(module, load_torch().export.ExportedProgram):
+        module, inputs = module_of(module, inputs)
+    if inputs is None:
+        raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     given = _arranged(inputs, LoweringOptions(layout=layout).layout)
     with quiet(), load_torch().random.fork_rng(devices=[]):
@@ -146,8 +152,6 @@ def lower(
 def _exported(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) -> Exported:
     """The module, exported unless it is already. ConfigError where both say something about inputs or layout."""
     if not isinstance(module, Exported):
-        if inputs is None:
-            raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
         return export(module, inputs, layout)
     if inputs is not None:
         raise ConfigError("an exported module has its inputs", hint="leave them out, or export it with others")

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering import Exported, Layout, LoweringOptions, clear_cache, export, lower
@@ -55,6 +57,66 @@ def test_programs_and_references_are_those_of_the_module(name: str, layout: Layo
             for array, wanted in zip(getattr(some, kind) or (), getattr(others, kind) or (), strict=True):
                 np.testing.assert_array_equal(array, wanted)
     assert digest(exported.program) == content
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("layout", ["channels_last", "explicit"])
+def test_a_program_of_torchs_own_export_gives_the_bytes_of_its_module(layout: Layout, strict: bool) -> None:
+    """Names of nodes and modules too; the user's program stays as it is."""
+    module = normalized().eval()
+    program = torch.export.export(module, IMAGE, strict=strict)
+    content, options = digest(program), LoweringOptions(layout=layout)
+    for isa in Isa:
+        one, other = lower(program, isa=isa, options=options), lower(module, IMAGE, isa=isa, options=options)
+        assert (one.pte, one.nodes) == (other.pte, other.nodes)
+    graph = lower(program.module(), IMAGE, isa=Isa.DSP, options=options)  # with a call that checks shapes
+    whole = lower(module, IMAGE, isa=Isa.DSP, options=options)
+    assert [one.operator for one in graph.file.instructions] == [one.operator for one in whole.file.instructions]
+    others = lower(program, (IMAGE[0] + 1,), isa=Isa.DSP, options=options)
+    assert others.pte == lower(module, (IMAGE[0] + 1,), isa=Isa.DSP, options=options).pte
+    assert digest(program) == content
+
+
+def test_what_pt2e_converted_is_lowered_as_it_is() -> None:
+    module = normalized().eval()
+    inputs = (IMAGE[0].to(memory_format=torch.channels_last),)
+    laid_out: nn.Module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    graph = torch.export.export(laid_out, inputs).module(check_guards=False)
+    prepared = prepare_pt2e(graph, CortexMQuantizer())
+    prepared(*inputs)
+    converted = convert_pt2e(prepared)
+    float_options = LoweringOptions(quantize=False)
+    one, other = lower(converted, inputs, isa=Isa.DSP, options=float_options), lower(module, IMAGE, isa=Isa.DSP)
+    assert one.pte == other.pte
+    assert lower(torch.export.export(converted, inputs), isa=Isa.DSP, options=float_options).pte == one.pte
+
+
+def dynamic() -> Any:
+    batch = torch.export.Dim("batch", min=2, max=8)
+    return torch.export.export(nn.Linear(4, 2), (torch.rand(3, 4),), dynamic_shapes=({0: batch},))
+
+
+def named() -> Any:
+    return torch.export.export(nn.Linear(4, 2), (), {"input": torch.rand(3, 4)})
+
+
+def without_inputs() -> Any:
+    program = torch.export.export(nn.Linear(4, 2), (torch.rand(3, 4),))
+    program.example_inputs = None
+    return program
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (dynamic, "has dynamic shapes"),
+        (named, "takes keyword arguments: input"),
+        (without_inputs, "has no example inputs"),
+    ],
+)
+def test_an_exported_program_that_cannot_be_lowered(make: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        lower(make(), isa=Isa.DSP)
 
 
 def test_it_is_the_module_as_it_was() -> None:
