@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,7 @@ class SourceTree:
         self._runner = folder / "runner"
         self._runner.mkdir()
         executorch_install.rebuild(self._target, self._log)
+        self._installed = dict(_contents(self._prefix))
         self._tree = BuildTree(self._target, self._runner, "executorch")
         self._changed: frozenset[str] = frozenset()
 
@@ -50,7 +52,22 @@ class SourceTree:
         _make_old(self._prefix)
         executorch_install.rebuild(self._target, self._log)
         self._changed = frozenset(changed)
+        self._make_changed_new()
         return self._tree.build({})
+
+    def _make_changed_new(self) -> None:
+        """So that the runner is linked anew: an install may cut times to whole seconds, which have passed already."""
+        before, self._installed = self._installed, dict(_contents(self._prefix))
+        for path, content in self._installed.items():
+            if before.get(path) != content:
+                os.utime(path)
+
+
+def _contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Digests of the files."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            yield path, hashlib.sha256(path.read_bytes()).digest()
 
 
 def _make_old(folder: Path) -> None:

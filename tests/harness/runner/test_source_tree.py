@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,16 @@ def test_cmake_installs_what_was_built_within_the_same_second(source: Path, tmp_
     for text in ("A", "B", "C", "D"):
         assert tree.build({"a.c": f"{text}\n"}).path.read_text() == f"{text}\nb\n"
     assert tree.build({}).path.read_text() == "a\nb\n"
+
+
+def test_what_was_installed_is_newer_than_what_was_linked_before(source: Path, tmp_path: Path) -> None:
+    """CMake cuts the times of what it installs to whole seconds: by these a runner of the same second is newer."""
+    build = f'{BUILD}touch -d "@$(($(date +%s) - 1))" "$HIL_PREFIX/lib/libkernels.a"\n'
+    tree = SourceTree(with_install(tmp_path, source=source, build=build), tmp_path / "work")
+    linked = time.time_ns()
+    assert tree.build({"a.c": "A\n"}).path.stat().st_mtime_ns > linked
+    linked = time.time_ns()
+    assert tree.build({"a.c": "A\n"}).path.stat().st_mtime_ns < linked  # the same again needs no link
 
 
 def test_the_users_own_source_and_prefix_stay_as_they_are(source: Path, tmp_path: Path) -> None:
