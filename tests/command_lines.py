@@ -162,6 +162,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil launch zephyr.elf -t m3-qemu",
         "hil launch build/zephyr/zephyr.elf -t m3-qemu --until 'Hello World'",
         "hil launch executor_runner.elf -t m55-qemu --folder files -- -m model.pte -i input.bin",
+        "hil nightly --plan ci/nightly.yaml -j 2 --report build/nightly",
         "hil nightly",
         "hil nightly --budget 7200",
         "hil nightly --against v1.4",

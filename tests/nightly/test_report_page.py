@@ -40,7 +40,9 @@ def test_it_is_read_by_keyboard_has_charts_and_asks_for_nothing(folder: Path, tm
         assert cells >= len(results) > 0
         page.run("document.getElementById('notable').focus()")
         page.press("Tab")
-        page.press("ArrowDown")
+        page.press("ArrowDown")  # from the runners to the tests; one without a target has no cell in this column
+        while page.run("document.activeElement.dataset.cell") is None:
+            page.press("ArrowDown")
         page.press("Enter")
         assert page.run("document.getElementById('cell').open")
         text = page.run("document.getElementById('cell').innerText")
