@@ -22,7 +22,7 @@ from cortex_m_hil.campaigns import suspects
 from cortex_m_hil.campaigns.history import Commit, Repository, Worktree, variables
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.verdicts import Judgement, Rules, Told, judge, with_junit
-from cortex_m_hil.errors import BuildError, ConfigError, LaunchError
+from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, LaunchError
 from cortex_m_hil.host import subprocesses
 
 LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
@@ -303,10 +303,11 @@ class Bisection:
         Empty where no run looked like that side, or where the harness of that commit cannot say it.
         """
         options = "-p", STEPPING, "--hil-localize", f"--hil-bundles={bundles}"
-        for _ in range(DETAILED_TRIES):
-            judgement = self._judgement(key, self._folder / "log", options)
-            if self.line.plan.side(judgement.told) is new:
-                return judgement.figures
+        with contextlib.suppress(HarnessError):  # the culprit is known all the same
+            for _ in range(DETAILED_TRIES):
+                judgement = self._judgement(key, self._folder / "log", options)
+                if self.line.plan.side(judgement.told) is new:
+                    return judgement.figures
         return {}
 
     def _judgement(self, key: str, log: Path, options: Sequence[str] = ()) -> Judgement:
