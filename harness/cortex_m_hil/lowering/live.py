@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import importlib.util
 import io
 import logging
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -176,17 +178,32 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
     except Exception as error:
         if is_pytests_own(error):
             raise
-        text = str(error).strip() or type(error).__name__
+        chain = list(_causes(error))
+        text = "\n\n".join(map(_said, chain))
         node = re.search(r"While executing (%\w+)", text)
         where = f" at node {node.group(1)}" if node else ""
         place = user_line(text)
         where += f" at {place}" if place else ""
         on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
+        # Of a pass that failed ExecuTorch tells its name; why it did is what that was raised from.
+        told = [f"{type(one).__name__}: {_said(one).splitlines()[0]}" for one in (chain[0], *chain[1:][-1:])]
         raise LoweringError(
-            f"{title}: {name} failed{where}: {type(error).__name__}: {text.splitlines()[0]}",
+            f"{title}: {name} failed{where}: {'; from '.join(told)}",
             hint=_VALUES if on_values else hint,
             log=text,
         ) from error
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, then what it was raised from."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__
+
+
+def _said(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
 
 
 def _run(title: str, module: Any, inputs: Inputs) -> Any:
@@ -322,4 +339,11 @@ def user_line(text: str) -> str:
 
 
 def _is_users(path: str) -> bool:
-    return not path.startswith((f"{Path(load_torch().__file__).parent}/", f"{_HARNESS}/", "<"))
+    return not path.startswith((*_of_others(), f"{_HARNESS}/", "<"))
+
+
+@functools.cache
+def _of_others() -> tuple[str, ...]:
+    """Folders of torch, ExecuTorch and torchao, which are not imported for that."""
+    specs = (importlib.util.find_spec(name) for name in ("torch", "executorch", "torchao"))
+    return tuple(f"{folder}/" for spec in specs if spec for folder in spec.submodule_search_locations or ())

@@ -26,6 +26,7 @@ from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, lower, q
 from cortex_m_hil.lowering import known_answer as builder
 from cortex_m_hil.lowering.cache import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
+from cortex_m_hil.lowering.live import stage
 from cortex_m_hil.lowering.pipeline import cache as remembered
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
 from cortex_m_hil.program.dataflow import output_quantization
@@ -465,3 +466,23 @@ def test_inputs_that_cannot_be() -> None:
 
 def test_a_module_that_has_no_channels_last_form() -> None:
     assert 'layout="explicit"' in hint_of(nn.Conv3d(1, 2, 2), torch.randn(1, 1, 4, 4, 4), LoweringError)
+
+
+def test_a_pass_that_fails_is_told_with_the_reason_its_node_and_the_users_line() -> None:
+    """ExecuTorch's own exception has the pass's name; why is in what that was raised from."""
+    library = str(next(iter(feature("executorch", "__path__"))))
+    trace = f'File "{__file__}", line 12, in forward\nFile "{library}/backends/cortex_m/passes/a_pass.py", line 70'
+
+    def work() -> None:
+        try:
+            raise RuntimeError(f"no stride\n\nWhile executing %pool : [num_users=1]\n{trace}")
+        except RuntimeError as reason:
+            raise Exception("An error occurred when running the 'APass' pass") from reason
+
+    with pytest.raises(LoweringError) as raised:
+        stage("Net", "Cortex-M passes for DSP", "read on", work)
+    assert raised.value.message == (
+        f"Net: Cortex-M passes for DSP failed at node %pool at {__file__}:12: "
+        "Exception: An error occurred when running the 'APass' pass; from RuntimeError: no stride"
+    )
+    assert "While executing %pool" in raised.value.log
