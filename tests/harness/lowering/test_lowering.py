@@ -486,3 +486,16 @@ def test_a_pass_that_fails_is_told_with_the_reason_its_node_and_the_users_line()
         "Exception: An error occurred when running the 'APass' pass; from RuntimeError: no stride"
     )
     assert "While executing %pool" in raised.value.log
+
+
+@pytest.mark.parametrize("pool", [torch.nn.functional.avg_pool2d, torch.nn.functional.max_pool2d])
+def test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch(pool: Callable[..., Any]) -> None:
+    """Find 17 of docs/verification.md: where this fails, ExecuTorch has mended it."""
+
+    class Pool(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return pool(x, 3, padding=1)
+
+    with pytest.raises(LoweringError, match="Expected length-2 sequence") as raised:
+        lower(Pool(), (torch.rand(1, 4, 9, 9),), isa=Isa.DSP)
+    assert f"at node %cortex_m_quantized_{pool.__name__}_default" in raised.value.message
