@@ -85,6 +85,9 @@ AVERAGE, LARGEST = "quantized_avg_pool2d", "quantized_max_pool2d"
 IMAGES = {
     "conv_3x3": image(conv(3, 16, 3, stride=2, padding=1), (1, 3, 15, 13), CONV),
     "conv_1x1": image(conv(20, 5, 1), (1, 20, 4, 6), CONV),
+    # An odd number of pixels and channels: what blocks of two, four and sixteen leave.
+    "conv_1x1_odd": image(conv(21, 7, 1), (1, 21, 5, 5), CONV),
+    "conv_odd": image(conv(5, 7, 3, padding=1), (1, 5, 5, 5), CONV),
     "conv_1xn": image(conv(8, 6, (1, 5), padding=(0, 2)), (1, 8, 1, 20), CONV),
     "conv_batches": image(conv(4, 7, 3), (3, 4, 6, 5), CONV),
     "conv_no_bias": image(conv(5, 9, (2, 3), bias=False), (1, 5, 7, 7), CONV),
@@ -101,6 +104,7 @@ IMAGES = {
         depthwise(6, 1, kernel_size=(2, 3), stride=(2, 1), padding=(1, 2)), (1, 6, 8, 7), DEPTHWISE
     ),
     "depthwise_dilated": image(depthwise(5, 1, kernel_size=3, dilation=(2, 1), padding=2), (1, 5, 8, 7), DEPTHWISE),
+    "depthwise_multiplier_4": image(depthwise(3, 4, kernel_size=3, padding=1), (1, 3, 6, 7), DEPTHWISE),
     "depthwise_multiplier_strides": image(
         depthwise(3, 2, kernel_size=(3, 2), stride=(1, 2), dilation=(1, 2), padding=(0, 1), bias=False),
         (1, 3, 7, 8),
@@ -197,6 +201,9 @@ OTHERS = {
     "select_backwards": Case(lambda: Apply(lambda x: x.select(-1, -2)), ((3, 4, 5),), ("aten::select_copy.int_out",)),
     "pad": Case(lambda: nn.ConstantPad1d((2, 3), 0.0), ((3, 5),), ("pad",)),
     "pad_value": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 5),), ("pad",)),
+    "pad_batch": Case(
+        lambda: Apply(lambda x: nn.functional.pad(x, (1, 0, 0, 2, 0, 0, 1, 2))), ((2, 1, 4, 5),), ("pad",)
+    ),
     "pad_column": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 1),), ("pad",)),
     "pad_pixel": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 1, 1),), ("pad",)),
     "pad_one_channel": Case(lambda: nn.ConstantPad2d((1, 0, 2, 1), 0.0), ((1, 1, 4, 5),), ("pad",)),
