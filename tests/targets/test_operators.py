@@ -86,7 +86,7 @@ IMAGES = {
     "conv_3x3": image(conv(3, 16, 3, stride=2, padding=1), (1, 3, 15, 13), CONV),
     "conv_1x1": image(conv(20, 5, 1), (1, 20, 4, 6), CONV),
     # An odd number of pixels and channels: what blocks of two, four and sixteen leave.
-    "conv_1x1_odd": image(conv(21, 7, 1), (1, 21, 5, 5), CONV),
+    "conv_1x1_odd": image(conv(23, 7, 1), (1, 23, 5, 5), CONV),
     "conv_odd": image(conv(5, 7, 3, padding=1), (1, 5, 5, 5), CONV),
     "conv_1xn": image(conv(8, 6, (1, 5), padding=(0, 2)), (1, 8, 1, 20), CONV),
     "conv_batches": image(conv(4, 7, 3), (3, 4, 6, 5), CONV),
