@@ -73,7 +73,9 @@ def _by_name(known: Sequence[Campaign], word: str) -> Campaign | None:
 
 
 def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
-    latest = {Plan.of(one.plan).commit: one for one in known if one.ended is not None}
+    """Of the commit as it is: what was run with changes beside it is no nightly of a branch."""
+    plans = ((one, Plan.of(one.plan)) for one in known if one.ended is not None)
+    latest = {plan.commit: one for one, plan in plans if not plan.difference}
     return next((latest[commit] for commit in commits_from(word) if commit in latest), None)
 
 

@@ -21,8 +21,9 @@ from cortex_m_hil.text import printable
 
 JUNIT_LIMIT: Final = 256 << 20  # bytes
 _PYTEST: Final = ("pytest", "py.test")
-# Which operator it is: as localised, else as the error has it.
-_AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout", "hil_operator")
+# Which operator it is: as localised, else as the error has it. Of wrong outputs that is only the one they come from.
+_AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout")
+_OF_OUTPUTS: Final = "Mismatch"
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
 _SKIP: Final = 125  # of git bisect run
 # What the commit lacks, or does not build: another run of it says the same.
@@ -165,13 +166,14 @@ def _summary(cases: Sequence[Case]) -> str:
 def _case(element: ElementTree.Element) -> Case:
     found = {one.get("name", ""): printable(one.get("value", "")) for one in element.iterfind("properties/property")}
     name = printable(f"{element.get('classname', '')}::{element.get('name', '')}")
+    of_error = "" if found.get("hil_error") == _OF_OUTPUTS else found.get("hil_operator", "")
     return Case(
         test=found.get("hil_test", name),
         verdict=found.get("hil_verdict") or _without_properties(element),
         error=found.get("hil_error", ""),
         requested=found.get("hil_requested", ""),
         ran=found.get("hil_ran", ""),
-        at_fault=next(filter(None, map(found.get, _AT_FAULT)), ""),
+        at_fault=next(filter(None, map(found.get, _AT_FAULT)), of_error),
         outputs=found.get("hil_outputs", ""),
         isa=found.get("hil_isa", ""),
         bundle=found.get("hil_bundle", ""),

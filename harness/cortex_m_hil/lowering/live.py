@@ -37,7 +37,8 @@ _VALUES: Final = (
 _LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
-_GUARDS: Final = "_guards_fn"
+_GRAPH, _GUARDS = "GraphModule", "_guards_fn"  # what torch.export gives as a module, and a call in it
+_TRAINING: Final = "was it exported for training? module.eval() before torch.export.export(module, inputs)"
 _STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
 
 
@@ -71,11 +72,8 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
 
     Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
     """
-    torch = load_torch()
-    title = type(module).__name__
-    if not isinstance(module, torch.nn.Module):
-        hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
-        raise ConfigError(f"what is lowered is a torch.nn.Module, not a {title}", hint=hint)
+    require_module(module)
+    torch, title = load_torch(), type(module).__name__
     before = Snapshot(module)
     try:
         with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
@@ -93,11 +91,19 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
         arranged.restore()
         exported = stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
         _require_values(title, exported)
-        _require_stateless(title, exported, changed)
+        _require_stateless(title, exported, changed, _STATE if module.__class__.__name__ != _GRAPH else _TRAINING)
         # Before the parameters get the layout back that they had.
         return Exported(title, layout, inputs, outputs, _own(exported))
     finally:
         before.restore()
+
+
+def require_module(module: Any) -> None:
+    """ConfigError for what is none."""
+    if not isinstance(module, load_torch().nn.Module):
+        hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
+        what = f"what is lowered is a torch.nn.Module or a torch.export.ExportedProgram, not a {type(module).__name__}"
+        raise ConfigError(what, hint=hint)
 
 
 def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inputs | list[Any]]:
@@ -295,7 +301,7 @@ def _is_still(value: Any, before: Any, content: Any) -> bool:
     return value is before and bool(load_torch().equal(value, content))
 
 
-def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
+def _require_stateless(title: str, exported: Any, changed: list[str], hint: str) -> None:
     """LoweringError if forward writes to a buffer, a parameter or a constant, which no run of a program remembers.
 
     ``changed`` are the buffers that the module's own run changed: of one that is replaced the export knows nothing, and
@@ -310,9 +316,9 @@ def _require_stateless(title: str, exported: Any, changed: list[str]) -> None:
             if _storage(value) in memory:
                 place = user_line(node.meta.get("stack_trace") or "")
                 where = f" at {place}" if place else ""
-                raise LoweringError(f"{title}: forward changes {memory[_storage(value)]}{where}", hint=_STATE)
+                raise LoweringError(f"{title}: forward changes {memory[_storage(value)]}{where}", hint=hint)
     if changed:
-        raise LoweringError(f"{title}: forward changes {', '.join(changed)}", hint=_STATE)
+        raise LoweringError(f"{title}: forward changes {', '.join(changed)}", hint=hint)
 
 
 def _storage(node: Any) -> int:

@@ -24,7 +24,7 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
-from cortex_m_hil.lowering.live import Exported, arrange, module_of, stage, strict_export, trace
+from cortex_m_hil.lowering.live import Exported, arrange, module_of, require_module, stage, strict_export, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
@@ -102,6 +102,7 @@ def export(module: Any, inputs: Inputs | list[Any] | None = None, layout: Layout
         raise ConfigError(f"{module.title}: it is exported already", hint="lower it, as often as you like")
     if isinstance(module, load_torch().export.ExportedProgram):
         module, inputs = module_of(module, inputs)
+    require_module(module)
     if inputs is None:
         raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs

@@ -174,6 +174,8 @@ def test_runs_of_earlier_searches_count_where_that_is_asked_for(
     begin(bisect, made, "--deterministic", "--reuse")
     assert found(bisect("run", "--json", "--", "sh", "-c", f"{check} ;")) == first
     assert len(ran.read_text()) == 2 * runs
+    assert bisect("reset").status == OK
+    assert bisect("log").status == CANNOT_TELL  # the earlier ones are forgotten too
 
 
 def test_a_log_is_replayed_without_a_run(bisect: Bisect, made: Repository, tmp_path: Path) -> None:

@@ -339,6 +339,9 @@ def test_a_branch_or_a_tag_is_the_nightly_of_its_commit_or_of_the_nearest_before
             kept_night(kept, began, ("a",), commit=made.commits[number])
         found = {word: nights.find(kept, word).began for word in ("v1", "side", "HEAD", "HEAD~2", made.commits[2][:8])}
         assert found == {"v1": 1.0, "side": 3.0, "HEAD": 4.0, "HEAD~2": 3.0, made.commits[2][:8]: 3.0}
+        changed = replace(Plan.of(nights.find(kept, "side").plan), difference="d1")  # beside the same commit
+        nights.add(kept, "here", Exported(changed, 5.0, 6.0, "", ()))
+        assert nights.find(kept, "side").began == 3.0
         for word in ("v0", "no-such", "--all"):
             with pytest.raises(ConfigError, match=f"no nightly '{word}'"):
                 nights.find(kept, word)

@@ -47,6 +47,10 @@ def test_of_its_own(hil):
     assert 1 == 2
 
 
+def test_coarse(hil):
+    hil.check(torch.nn.Linear(4, 4), (torch.rand(2, 4),), eager_sqnr=300)
+
+
 def test_of_another_class(hil):
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
@@ -138,6 +142,8 @@ def test_what_executorchs_tester_cannot_show_is_told(folder: Path) -> None:
     done = spawn("shrink", "test_net.py::test_of_another_class", "-t", "native", "--format", "executorch", cwd=folder)
     assert done.status == CANNOT_TELL
     assert "ExecuTorch's tester cannot show it: it has no check that ends in LintError" in done.err
+    coarse = spawn("shrink", "test_net.py::test_coarse", "-t", "native", "--format", "executorch", cwd=folder)
+    assert coarse.status == CANNOT_TELL and "it has no bound of SQNR" in coarse.err
 
 
 def test_what_there_is_nothing_to_shrink_of(folder: Path) -> None:

@@ -11,7 +11,7 @@ from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.lowering import Exported, Layout, LoweringOptions, clear_cache, export, lower
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.live import strict_export
@@ -119,6 +119,18 @@ def without_inputs() -> Any:
         (without_inputs, "has no example inputs"),
     ],
 )
+def test_an_export_for_training_is_told_so() -> None:
+    program = torch.export.export(normalized().train(), IMAGE)
+    with pytest.raises(LoweringError, match="num_batches_tracked") as raised:
+        lower(program, isa=Isa.DSP)
+    assert "was it exported for training? module.eval()" in raised.value.hint
+
+
+def test_what_is_no_module_is_told_before_its_inputs_are_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"a torch.nn.Module or a torch.export.ExportedProgram, not a str"):
+        lower("model.pt2", isa=Isa.DSP)
+
+
 def test_an_exported_program_that_cannot_be_lowered(make: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         lower(make(), isa=Isa.DSP)

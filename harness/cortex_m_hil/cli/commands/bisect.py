@@ -102,13 +102,14 @@ def start(
 
 @bisect.command("reset")
 def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
-    """Forget the search of this folder, and all of its runs."""
+    """Forget the search of this folder, earlier ones too, and all of their runs."""
     with opened(store_file) as kept:
         campaign = _current(kept)
         with own_folder(kept, campaign) as folder:
             Bisection.clean_up(Plan.of(campaign.plan), folder)
-            shutil.rmtree(_bundles(kept, campaign), ignore_errors=True)
-            kept.forget(campaign)
+            for one in [one for one in kept.campaigns(KIND) if one.place == campaign.place]:
+                shutil.rmtree(_bundles(kept, one), ignore_errors=True)
+                kept.forget(one)
     end(Answer("forgotten", {"began": campaign.began}))
 
 
