@@ -119,6 +119,11 @@ def without_inputs() -> Any:
         (without_inputs, "has no example inputs"),
     ],
 )
+def test_an_exported_program_that_cannot_be_lowered(make: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        lower(make(), isa=Isa.DSP)
+
+
 def test_an_export_for_training_is_told_so() -> None:
     program = torch.export.export(normalized().train(), IMAGE)
     with pytest.raises(LoweringError, match="num_batches_tracked") as raised:
@@ -129,11 +134,6 @@ def test_an_export_for_training_is_told_so() -> None:
 def test_what_is_no_module_is_told_before_its_inputs_are_asked_for() -> None:
     with pytest.raises(ConfigError, match=r"a torch.nn.Module or a torch.export.ExportedProgram, not a str"):
         lower("model.pt2", isa=Isa.DSP)
-
-
-def test_an_exported_program_that_cannot_be_lowered(make: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        lower(make(), isa=Isa.DSP)
 
 
 def test_it_is_the_module_as_it_was() -> None:
