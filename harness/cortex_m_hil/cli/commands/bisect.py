@@ -102,7 +102,7 @@ def start(
 
 @bisect.command("reset")
 def reset(store_file: StoreFile = None, as_json: Json = False) -> None:
-    """Forget the search of this folder, earlier ones too, and all of their runs."""
+    """Forget the searches of this folder, and all of their runs."""
     with opened(store_file) as kept:
         campaign = _current(kept)
         with own_folder(kept, campaign) as folder:
