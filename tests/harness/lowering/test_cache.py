@@ -862,7 +862,7 @@ def test_a_module_that_fails_by_itself_is_not_lowered(module: Any, inputs: tuple
 def test_other_wrong_calls_say_what_is_wrong() -> None:
     with pytest.raises(ConfigError, match="an input is a ndarray"):
         lower(nn.Linear(4, 4), (X.numpy(),), isa=Isa.DSP)
-    with pytest.raises(ConfigError, match="Module, not a function"):
+    with pytest.raises(ConfigError, match="ExportedProgram, not a function"):
         lower(scaled, (X,), isa=Isa.DSP)
     with pytest.raises(ConfigError, match="calibration sample 1 is") as caught:
         lower(nn.Linear(4, 4), (X,), isa=Isa.DSP, options=LoweringOptions(calibration=[(X,), (X[:, :3],)]))
