@@ -13,10 +13,9 @@ from cortex_m_hil.errors import LifetimeViolation
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, operator_at, prepare
 from cortex_m_hil.links.protocol import MemoryRegion
-from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.dataflow import written_tensors
 from cortex_m_hil.program.lifetimes import Extent, Lifetimes
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import Session
 
@@ -101,11 +100,7 @@ class _Passes:
         return None
 
     def _written(self, position: int) -> list[int]:
-        file = self._program.file
-        instruction = file.instructions[position]
-        outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
-        specs = ((value, file.values[value].spec) for value in outs)
-        return [value for value, spec in specs if spec is not None and spec.kind is ValueKind.TENSOR and spec.nbytes]
+        return written_tensors(self._program.file, position)
 
     def _fill(self, fill: Fill, position: int) -> None:
         for dead in self._lifetimes.dead(position):

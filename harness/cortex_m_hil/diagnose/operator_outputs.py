@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import POISON, operator_at, prepare
 from cortex_m_hil.links.protocol import MemoryRegion
-from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.dataflow import written_tensors
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -33,17 +32,11 @@ def operator_outputs(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -
     while not done:
         step = session.step(1, dut.seconds)
         if program.file.instructions[position].kind is InstructionKind.KERNEL:
-            digests = [f"{crc:08x}" for crc in _digests(session, program, position)]
+            values = written_tensors(program.file, position)
+            digests = [f"{session.digest(MemoryRegion.VALUE, value):08x}" for value in values]
             found.append(OperatorOutput(operator_at(program, position), " ".join(digests)))
         position, done = step.next, step.done
     return found
-
-
-def _digests(session: Session, program: Program, position: int) -> Iterator[int]:
-    for value in written(program.file, program.file.instructions[position]):
-        spec = program.file.values[value].spec
-        if spec is not None and spec.kind is ValueKind.TENSOR and spec.nbytes:
-            yield session.digest(MemoryRegion.VALUE, value)
 
 
 def differing(before: Sequence[OperatorOutput], after: Sequence[OperatorOutput]) -> list[str]:

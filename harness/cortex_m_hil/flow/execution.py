@@ -62,7 +62,10 @@ def _require_ticks(dut: Dut, program: Program, ticks: int) -> None:
 
 
 def prepare(session: Session, inputs: Sequence[HostTensor], poison: int, guard: Guard | None = None) -> None:
-    """Brings a loaded program to its first instruction: arena full of poison, inputs set."""
+    """Before a pass over a loaded program: arena full of poison, inputs set.
+
+    It begins at the first instruction unless steps were left off in the middle: STEP goes on where it stopped.
+    """
     session.fill(MemoryRegion.PLANNED, 0, poison)
     if guard:
         guard.fill(session, poison)

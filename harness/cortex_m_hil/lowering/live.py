@@ -37,7 +37,7 @@ _VALUES: Final = (
 _LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
-_GRAPH, _GUARDS = "GraphModule", "_guards_fn"  # what torch.export gives as a module, and a call in it
+_GUARDS: Final = "_guards_fn"  # a call in the module of an exported program
 _TRAINING: Final = "was it exported for training? module.eval() before torch.export.export(module, inputs)"
 _STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
 
@@ -72,7 +72,6 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
 
     Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
     """
-    require_module(module)
     torch, title = load_torch(), type(module).__name__
     before = Snapshot(module)
     try:
@@ -91,7 +90,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
         arranged.restore()
         exported = stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
         _require_values(title, exported)
-        _require_stateless(title, exported, changed, _STATE if module.__class__.__name__ != _GRAPH else _TRAINING)
+        _require_stateless(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
         # Before the parameters get the layout back that they had.
         return Exported(title, layout, inputs, outputs, _own(exported))
     finally:

@@ -45,6 +45,14 @@ class OutputQuantization(NamedTuple):
     dtype: str
 
 
+def written_tensors(file: PteFile, position: int) -> list[int]:
+    """Values with bytes that the instruction there writes; none where it is no kernel."""
+    instruction = file.instructions[position]
+    outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+    specs = ((value, file.values[value].spec) for value in outs)
+    return [value for value, spec in specs if spec is not None and spec.kind is ValueKind.TENSOR and spec.nbytes]
+
+
 def producer(file: PteFile, value: int, before: int | None = None) -> Instruction | None:
     """The last instruction (below ``before``) that wrote a value, or the memory it aliases.
 
