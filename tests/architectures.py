@@ -1,7 +1,8 @@
-"""MobileNetV2 and MobileNetV3-small, as published, with random weights whose outputs tell something.
+"""MobileNetV2, MobileNetV3-small and a small STResNet, with random weights whose outputs tell something.
 
-Architectures: Sandler et al. 2018 (arXiv 1801.04381, table 2), Howard et al. 2019 (arXiv 1905.02244, table 2). The
-numbers of parameters are those of torchvision's reference implementations.
+The MobileNets are as published: Sandler et al. 2018 (arXiv 1801.04381, table 2), Howard et al. 2019 (arXiv 1905.02244,
+table 2). The numbers of parameters are those of torchvision's reference implementations. `STResNet` is of a published
+family, and says where it deviates.
 """
 
 from __future__ import annotations
@@ -141,6 +142,54 @@ class MobileNetV3Small(nn.Module):
         return self.classifier(self.features(x))
 
 
+class _FactorisedResidual(nn.Module):
+    """A basic block of ResNet, each of whose 3 x 3 convolutions is three of lower rank."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int, stride: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *_factorised(inputs, outputs, rank, stride), nn.ReLU(), *_factorised(outputs, outputs, rank)
+        )
+        self.shortcut = nn.Sequential(*(_convolution(inputs, outputs, 1, stride) if inputs != outputs else ()))
+        self.activation = nn.ReLU()
+        self.is_residual = True
+
+    def forward(self, x: Any) -> Any:
+        return self.activation(self.shortcut(x) + self.layers(x))
+
+
+def _factorised(inputs: int, outputs: int, rank: int, stride: int = 1) -> list[nn.Module]:
+    """Tucker's factors of a 3 x 3 convolution: to fewer channels, 3 x 3 there, and back; nothing between them."""
+    return [
+        nn.Conv2d(inputs, rank, 1, bias=False),
+        nn.Conv2d(rank, rank, 3, stride, padding=1, bias=False),
+        nn.Conv2d(rank, outputs, 1, bias=False),
+        nn.BatchNorm2d(outputs, eps=1e-3),
+    ]
+
+
+class STResNet(nn.Module):
+    """(1, 3, 64, 64) to (1, 10): ResNet with factorised convolutions, the STResNet family's idea.
+
+    The family: arXiv 2601.05364, 2511.11716 (its search for the ranks). Deviations: the ranks, found there by a search,
+    are a quarter of the outputs here; widths, image and classes are small ones; one block a stage, so ResNet-10.
+    """
+
+    WIDTHS: Final = (16, 32, 64, 128)
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers, channels = [*_convolution(3, 16, 3, 2, activation=nn.ReLU), nn.MaxPool2d(3, 2, 1)], 16
+        for index, outputs in enumerate(self.WIDTHS):
+            block = _FactorisedResidual(channels, outputs, max(8, outputs // 4), stride=2 if index else 1)
+            layers, channels = [*layers, block], outputs
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.classifier = nn.Linear(channels, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.classifier(self.features(x))
+
+
 def with_statistics(network: nn.Module, shape: tuple[int, ...], images: int = 8) -> nn.Module:
     """The network for inference, whose batch norms have the statistics of random images: else its outputs vanish.
 
@@ -148,7 +197,8 @@ def with_statistics(network: nn.Module, shape: tuple[int, ...], images: int = 8)
     to more than is left of the outputs. Weights and images follow from the state of torch's generator.
     """
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    blocks = [module for module in network.modules() if isinstance(module, _InvertedResidual) and module.is_residual]
+    residual = (_InvertedResidual, _FactorisedResidual)
+    blocks = [module for module in network.modules() if isinstance(module, residual) and module.is_residual]
     added = [block.layers[-1] for block in blocks]
     for norm in norms:
         norm.momentum = None  # the mean of all batches, not the latest ones'
@@ -159,11 +209,16 @@ def with_statistics(network: nn.Module, shape: tuple[int, ...], images: int = 8)
     return network.eval()
 
 
-def mobilenet_v2() -> tuple[nn.Module, Inputs]:
+def mobilenet_v2(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
     """With its inputs, for `hil bench kernels architectures:mobilenet_v2`."""
-    return with_statistics(MobileNetV2(), IMAGE), (torch.randn(IMAGE),)
+    return with_statistics(MobileNetV2(), image), (torch.randn(image),)
 
 
-def mobilenet_v3_small() -> tuple[nn.Module, Inputs]:
+def mobilenet_v3_small(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Inputs]:
     """With its inputs, likewise."""
-    return with_statistics(MobileNetV3Small(), IMAGE), (torch.randn(IMAGE),)
+    return with_statistics(MobileNetV3Small(), image), (torch.randn(image),)
+
+
+def stresnet(image: tuple[int, ...] = (1, 3, 64, 64)) -> tuple[nn.Module, Inputs]:
+    """With its inputs, likewise."""
+    return with_statistics(STResNet(), image), (torch.randn(image),)

@@ -1,0 +1,33 @@
+"""The layout of another ISA class in whole networks: what notices it, and what is left of it when it is shrunk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command_line import NO, answer, spawn
+from paths import REPOSITORY
+
+TEST = f"""
+import sys
+
+import torch
+
+sys.path.append({str(REPOSITORY / "tests")!r})
+import architectures
+
+from cortex_m_hil import Isa
+
+
+def test_stresnet(hil):
+    torch.manual_seed(0)
+    hil.check(*architectures.stresnet(), isa=Isa.MVE, lint=False)
+"""
+
+
+def test_a_layout_of_another_class_in_a_residual_network_is_one_operator(tmp_path: Path) -> None:
+    (tmp_path / "test_net.py").write_text(TEST)
+    call = ("shrink", "test_net.py::test_stresnet", "-t", "m4-qemu", "--json", "--budget", "900")
+    done = spawn(*call, cwd=tmp_path, deadline=1800.0)
+    assert done.status == NO, done.err
+    one = answer(done.out)
+    assert (one["verdict"], one["operators"], one["ended"]) == ("Mismatch", 1, True) and "linear" in one["operator"]
