@@ -265,7 +265,7 @@ class OpenTarget:
 
         Arguments:
             module: a `torch.nn.Module`, used in `eval()` mode; it is not changed. Or a `torch.export.ExportedProgram`,
-                or what `export` gave: then its inputs and its layout are those of the export.
+                or what `export` gave: its layout is that of the export, and so are its inputs where none are given.
             inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
                 become the program's.
             qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.
@@ -276,7 +276,7 @@ class OpenTarget:
             eager_sqnr: dB of signal to quantisation noise against eager, at least.
             isa: lower for another ISA class than the target's, to test that this is caught.
             lint: False runs what does not fit the target.
-            calibration: input tuples (at least one) for the quantiser's observers; None: the inputs.
+            calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
             quantize: to int8; False lowers the float module.
             layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the
                 compiler insert transposes (ExecuTorch 1.5 or newer).

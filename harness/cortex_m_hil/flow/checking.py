@@ -65,12 +65,13 @@ def lower(
 
     Arguments:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
-            `torch.export.ExportedProgram`, as `export` takes it; or what `export` gave: then inputs and layout are
-            those of the export. What PT2E has converted already is lowered with `quantize=False`.
+            `torch.export.ExportedProgram`, as `export` takes it; or what `export` gave: its layout is that of
+            the export, and so are its inputs where none are given. What PT2E has converted already is lowered with
+            `quantize=False`.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
             become the program's; their values calibrate it, unless `calibration` does.
         isa: the path that it is lowered for.
-        calibration: input tuples (at least one) for the quantiser's observers; None: the inputs.
+        calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
         quantize: to int8; False lowers the float module.
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the compiler
             insert transposes (ExecuTorch 1.5 or newer).

@@ -15,12 +15,13 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.lowering.capability import load_torch, mute
+from cortex_m_hil.lowering.given import require_alike, title_of
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.shortcuts import without_guards
 from cortex_m_hil.lowering.snapshot import Snapshot
@@ -47,7 +48,7 @@ class Exported:
     """A module as it was when it was exported, which can be lowered any number of times: for each target, say.
 
     Attributes:
-        title: the name of the module's class.
+        title: the name of the module's class; of an exported program, that of what was exported.
         layout: what it was exported for.
         inputs: the module's arguments, laid out for it.
         outputs: what the module gave for them.
@@ -66,13 +67,18 @@ class Exported:
             return self.outputs
         return self.program.module(check_guards=False)(*arguments)
 
+    def on(self, inputs: Inputs) -> Exported:
+        """The same module with other inputs, laid out already. ConfigError unless they are like its own."""
+        require_alike(self.title, "the inputs are", inputs, "it was exported with", self.inputs)
+        return replace(self, inputs=inputs, outputs=_run(self.title, self.program.module(check_guards=False), inputs))
+
 
 def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
     """The module runs and is exported. The inputs are arranged for the layout already.
 
     Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
     """
-    torch, title = load_torch(), type(module).__name__
+    torch, title = load_torch(), title_of(module)
     before = Snapshot(module)
     try:
         with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
@@ -95,36 +101,6 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
         return Exported(title, layout, inputs, outputs, _own(exported))
     finally:
         before.restore()
-
-
-def require_module(module: Any) -> None:
-    """ConfigError for what is none."""
-    if not isinstance(module, load_torch().nn.Module):
-        hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
-        what = f"what is lowered is a torch.nn.Module or a torch.export.ExportedProgram, not a {type(module).__name__}"
-        raise ConfigError(what, hint=hint)
-
-
-def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inputs | list[Any]]:
-    """The module of a `torch.export.ExportedProgram`, and its inputs: those that are given, else those of its export.
-
-    ConfigError where these are keyword arguments, where there are none, and for shapes that are not fixed.
-    """
-    if program.range_constraints:
-        free = ", ".join(map(str, program.range_constraints))
-        raise ConfigError(
-            f"the exported program has dynamic shapes ({free}), a Cortex-M program has fixed ones",
-            hint="torch.export.export(module, inputs), without dynamic_shapes",
-        )
-    positional, named = program.example_inputs or (None, {})
-    given = positional if inputs is None else inputs
-    if named:
-        what = f"the exported program takes keyword arguments: {', '.join(named)}"
-        raise ConfigError(what, hint="export a module whose inputs are positional")
-    if given is None:
-        raise ConfigError("the exported program has no example inputs", hint="name them: hil.lower(program, inputs)")
-    # Guards are calls that nothing on a target answers to.
-    return program.module(check_guards=False), given
 
 
 def strict_export(module: Any, inputs: Inputs) -> Any:

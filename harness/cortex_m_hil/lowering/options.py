@@ -37,6 +37,9 @@ class LoweringOptions:
             )
         if self.calibration is not None:
             object.__setattr__(self, "calibration", _samples(self.calibration))
+            if not self.quantize:
+                problem = "calibration with quantize=False: what is not quantised is not calibrated"
+                raise ConfigError(problem, hint="leave one of them out")
 
     def samples(self, inputs: Inputs) -> tuple[Inputs, ...]:
         """The input tuples to calibrate with, for a module that is lowered with ``inputs``."""

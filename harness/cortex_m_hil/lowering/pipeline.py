@@ -24,7 +24,8 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
-from cortex_m_hil.lowering.live import Exported, arrange, module_of, require_module, stage, strict_export, trace
+from cortex_m_hil.lowering.given import module_of, require_alike, require_float, require_module
+from cortex_m_hil.lowering.live import Exported, arrange, stage, strict_export, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
@@ -105,7 +106,6 @@ def export(module: Any, inputs: Inputs | list[Any] | None = None, layout: Layout
     require_module(module)
     if inputs is None:
         raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
-    inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     given = _arranged(inputs, LoweringOptions(layout=layout).layout)
     with quiet(), load_torch().random.fork_rng(devices=[]):
         return trace(module, given, layout)
@@ -121,8 +121,8 @@ def lower(
 ) -> Program:
     """Lower a torch module for an ISA class; neither it nor the inputs are changed, nor the state of torch's generator.
 
-    The module is run and exported on every call, unless it is an `Exported`, which brings its inputs and its layout.
-    Equal exports give the same program, from a cache.
+    The module is run and exported on every call, unless it is an `Exported`, which brings its layout, and inputs, for
+    which others like them may be given. Equal exports give the same program, from a cache.
 
     Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's: the module
     cannot run on these inputs either).
@@ -130,8 +130,12 @@ def lower(
     began = time.monotonic()
     exported = _exported(module, inputs, options.layout)
     options = replace(options, layout=exported.layout)
+    if options.quantize:
+        require_float(exported.title, exported.program)
     # Copies: calibrating runs the module, which may work in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(exported.inputs)]
+    for number, sample in enumerate(samples):
+        require_alike(exported.title, f"calibration sample {number} is", sample, "the inputs are", exported.inputs)
     with stage_of("key"):
         key, no_key = key_or_reason(exported.program, exported.inputs, samples, *_choices(options))
     source = _Source(exported, samples, options, key, no_key)
@@ -151,15 +155,16 @@ def lower(
 
 
 def _exported(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) -> Exported:
-    """The module, exported unless it is already. ConfigError where both say something about inputs or layout."""
+    """The module, exported unless it is already. ConfigError for another layout, and for inputs of other shapes."""
     if not isinstance(module, Exported):
         return export(module, inputs, layout)
-    if inputs is not None:
-        raise ConfigError("an exported module has its inputs", hint="leave them out, or export it with others")
     if layout not in (DEFAULT.layout, module.layout):
         problem = f'layout="{layout}": the module was exported for {module.layout}'
         raise ConfigError(problem, hint=f'export(module, inputs, layout="{layout}")')
-    return module
+    if inputs is None:
+        return module
+    with quiet(), load_torch().random.fork_rng(devices=[]):
+        return module.on(_arranged(inputs, module.layout))
 
 
 def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key: str | None) -> Program:
@@ -249,10 +254,11 @@ def clear_cache() -> None:
     cache.clear()
 
 
-def _arranged(inputs: Inputs, layout: Layout) -> Inputs:
+def _arranged(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
     """The inputs, laid out. Raises ConfigError for a wrong call and for values that could not be sent to a target."""
     from cortex_m_hil.lowering.reference import to_host
 
+    inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     if not isinstance(inputs, tuple):
         raise ConfigError(f"inputs is a tuple of tensors, not {shown(inputs)}", hint="a tuple: (x,) for one input x")
     given = arrange(inputs, layout)
@@ -320,18 +326,10 @@ def _quantize(source: _Source, exported: Any, hint: str) -> Any:
 
 
 def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
-    """What about a calibration sample explains that the module fails on it: a mistake of the call, if there is one."""
+    """What about a sample's values explains that the module fails on it: a mistake of the call, if there is one."""
     torch = load_torch()
-    sample = source.samples[number]
+    leaves = torch.utils._pytree.tree_leaves(source.samples[number])
     name = "the inputs have" if source.options.calibration is None else f"calibration sample {number} has"
-    (leaves, structure), (wanted, whole) = map(torch.utils._pytree.tree_flatten, (sample, source.inputs))
-    if structure != whole or any(shown(one) != shown(other) for one, other in zip(leaves, wanted, strict=True)):
-        return ConfigError(
-            f"{source.title}: calibration sample {number} is {shown(sample)}, the inputs are {shown(source.inputs)}",
-            hint="a tuple like the inputs: as many tensors, of the same shapes and dtypes",
-            details=[("stage", error.message)],
-            log=error.log,
-        )
     if any(isinstance(leaf, torch.Tensor) and not leaf.isfinite().all() for leaf in leaves):
         return ConfigError(
             f"{source.title}: {name} values that are not finite, and so no range to quantise by",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
+from executorch.exir import to_edge
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -68,7 +69,7 @@ def test_a_program_of_torchs_own_export_gives_the_bytes_of_its_module(layout: La
     content, options = digest(program), LoweringOptions(layout=layout)
     for isa in Isa:
         one, other = lower(program, isa=isa, options=options), lower(module, IMAGE, isa=isa, options=options)
-        assert (one.pte, one.nodes) == (other.pte, other.nodes)
+        assert (one.pte, one.nodes, one.name) == (other.pte, other.nodes, other.name)
     graph = lower(program.module(), IMAGE, isa=Isa.DSP, options=options)  # with a call that checks shapes
     whole = lower(module, IMAGE, isa=Isa.DSP, options=options)
     assert [one.operator for one in graph.file.instructions] == [one.operator for one in whole.file.instructions]
@@ -77,28 +78,95 @@ def test_a_program_of_torchs_own_export_gives_the_bytes_of_its_module(layout: La
     assert digest(program) == content
 
 
+def prepared() -> tuple[Any, tuple[torch.Tensor]]:
+    """A graph that PT2E has calibrated, and its inputs."""
+    inputs = (IMAGE[0].to(memory_format=torch.channels_last),)
+    laid_out: nn.Module = normalized().eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    graph = prepare_pt2e(torch.export.export(laid_out, inputs).module(check_guards=False), CortexMQuantizer())
+    graph(*inputs)
+    return graph, inputs
+
+
+def converted() -> tuple[Any, tuple[torch.Tensor]]:
+    graph, inputs = prepared()
+    return convert_pt2e(graph), inputs
+
+
 def test_what_pt2e_converted_is_lowered_as_it_is() -> None:
     module = normalized().eval()
-    inputs = (IMAGE[0].to(memory_format=torch.channels_last),)
-    laid_out: nn.Module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    graph = torch.export.export(laid_out, inputs).module(check_guards=False)
-    prepared = prepare_pt2e(graph, CortexMQuantizer())
-    prepared(*inputs)
-    converted = convert_pt2e(prepared)
+    graph, inputs = converted()
     float_options = LoweringOptions(quantize=False)
-    one, other = lower(converted, inputs, isa=Isa.DSP, options=float_options), lower(module, IMAGE, isa=Isa.DSP)
+    one, other = lower(graph, inputs, isa=Isa.DSP, options=float_options), lower(module, IMAGE, isa=Isa.DSP)
     assert [call.operator for call in one.file.instructions] == [call.operator for call in other.file.instructions]
     assert one.reference is not None and other.reference is not None
     ours, theirs = (program.reference(program.inputs).dialect for program in (one, other))  # type: ignore[misc]
     assert ours is not None and theirs is not None
     np.testing.assert_array_equal(ours[0], theirs[0])
-    again = lower(torch.export.export(converted, inputs), isa=Isa.DSP, options=float_options)
+    again = lower(torch.export.export(graph, inputs), isa=Isa.DSP, options=float_options)
     assert {call.operator for call in again.file.instructions} == {call.operator for call in one.file.instructions}
 
 
+class Holds(nn.Module):
+    """A module of the user's with another inside."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("wrap", [lambda graph: graph, Holds], ids=["itself", "within"])
+def test_what_pt2e_converted_is_not_quantised_twice(wrap: Any) -> None:
+    graph, inputs = converted()
+    for given in (wrap(graph), torch.export.export(wrap(graph), inputs)):
+        with pytest.raises(
+            ConfigError, match=r": the module is quantised already \(\d+ operators such as quan"
+        ) as raised:
+            lower(given, inputs, isa=Isa.DSP)
+        assert "quantize=False lowers it as it is" in raised.value.hint
+        assert "GraphModule" not in raised.value.message
+
+
+@pytest.mark.parametrize("quantize", [True, False])
+def test_what_is_still_to_be_converted(quantize: bool) -> None:
+    graph, inputs = prepared()
+    with pytest.raises(ConfigError, match=r"Sequential: .*not converted: it has a HistogramObserver") as raised:
+        lower(graph, inputs, isa=Isa.DSP, options=LoweringOptions(quantize=quantize))
+    assert "convert_pt2e(prepared)" in raised.value.hint
+
+
+def test_the_name_is_that_of_the_module_whatever_it_came_through() -> None:
+    module = Holds(nn.Linear(4, 2)).eval()
+    inputs = (torch.rand(1, 4),)
+    for strict in (True, False):
+        program = torch.export.export(module, inputs, strict=strict)
+        again = torch.export.export(program.module(), inputs, strict=strict)
+        for given in (program, program.module(), again):
+            assert lower(given, inputs, isa=Isa.DSP).name == "Holds"
+
+
+def linear(**arguments: Any) -> Any:
+    return torch.export.export(nn.Linear(4, 2), (torch.rand(3, 4),), **arguments)
+
+
 def dynamic() -> Any:
-    batch = torch.export.Dim("batch", min=2, max=8)
-    return torch.export.export(nn.Linear(4, 2), (torch.rand(3, 4),), dynamic_shapes=({0: batch},))
+    return linear(dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=8)},))
+
+
+def unbounded() -> Any:
+    return linear(dynamic_shapes=({0: torch.export.Dim.AUTO},))
+
+
+def several() -> Any:
+    class Sums(nn.Module):
+        def forward(self, first: Any, others: Any) -> Any:
+            return first + others["a"]
+
+    rows = {0: torch.export.Dim("rows", min=2, max=9)}
+    shapes = {"first": rows, "others": {"a": rows}}
+    return torch.export.export(Sums(), (torch.rand(3, 4), {"a": torch.rand(3, 4)}), dynamic_shapes=shapes)
 
 
 def named() -> Any:
@@ -114,7 +182,14 @@ def without_inputs() -> Any:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (dynamic, "has dynamic shapes"),
+        (dynamic, r"has dynamic shapes \(dimension 0 of input: 2 to 8\)"),
+        (unbounded, r"has dynamic shapes \(dimension 0 of input: 2 or more\)"),
+        (several, r"\(dimension 0 of first: 2 to 9; dimension 0 of others_a: 2 to 9\)"),
+        (lambda: linear().run_decompositions(), r"is decomposed \(aten.addmm.default\)"),
+        (lambda: to_edge(linear()).exported_program(), "is one of to_edge or to_executorch"),
+        (lambda: to_edge(linear()).to_executorch().exported_program(), "is one of to_edge or to_executorch"),
+        (lambda: to_edge(linear()), "ExportedProgram, not a EdgeProgramManager"),
+        (lambda: to_edge(linear()).to_executorch(), "ExportedProgram, not a ExecutorchProgramManager"),
         (named, "takes keyword arguments: input"),
         (without_inputs, "has no example inputs"),
     ],
@@ -122,6 +197,12 @@ def without_inputs() -> Any:
 def test_an_exported_program_that_cannot_be_lowered(make: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         lower(make(), isa=Isa.DSP)
+
+
+def test_decompositions_that_change_nothing_are_no_mistake() -> None:
+    program = linear()
+    one, other = lower(program.run_decompositions({}), isa=Isa.DSP), lower(program, isa=Isa.DSP)
+    assert one.pte == other.pte
 
 
 def test_an_export_for_training_is_told_so() -> None:
@@ -150,6 +231,20 @@ def test_it_is_the_module_as_it_was() -> None:
     np.testing.assert_allclose(found.dialect[0], before, atol=0.05)
 
 
+@pytest.mark.parametrize("layout", ["channels_last", "explicit"])
+def test_other_inputs_for_the_same_export(layout: Layout) -> None:
+    """The program and references are those of the module with these inputs, which calibrate it."""
+    others, options = (IMAGE[0] * 3 + 1,), LoweringOptions(layout=layout)
+    module = normalized()
+    for given in (module, torch.export.export(module.eval(), IMAGE)):
+        exported = export(given, IMAGE if given is module else None, layout)
+        one, other = (lower(it, others, isa=Isa.DSP, options=options) for it in (exported, module))
+        assert one.pte == other.pte and one.inputs[0].data == other.inputs[0].data
+        assert one.reference is not None and other.reference is not None
+        some, more = (program.reference(program.inputs).eager for program in (one, other))  # type: ignore[misc]
+        np.testing.assert_allclose(some[0], more[0], rtol=1e-5)  # type: ignore[index]
+
+
 def test_the_layout_is_that_of_the_export() -> None:
     exported = export(normalized(), IMAGE, "explicit")
     operators = [one.operator for one in lower(exported, isa=Isa.DSP).file.instructions]
@@ -159,7 +254,10 @@ def test_the_layout_is_that_of_the_export() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda exported: lower(exported, IMAGE, isa=Isa.DSP), "an exported module has its inputs"),
+        (
+            lambda exported: lower(exported, (IMAGE[0][..., :5],), isa=Isa.DSP),
+            r"Sequential: the inputs are \(Tensor float32\[1, 3, 17, 5\],\), it was exported with \(Tensor",
+        ),
         (lambda _: lower(normalized(), isa=Isa.DSP), "inputs are missing"),
         (
             lambda exported: lower(exported, isa=Isa.DSP, options=LoweringOptions(layout="explicit")),

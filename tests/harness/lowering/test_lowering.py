@@ -447,7 +447,8 @@ def test_calibration_that_fails_is_a_mistake_of_the_call_and_says_why() -> None:
     linear = nn.Linear(4, 3)
     assert "finite values" in hint_of(linear, x * float("nan"), ConfigError)
     assert "finite values" in hint_of(linear, x, ConfigError, calibration=[(x,), (x * float("nan"),)])
-    for sample in ((x[:, :3],), (x.double(),), (x, x), ("text",)):
+    # Of four rows the module would take a sample; its program takes one, and so does ExecuTorch's compiler.
+    for sample in ((x[:, :3],), (x.double(),), (x, x), ("text",), (x.repeat(4, 1),)):
         assert "like the inputs" in hint_of(linear, x, ConfigError, calibration=[sample])
     with pytest.raises(ConfigError, match=r"sample 0 is \(Tensor float32\[1, 3\],\), the inputs are \(Tensor float32"):
         lower(linear, (x,), isa=Isa.DSP, options=LoweringOptions(calibration=[(x[:, :3],)]))

@@ -53,6 +53,7 @@ def test_each_option_is_in_the_key(name: str) -> None:
         ({"calibration": []}, "no samples"),
         ({"calibration": X}, "sample 0 is a Tensor"),  # else each row would be a sample, and its rows the inputs
         ({"calibration": [(X,), X]}, "sample 1 is a Tensor"),
+        ({"calibration": [(X,)], "quantize": False}, "what is not quantised is not calibrated"),
     ],
 )
 def test_what_is_no_option_is_a_config_error(options: dict[str, Any], message: str) -> None:
