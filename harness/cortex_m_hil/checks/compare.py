@@ -56,7 +56,7 @@ def compare(
             actual=outputs[number],
             quantization=output_quantization(program_file, number),
             tolerance=tolerance,
-            allowance=0 if is_expected else _allowance(program_file),
+            allowance=0 if is_expected else dialect_allowance(program_file),
             likely=_likely_cause(program_file, number),
             is_expected=is_expected,
             dialect=_pick(references.dialect, number),
@@ -80,7 +80,7 @@ def _pick(arrays: tuple[Array, ...] | None, number: int) -> Array | None:
     return arrays[number] if arrays is not None and number < len(arrays) else None
 
 
-def _allowance(file: PteFile) -> int:
+def dialect_allowance(file: PteFile) -> int:
     """Quanta the table grants a program."""
     used = {instruction.operator for instruction in file.instructions}
     return max((entry.bound for entry in DIALECT_DIFFERENCES if entry.operator in used), default=0)

@@ -47,15 +47,15 @@ def histograms(file: PteFile, outputs: Sequence[HostTensor], references: Referen
 def _histogram(file: PteFile, outputs: Sequence[HostTensor], expected: Sequence[Array]) -> dict[str, int]:
     found: dict[int, int] = {}
     for number, (output, wanted) in enumerate(zip(outputs, expected, strict=False)):
-        if (apart := _apart(file, number, output.array(), wanted)) is not None:
+        if (apart := quanta_apart(file, number, output.array(), wanted)) is not None:
             least, counts = np.unique(_least(apart), return_counts=True)
             for bucket, count in zip(least.tolist(), counts.tolist(), strict=True):
                 found[int(bucket)] = found.get(int(bucket), 0) + count
     return {_label(bucket): found[bucket] for bucket in sorted(found)}
 
 
-def _apart(file: PteFile, number: int, given: Array, wanted: Array) -> Array | None:
-    """Quanta of each element; None where the output has none, or other elements than are wanted."""
+def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Array | None:
+    """Quanta of each element of an output; None where it has none, or other elements than are wanted."""
     if given.shape != wanted.shape or given.dtype != wanted.dtype:
         return None
     if given.dtype in QUANTISED:

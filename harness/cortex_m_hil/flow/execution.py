@@ -29,16 +29,28 @@ def execute(
     dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
 ) -> RunResult:
     began = time.monotonic()
+    load(session, program)
+    outputs, unwritten, ticks = execute_loaded(dut, session, program, inputs, guard)
+    if guard:
+        guard.judge(dut, session, inputs)
+    seconds = time.monotonic() - began
+    return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, seconds, dut.ran(), session.log)
+
+
+def load(session: Session, program: Program) -> None:
     session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
+
+
+def execute_loaded(
+    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
+) -> tuple[list[HostTensor], list[npt.NDArray[np.bool_]], int]:
+    """Outputs, a mask for each of elements that nobody wrote, and ticks of the first pass."""
     outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
     unwritten = [_equals(output, POISON) for output in outputs]
     if guard or any(mask.any() for mask in unwritten):
         again, _ = _pass(dut, session, program, inputs, COUNTER_POISON, guard)
         unwritten = [mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)]
-    if guard:
-        guard.judge(dut, session, inputs)
-    seconds = time.monotonic() - began
-    return RunResult(tuple(outputs), tuple(unwritten), session.stats(), ticks, seconds, dut.ran(), session.log)
+    return outputs, unwritten, ticks
 
 
 def _pass(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -22,15 +22,15 @@ from cortex_m_hil.errors import (
     ToolchainError,
 )
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import Guards, execute
+from cortex_m_hil.flow.execution import Guards, execute, execute_loaded, load
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.host import files
 from cortex_m_hil.links.protocol import Request
 from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.program import Program, ScratchNeed
-from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import ResponseTimeout
+from cortex_m_hil.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.targets.model import Target
@@ -80,23 +80,49 @@ def run(
         _keep(program, given, dut.keep, dut.what)
     session = dut.session()
     if linted:
-        offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), excluded))]
-        raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
+        _lint(dut, session, program, excluded)
     try:
         result = execute(dut, session, program, given, guards(program) if guards else None)
     except ResponseTimeout as stuck:
-        problem = _explain_hang(dut, stuck, session.log)
+        problem = _explain_hang(dut, program, given, stuck, session.log)
     else:
         if complete:
-            _refuse_unwritten(program, result, dut.target.name)
+            _refuse_unwritten(program, result.unwritten, dut.target.name, result.log)
         return result
-    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
-        problem = _hangs_again(dut, program, given, problem)
     raise problem
 
 
-def _refuse_unwritten(program: Program, result: RunResult, target: str) -> None:
-    for number, mask in enumerate(result.unwritten):
+def stream(
+    dut: Dut, program: Program, samples: Iterable[tuple[HostTensor, ...]], *, linted: bool = True
+) -> Iterator[tuple[HostTensor, ...]]:
+    """One program on sample after sample, loaded once: the outputs for each. Raises what `run` does."""
+    session = dut.session()
+    if linted:
+        _lint(dut, session, program)
+    loaded = False
+    for inputs in samples:
+        require_fit(program, inputs, dut.target.name)
+        try:
+            if not loaded:
+                load(session, program)
+                loaded = True
+            outputs, unwritten, _ = execute_loaded(dut, session, program, inputs)
+        except ResponseTimeout as stuck:
+            problem = _explain_hang(dut, program, inputs, stuck, session.log)
+        else:
+            _refuse_unwritten(program, unwritten, dut.target.name, session.log)
+            yield tuple(outputs)
+            continue
+        raise problem
+
+
+def _lint(dut: Dut, session: Session, program: Program, excluded: Sequence[str] = ()) -> None:
+    offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), excluded))]
+    raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
+
+
+def _refuse_unwritten(program: Program, unwritten: Sequence[Array], target: str, log: str) -> None:
+    for number, mask in enumerate(unwritten):
         if mask.any():
             made_by = computing_operator(program.file, number)
             hint = "its kernel leaves elements out; hil compare-runtimes tells whether ExecuTorch's does too"
@@ -105,7 +131,7 @@ def _refuse_unwritten(program: Program, result: RunResult, target: str) -> None:
                 target=target,
                 operator=made_by.operator if made_by is not None else "",
                 hint=hint if made_by is not None else "no operator of the program writes it: lower the module again",
-                log=result.log,
+                log=log,
             )
 
 
@@ -128,8 +154,17 @@ def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: st
         raise InfraError(what, hint="another --keep-programs") from error
 
 
-def _explain_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
-    """The program hangs, or the target does: the self-test tells."""
+def _explain_hang(
+    dut: Dut, program: Program, inputs: Sequence[HostTensor], stuck: ResponseTimeout, log: str
+) -> HarnessError:
+    """The program hangs, or the target does: the self-test tells, and on a board a second run."""
+    problem = _tested_hang(dut, stuck, log)
+    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
+        return _hangs_again(dut, program, inputs, problem)
+    return problem
+
+
+def _tested_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
     name = dut.target.name
     dut.restart()
     try:

@@ -10,10 +10,10 @@ ISA class.
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,7 +31,7 @@ from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.program.model import PteFile
-from cortex_m_hil.program.program import Intermediate, Program
+from cortex_m_hil.program.program import Intermediate, Program, References
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
@@ -185,6 +185,15 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
             raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else hint)
         return lowered.models
 
+    @functools.cache
+    def host_models() -> HostModels:
+        return replace(models(), eager=source.exported.program.module(check_guards=False))
+
+    def undisturbed(inputs: tuple[HostTensor, ...]) -> References:
+        host = host_models()
+        with compiler_state.work(source.no_key):
+            return host.undisturbed(inputs)
+
     def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
         from cortex_m_hil.lowering.intermediates import intermediates
 
@@ -201,8 +210,9 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
     references = RememberedReferences(key, source.exported, structure, models)
     return Program(
-        pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size, no_key=source.no_key
-    )
+        pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size, no_key=source.no_key,
+        undisturbed=undisturbed,
+    )  # fmt: skip
 
 
 def _lowered(source: _Source, isa: Isa) -> _Lowered:
@@ -319,7 +329,7 @@ def _quantize(source: _Source, exported: Any, hint: str) -> Any:
     prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
     for number, sample in enumerate(source.samples):
         try:
-            stage(title, f"calibration with sample {number}", hint, partial(prepared, *sample))
+            stage(title, f"calibration with sample {number}", hint, functools.partial(prepared, *sample))
         except LoweringError as error:
             raise (_mistake(source, number, error) or error) from error.__cause__
     return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared))

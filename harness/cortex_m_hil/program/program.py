@@ -62,6 +62,7 @@ class Program:
     ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
     would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
     ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
+    ``undisturbed`` is ``reference`` for many inputs: without disturbed runs, and nothing of it is remembered on disk.
     ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
@@ -78,6 +79,7 @@ class Program:
     lowering_seconds: float | None = None
     remembered: bool = False
     no_key: str = ""
+    undisturbed: Reference | None = field(default=None, repr=False)
     scratch: Callable[[Isa], tuple[ScratchNeed, ...]] | None = field(default=None, repr=False)
 
     @classmethod

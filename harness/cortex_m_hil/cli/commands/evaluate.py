@@ -1,0 +1,236 @@
+"""hil evaluate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from cortex_m_hil import flow
+from cortex_m_hil.bench.kernels import check_model
+from cortex_m_hil.campaigns import planner
+from cortex_m_hil.campaigns.data_sets import DataSet, Raw, read
+from cortex_m_hil.campaigns.evaluation import DONE, Evaluation, Job, Model, Plan, Task, jobs_of, task_of
+from cortex_m_hil.campaigns.evaluation_report import NAMES, Asked, Report, Results
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.checks.accuracy import ClassRow
+from cortex_m_hil.checks.compare import dialect_allowance
+from cortex_m_hil.checks.comparison import quanta_word
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say, tell
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
+from cortex_m_hil.cli.options import (
+    YEAR,
+    Choice,
+    Json,
+    Multiplier,
+    RequireFvp,
+    Runtime,
+    SeveralTargets,
+    Targets,
+    Verbose,
+    within,
+)  # fmt: skip
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.lowering.networks import NETWORKS
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.text import counted, shown
+
+KIND: Final = "evaluate"
+LARGEST: Final = 1e9  # of a scale
+
+
+def _share(value: float | None) -> float | None:
+    return value if value is None else within(0, 1)(value)
+
+
+@app.command("evaluate")
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            help=f"A .pte; {', '.join(NETWORKS)}; or package.module:function, which returns a module and its inputs",
+        ),
+    ],
+    target: SeveralTargets,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
+    ],
+    limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0,
+    min_top1: Annotated[float | None, typer.Option(callback=_share, help="The least share of right answers")] = None,
+    min_auc: Annotated[float | None, typer.Option(callback=_share, help="The least area under the ROC curve")] = None,
+    max_false_accepts: Annotated[int | None, typer.Option(min=0, help="What is detected and is not there")] = None,
+    max_false_rejects: Annotated[int | None, typer.Option(min=0, help="What is there and is not detected")] = None,
+    negative: Annotated[
+        str, typer.Option(metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
+    ] = "",
+    stream: Annotated[bool, typer.Option("--stream", help="Samples are windows of one stream, in order")] = False,
+    raw: Annotated[str, typer.Option(metavar="DTYPE", help="Of raw files: uint8, int8 or float32")] = "",
+    scale: Annotated[
+        float, typer.Option(callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale")
+    ] = 1.0,
+    zero_point: Annotated[int, typer.Option(min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
+    no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
+    budget: Budget = YEAR,
+    require_fvp: RequireFvp = False,
+    timeout_multiplier: Multiplier = 1.0,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+    store_file: StoreFile = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Tell how accurate a model is on data, on each target.
+
+    Beside it the float module, its quantised form and the dialect answer the same samples. The same command goes on
+    with what ended early. Exit status 1 where a target does not meet what is asked, or its outputs are wrong.
+    """
+    check_model(model)
+    asked = Asked(min_top1, min_auc, max_false_accepts, max_false_rejects, _classes(negative), stream)
+    choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
+    resolved = {name: choice.resolve(name) for name in choice.names}
+    with opened(store_file) as kept, log_of_errors(verbose):
+        found = Model(model)
+        samples = read(data, found.spec, Raw(raw, scale, zero_point), limit, in_order=stream)
+        jobs = jobs_of(
+            list(resolved), lambda name: flow.open_dut(resolved[name], multiplier=timeout_multiplier), found, samples,
+            linted=not no_lint,
+        )  # fmt: skip
+        first = next(iter(jobs.values())).program
+        task = task_of(first, samples)
+        asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
+        plan = Plan(model, str(data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs})
+        say(_heading(found, samples))
+        evaluation = Evaluation(jobs, samples, task)
+        runs = _work(kept, _campaign(kept, plan), evaluation, Deadline.after(budget))
+    reports = _reports(jobs, samples, task, asked, runs)
+    answers = [_answer(one, resolved[one.target], {"model": model, "data": data}) for one in reports]
+    for one in answers:
+        tell(one)
+    say(_summary(model, reports, lambda name: resolved[name].target.isa))
+    raise typer.Exit(max(one.status for one in answers))
+
+
+def _classes(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isascii() and word.isdigit() and len(word) < 9 for word in words):
+        raise ConfigError(f"--negative {shown(text)}: classes are numbers from 0", hint="--negative 10,11")
+    return tuple(map(int, words))
+
+
+def _heading(model: Model, data: DataSet) -> str:
+    inputs = counted(len(data.calibration), "input")
+    calibrated = f"{inputs} {'for that' if data.own_calibration else 'of the samples'}"
+    how = f"calibrated with {calibrated}" if model.has_references else "a file: no references"
+    return f"{model.name} on {counted(len(data.samples), 'sample')} of {data.name}, {how}"
+
+
+# --- work ----------------------------------------------------------------------------------------------------
+
+
+def _campaign(kept: Store, plan: Plan) -> Campaign:
+    """The last of this plan that was begun in this folder and has not ended, or another."""
+    here, wanted = os.getcwd(), plan.as_fields()
+    for one in reversed(kept.campaigns(KIND)):
+        if (one.place, one.plan, one.ended) == (here, wanted, None):
+            return one
+    return kept.begin(KIND, here, wanted)
+
+
+def _work(kept: Store, campaign: Campaign, evaluation: Evaluation, budget: Deadline) -> list[Run]:
+    """All runs. What was begun before goes on."""
+    with own_folder(kept, campaign), evaluation, Console(stderr=True, markup=False).status("") as status:
+
+        def told(before: list[Run], key: str) -> None:
+            left = len(evaluation.left(before))
+            status.update(f"{len(evaluation.keys) - left} of {len(evaluation.keys)}{_time_left(before, left)}: {key}")
+
+        for _ in planner.work(evaluation, kept, campaign, budget, told):
+            pass
+        runs = kept.runs(campaign)
+        if not evaluation.left(runs):
+            kept.end(campaign)
+    return runs
+
+
+def _time_left(runs: Sequence[Run], left: int) -> str:
+    done = [run.seconds for run in runs if run.verdict == DONE]
+    return f", about {left * sum(done) / len(done):.0f} s to go" if done else ""
+
+
+# --- answers -------------------------------------------------------------------------------------------------
+
+
+def _reports(jobs: Mapping[str, Job], data: DataSet, task: Task, asked: Asked, runs: Sequence[Run]) -> list[Report]:
+    results = {name: Results.of(name, runs, data.labels) for name in jobs}
+    [first, *_] = results
+    return [
+        Report(
+            name, task, results[name], asked, dialect_allowance(job.program.file), data.differ,
+            results[first] if name != first else None,
+        )
+        for name, job in jobs.items()
+    ]  # fmt: skip
+
+
+def _answer(report: Report, resolved: Resolved, asked_of: Mapping[str, Any]) -> Answer:
+    lines = [_headline(report, resolved), *_lines(report)]
+    lines += [f"  WRONG        {problem}" for problem in report.problems]
+    lines += [f"  cannot tell  {report.unknown}"] if report.unknown else []
+    lines += [report.results.ended] if report.results.ended and not report.results.infra else []
+    status = NO if report.failed else CANNOT_TELL if report.unknown else OK
+    return Answer("\n".join([*lines, ""]), {**fields_of_target(resolved), **asked_of, **report.fields()}, status)
+
+
+def _headline(report: Report, resolved: Resolved) -> str:
+    speed = f", {report.speed:.1f} a second" if report.speed is not None else ""
+    return f"{label_of(resolved)}: {counted(len(report.results.labels), 'sample')}{speed}"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    total = len(report.results.labels)
+    for source, same in report.same.items():
+        quanta = report.max_quanta[source]
+        apart = "" if quanta is None else f", at most {quanta} {quanta_word(quanta)} apart"
+        count = "" if same is None else f"the same answer for {same} of {total}"
+        yield f"  {NAMES[source]:<11}  {count}{apart}"
+    if report.same_outputs is not None:
+        yield f"  bit for bit  the outputs of the first target for {report.same_outputs} of {total}"
+    if (found := report.detections) is not None:
+        what = "occurrence" if report.asked.stream else "sample"
+        rejects = f"{found.false_rejects} of {counted(found.wanted, what)} rejected"
+        yield f"  detection    {rejects}, {counted(found.false_accepts, 'false accept')}"
+    if report.classes:
+        yield table(
+            ("  class", "samples", "right", "recall", "told", "precision"), [_row(one) for one in report.classes]
+        )
+
+
+def _row(one: ClassRow) -> tuple[str, ...]:
+    counts = f"  {one.label}", str(one.count), str(one.right)
+    return *counts, _number(one.recall), str(one.predicted), _number(one.precision)
+
+
+def _summary(model: str, reports: Sequence[Report], isa_of: Callable[[str], Isa]) -> str:
+    """Accuracy by target and reference."""
+    [first, *_] = reports
+    sources = [source for source in reversed(NAMES) if any(source in one.accuracy for one in reports)]
+    figure = "top-1" if first.task is Task.CLASSES else "AUC"
+    rows = []
+    for one in reports:
+        numbers = [_number(one.accuracy.get(source)) for source in sources]
+        rows.append((model, one.target, isa_of(one.target).value, figure, *numbers))
+    return table(("model", "target", "class", "", *(NAMES[source] for source in sources)), rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
