@@ -198,7 +198,7 @@ class Evaluation:
         outputs = list(flow.stream(job.dut, program, inputs, linted=job.linted and name not in self._linted))
         seconds = time.monotonic() - began
         self._linted.add(name)
-        found = [_undisturbed(program, one) for one in inputs]
+        found = program.undisturbed(inputs) if program.undisturbed is not None else [References()] * len(inputs)
         given = [[one.array() for one in of_one] for of_one in outputs]
         answers = {TARGET: self._answers(samples, [of_one[0] for of_one in given])}
         quanta: dict[str, list[int] | None] = {}
@@ -225,10 +225,6 @@ def _ended(key: str, verdict: str, error: VerdictError | InfraError, began: floa
     """`error` is all that is told of it."""
     figures = {"told": error.describe()}
     return Run(key, verdict, error.message, time.monotonic() - began, time.time(), figures)
-
-
-def _undisturbed(program: Program, inputs: tuple[HostTensor, ...]) -> References:
-    return program.undisturbed(inputs) if program.undisturbed is not None else References()
 
 
 def _quanta(

@@ -189,10 +189,10 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     def host_models() -> HostModels:
         return replace(models(), eager=source.exported.program.module(check_guards=False))
 
-    def undisturbed(inputs: tuple[HostTensor, ...]) -> References:
+    def undisturbed(samples: Sequence[tuple[HostTensor, ...]]) -> list[References]:
         host = host_models()
-        with compiler_state.work(source.no_key):
-            return host.undisturbed(inputs)
+        with compiler_state.work(source.no_key):  # entered once: it takes longer than a small network's references
+            return [host.undisturbed(one) for one in samples]
 
     def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
         from cortex_m_hil.lowering.intermediates import intermediates

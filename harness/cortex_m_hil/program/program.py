@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
@@ -49,6 +49,7 @@ class Intermediate:
 
 
 Reference = Callable[[tuple[HostTensor, ...]], References]
+ManyReferences = Callable[[Sequence[tuple[HostTensor, ...]]], list[References]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Program:
     ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
     would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
     ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
-    ``undisturbed`` is ``reference`` for many inputs: without disturbed runs, and nothing of it is remembered on disk.
+    ``undisturbed`` gives references for many inputs: without disturbed runs, and nothing is remembered on disk.
     ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
@@ -79,7 +80,7 @@ class Program:
     lowering_seconds: float | None = None
     remembered: bool = False
     no_key: str = ""
-    undisturbed: Reference | None = field(default=None, repr=False)
+    undisturbed: ManyReferences | None = field(default=None, repr=False)
     scratch: Callable[[Isa], tuple[ScratchNeed, ...]] | None = field(default=None, repr=False)
 
     @classmethod
