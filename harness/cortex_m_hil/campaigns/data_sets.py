@@ -27,6 +27,7 @@ CALIBRATION: Final = 100  # samples at most, where the data has none of its own 
 CLASSES: Final = 100_000
 _LABELS_LIMIT: Final = 16 << 20  # bytes
 _FILE_LIMIT: Final = 64 << 20
+_INPUTS_LIMIT: Final = 1 << 30  # of all samples, windows apart
 _FORMAT: Final = "file name,number of classes,class; for windows also their width and stride in bytes"
 
 
@@ -153,9 +154,12 @@ def _of_folder(folder: Path, spec: TensorSpec, raw: Raw, chosen: Any) -> DataSet
         raise ConfigError(f"{folder / LABELS}: there is no sample in it", hint=_FORMAT)
     picked = [rows[number] for number in chosen(len(rows))]
     dtype = _dtype(folder, picked[0], spec, raw.dtype or (benchmark.raw if benchmark else ""))
-    samples = []
+    samples, total = [], 0
     for row in picked:
         numbers = np.frombuffer(_windows(folder, row, spec.numel * dtype.itemsize, dtype), dtype)
+        total += numbers.nbytes
+        if total > _INPUTS_LIMIT:
+            raise ConfigError(f"{row.place}: more than {_INPUTS_LIMIT} bytes of inputs", hint="--limit takes fewer")
         samples.append(Sample(row.label, _inputs(numbers, spec, raw, f"{row.place}: {row.file}")))
     return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark)
 
@@ -220,7 +224,11 @@ def _windows(folder: Path, row: _Row, size: int, dtype: np.dtype[Any]) -> bytes:
         raise ConfigError(f"{row.place}: windows of {row.width} bytes every {row.stride}, {wanted}", hint=hint)
     if len(data) < size:
         raise ConfigError(f"{row.place}: {row.file} has {len(data)} bytes, a window {size}", hint=hint)
-    return b"".join(data[at : at + size] for at in range(0, len(data) - size + 1, row.stride))
+    starts = range(0, len(data) - size + 1, row.stride)
+    if len(starts) * size > _INPUTS_LIMIT:
+        what = f"{row.place}: {len(starts)} windows of {size} bytes; at most {_INPUTS_LIMIT} bytes are taken"
+        raise ConfigError(what, hint="is the stride right?")
+    return b"".join(data[at : at + size] for at in starts)
 
 
 def _content(folder: Path, row: _Row) -> bytes:
