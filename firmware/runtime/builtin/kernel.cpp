@@ -78,8 +78,9 @@ const Tensor& KernelContext::writable(const Argument& argument) {
   return found;
 }
 
-int64_t KernelContext::integer(const char* name) {
-  const Argument argument = any(name);
+int64_t KernelContext::integer(const char* name) { return integer(any(name)); }
+
+int64_t KernelContext::integer(const Argument& argument) {
   return require_type(argument, ValueType::kInt) ? argument.value.integer : 0;
 }
 
@@ -136,6 +137,29 @@ TensorList KernelContext::tensor_list(const char* name) {
   const Argument argument = any(name);
   if (!require_type(argument, ValueType::kTensorList)) return TensorList();
   return TensorList(method_->values.data, argument.value);
+}
+
+TensorList KernelContext::out_list() {
+  const TensorList list = tensor_list("out");
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    require(list[i].writable, "out item ", i, " is a constant");
+  }
+  return list;
+}
+
+OptionalTensorList KernelContext::optional_tensor_list(const char* name) {
+  const Argument argument = any(name);
+  if (!require_type(argument, ValueType::kOptionalTensorList)) return OptionalTensorList();
+  return OptionalTensorList(method_->values.data, argument.value);
+}
+
+const char* KernelContext::string(const char* name) {
+  const Argument argument = any(name);
+  return require_type(argument, ValueType::kString) ? argument.value.string : "";
+}
+
+DoubleList KernelContext::double_list(const Argument& argument) {
+  return require_type(argument, ValueType::kDoubleList) ? DoubleList(argument.value) : DoubleList();
 }
 
 bool KernelContext::require_disjoint(const Tensor& out, const Tensor& input,

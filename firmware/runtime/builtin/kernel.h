@@ -31,6 +31,18 @@ class IntList {
   const Value* list_ = nullptr;
 };
 
+class DoubleList {
+ public:
+  DoubleList() = default;
+  explicit DoubleList(const Value& list) : list_(&list) {}
+
+  uint32_t size() const { return list_ == nullptr ? 0 : list_->count; }
+  double operator[](uint32_t i) const { return list_->item<double>(i); }
+
+ private:
+  const Value* list_ = nullptr;
+};
+
 class TensorList {
  public:
   TensorList() = default;
@@ -38,6 +50,23 @@ class TensorList {
 
   uint32_t size() const { return list_ == nullptr ? 0 : list_->count; }
   const Tensor& operator[](uint32_t i) const { return *values_[list_->item<int32_t>(i)].tensor; }
+
+ private:
+  const Value* values_ = nullptr;
+  const Value* list_ = nullptr;
+};
+
+class OptionalTensorList {
+ public:
+  OptionalTensorList() = default;
+  OptionalTensorList(const Value* values, const Value& list) : values_(values), list_(&list) {}
+
+  uint32_t size() const { return list_ == nullptr ? 0 : list_->count; }
+  // nullptr for None.
+  const Tensor* operator[](uint32_t i) const {
+    const int32_t at = list_->item<int32_t>(i);
+    return at < 0 || values_[at].type == ValueType::kNone ? nullptr : values_[at].tensor;
+  }
 
  private:
   const Value* values_ = nullptr;
@@ -75,6 +104,11 @@ class KernelContext {
   DType dtype(const char* name);
   IntList int_list(const char* name);
   TensorList tensor_list(const char* name);
+  // Of tensors that may be written.
+  TensorList out_list();
+  OptionalTensorList optional_tensor_list(const char* name);
+  // Ends with a zero.
+  const char* string(const char* name);
   Argument any(const char* name);
 
   // Have all arguments been read, and does none fail?
@@ -82,11 +116,13 @@ class KernelContext {
   bool ok() const { return ok_; }
 
   // After done().
+  int64_t integer(const Argument& argument);
   int32_t integer(const Argument& argument, int32_t low, int32_t high);
   // A dimension of a tensor of `rank`, from the end if negative; the result is not.
   int axis(const Argument& argument, int rank);
   double number(const Argument& argument);
   IntList int_list(const Argument& argument);
+  DoubleList double_list(const Argument& argument);
 
   template <typename... Parts>
   void fail(const Parts&... parts) {

@@ -1,10 +1,20 @@
 // Copies of any dtype: all, a part or many of them, perhaps in another order in memory.
 #include <cstring>
+#include <limits>
 
 #include "runtime/builtin/kernel.h"
-#include "runtime/builtin/kernels/walk.h"
+#include "runtime/builtin/kernels/copy_items.h"
+#include "runtime/builtin/kernels/portable.h"
 
 namespace hil::builtin {
+
+void copy_from(const Tensor& from, uint32_t start, Walk<1>& walk, const Tensor& to) {
+  const uint32_t size = item_size(to.dtype);
+  for (uint32_t i = 0; i < to.numel; ++i, walk.next()) {
+    copy_item(to.data, i, from.data, start + walk.at(0), size);
+  }
+}
+
 namespace {
 
 bool check_dim_order(KernelContext& ctx, const IntList& wanted, const Tensor& out) {
@@ -19,18 +29,6 @@ bool check_dim_order(KernelContext& ctx, const IntList& wanted, const Tensor& ou
     }
   }
   return true;
-}
-
-void copy_item(uint8_t* to, uint32_t at, const uint8_t* from, uint32_t from_at, uint32_t size) {
-  std::memcpy(to + size_t{at} * size, from + size_t{from_at} * size, size);
-}
-
-// `to` is filled from where `walk`, which goes along it, says; counted from item `start` of `from`.
-void copy_from(const Tensor& from, uint32_t start, Walk<1>& walk, const Tensor& to) {
-  const uint32_t size = item_size(to.dtype);
-  for (uint32_t i = 0; i < to.numel; ++i, walk.next()) {
-    copy_item(to.data, i, from.data, start + walk.at(0), size);
-  }
 }
 
 void copy_reordered(const Tensor& from, const Tensor& to) {
@@ -104,7 +102,55 @@ void copy_part(const Tensor& part, const Tensor& out, uint32_t start) {
   }
 }
 
+// Numbers
+
+// Towards zero, and to the nearest end of what an integer holds; NaN to 0.
+template <typename To, typename From>
+To converted(From value) {
+  if constexpr (std::is_same_v<To, Bool>) {
+    return value != 0 ? 1 : 0;
+  } else if constexpr (std::is_floating_point_v<To>) {
+    return one_result(static_cast<To>(value));
+  } else if constexpr (std::is_floating_point_v<From>) {
+    constexpr float kEnd = sizeof(To) == sizeof(int64_t) ? 9223372036854775808.0f : 2147483648.0f;
+    if (!(value == value)) return 0;
+    if (value >= kEnd) return std::numeric_limits<To>::max();
+    return value < -kEnd ? std::numeric_limits<To>::min() : static_cast<To>(value);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+void convert(KernelContext& ctx, const Tensor& self, const Tensor& out) {
+  visit_dtype<float, int32_t, int64_t, Bool>(ctx, "self", self, [&](auto from) {
+    visit_dtype<float, int32_t, int64_t, Bool>(ctx, "out", out, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      compute_alike<From, To>(self, out, [](From value) { return converted<To>(value); });
+    });
+  });
+}
+
 }  // namespace
+
+// dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False,
+//     int[]? dim_order=None, Tensor(a!) out)
+void to_dim_order_copy(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const bool non_blocking = ctx.boolean("non_blocking");
+  const Argument dim_order = ctx.any("dim_order");
+  const Tensor& out = ctx.out();
+  if (!ctx.done() || !check_alike(ctx, self, out) ||
+      !ctx.require(!non_blocking, "non_blocking is True: only blocking copies exist here") ||
+      (!dim_order.is_none() && !check_dim_order(ctx, ctx.int_list(dim_order), out))) {
+    return;
+  }
+  if (self.dtype == out.dtype) {
+    copy_reordered(self, out);
+  } else {
+    convert(ctx, self, out);
+  }
+}
 
 // dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False,
 //     int[]? dim_order=None, Tensor(a!) out)

@@ -1,58 +1,129 @@
-// ATen's operators on one or two tensors, item by item: float32, and int8 where they only choose.
+// ATen's operators on two tensors or three, or on a tensor and numbers, item by item: float32,
+// integers, and int8 where they only choose.
 #include <cmath>
 
 #include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/broadcast.h"
-#include "runtime/builtin/kernels/one_nan.h"
+#include "runtime/builtin/kernels/portable.h"
 
 namespace hil::builtin {
 namespace {
 
-template <typename Compute>
-void compute_floats(KernelContext& ctx, const Operands& operands, const Compute& compute) {
-  if (ctx.done() && check_broadcast(ctx, operands)) {
-    compute_broadcast<float, float>(
-        operands, [&](float self, float other) { return one_nan(compute(self, other)); });
+// Arithmetic
+
+// Integers wrap, as ATen's do.
+template <typename T, typename Compute>
+T arithmetic(T self, T other, const Compute& compute) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return one_nan(compute(self, other));
+  } else {
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<T>(compute(static_cast<Unsigned>(self), static_cast<Unsigned>(other)));
   }
 }
 
-// Of operators with (Tensor self, Tensor other, *, Tensor(a!) out).
 template <typename Compute>
-void compute_floats(KernelContext& ctx, const Compute& compute) {
-  const Operands operands = {ctx.tensor("self", DType::kFloat32),
-                             ctx.tensor("other", DType::kFloat32), ctx.out(DType::kFloat32)};
-  compute_floats(ctx, operands, compute);
+void compute_numbers(KernelContext& ctx, const Operands& operands, const Compute& compute) {
+  visit_dtype<float, int32_t, int64_t>(ctx, "self", operands.self, [&](auto item) {
+    using T = decltype(item);
+    compute_broadcast<T, T>(operands,
+                            [&](T self, T other) { return arithmetic(self, other, compute); });
+  });
 }
 
 // (Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out): `sign` times alpha times other.
-void add_scaled(KernelContext& ctx, float sign) {
-  const Tensor& self = ctx.tensor("self", DType::kFloat32);
-  const Tensor& other = ctx.tensor("other", DType::kFloat32);
-  const float alpha = sign * static_cast<float>(ctx.number("alpha"));
-  const Operands operands = {self, other, ctx.out(DType::kFloat32)};
-  compute_floats(ctx, operands, [=](float one, float two) { return one + alpha * two; });
-}
-
-// As ATen: NaN, where there is one. Both operands of one dtype, whose integers are compared as they
-// stand.
-template <typename Choose>
-void choose(KernelContext& ctx, const Choose& choose_one) {
+void add_scaled(KernelContext& ctx, int sign) {
   const Tensor& self = ctx.tensor("self");
-  const Operands operands = {self, ctx.tensor("other", self.dtype), ctx.out(self.dtype)};
+  const Tensor& other = ctx.tensor("other", self.dtype);
+  const Argument alpha = ctx.any("alpha");
+  const Operands operands = {self, other, ctx.out(self.dtype)};
   if (!ctx.done() || !check_broadcast(ctx, operands)) return;
   if (self.dtype == DType::kFloat32) {
-    compute_broadcast<float, float>(operands, [&](float one, float two) {
-      return one_nan(one != one ? one : two != two ? two : choose_one(one, two));
-    });
-  } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
-                         ", the operator takes int8 and float32")) {
-    compute_broadcast<int8_t, int8_t>(operands, choose_one);
+    const float factor = static_cast<float>(sign) * number_of<float>(ctx, alpha);
+    if (!ctx.ok()) return;
+    compute_broadcast<float, float>(
+        operands, [=](float one, float two) { return one_nan(one + factor * two); });
+    return;
   }
+  const int64_t factor = sign * int64_t{number_of<int32_t>(ctx, alpha)};
+  if (!ctx.ok()) return;
+  compute_numbers(ctx, operands, [=](auto one, auto two) {
+    return one + static_cast<decltype(one)>(factor) * two;
+  });
+}
+
+// Of operators with (Tensor self, Tensor other, *, Tensor(a!) out).
+Operands read_operands(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Tensor& other = ctx.tensor("other", self.dtype);
+  return {self, other, ctx.out(self.dtype)};
+}
+
+// Choices
+
+// As ATen: NaN, where there is one. Integers are compared as they stand.
+template <typename Choose>
+void choose(KernelContext& ctx, const Choose& choose_one) {
+  const Operands operands = read_operands(ctx);
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
+  visit_dtype<float, int8_t, int32_t, int64_t>(ctx, "self", operands.self, [&](auto item) {
+    using T = decltype(item);
+    compute_broadcast<T, T>(operands, [&](T one, T two) {
+      return one_result(one != one ? one : two != two ? two : choose_one(one, two));
+    });
+  });
+}
+
+// Comparisons: what two items can be to each other, as bits of those that make it true.
+enum Order : uint8_t { kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8 };
+
+template <typename T>
+Bool is_one_of(uint32_t orders, T self, T other) {
+  const uint32_t order = self < other    ? kLess
+                         : self == other ? kEqual
+                         : self > other  ? kGreater
+                                         : kUnordered;
+  return (orders & order) != 0 ? 1 : 0;
 }
 
 template <typename T>
-void compare_all(const Operands& operands) {
-  compute_broadcast<T, uint8_t>(operands, [](T self, T other) { return self >= other ? 1 : 0; });
+void compare_all(const Operands& operands, uint32_t orders) {
+  compute_broadcast<T, Bool>(operands,
+                             [=](T self, T other) { return is_one_of(orders, self, other); });
+}
+
+// (Tensor self, Tensor other, *, Tensor(a!) out)
+void compare(KernelContext& ctx, uint32_t orders) {
+  const Tensor& self = ctx.tensor("self");
+  const Tensor& other = ctx.tensor("other", self.dtype);
+  const Operands operands = {self, other, ctx.out(DType::kBool)};
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
+  visit_dtype<float, int8_t, int32_t, int64_t, Bool>(
+      ctx, "self", self, [&](auto item) { compare_all<decltype(item)>(operands, orders); });
+}
+
+// (Tensor self, Scalar other, *, Tensor(a!) out); not of int8, which is quantised, and the number
+// is not.
+void compare_to_number(KernelContext& ctx, uint32_t orders) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument other = ctx.any("other");
+  const Tensor& out = ctx.out(DType::kBool);
+  if (!ctx.done() || !check_alike(ctx, self, out)) return;
+  visit_dtype<float, int32_t, int64_t, Bool>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    const NumberTensor<T> number(number_of<T>(ctx, other));
+    if (ctx.ok()) compare_all<T>({self, number.tensor(), out}, orders);
+  });
+}
+
+// Of truths: bit n of `table` is the result where n is 2 * self + other.
+void combine(KernelContext& ctx, uint32_t table) {
+  const Operands operands = {ctx.tensor("self", DType::kBool), ctx.tensor("other", DType::kBool),
+                             ctx.out(DType::kBool)};
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
+  compute_broadcast<Bool, Bool>(operands, [=](Bool self, Bool other) {
+    return static_cast<Bool>(table >> (2 * (self != 0) + (other != 0)) & 1);
+  });
 }
 
 // A bound of clamp: None is none.
@@ -63,6 +134,13 @@ struct Bounds {
   bool has_low = false;
   bool has_high = false;
 
+  Bounds(KernelContext& ctx, const Argument& min, const Argument& max)
+      : has_low(!min.is_none()), has_high(!max.is_none()) {
+    if (has_low) low = number_of<T>(ctx, min);
+    if (has_high) high = number_of<T>(ctx, max);
+    ctx.require(low == low && high == high, "min or max is NaN");
+  }
+
   // As ATen: `high` wins where they cross, and NaN stays.
   T apply(T value) const {
     if (has_low && value < low) value = low;
@@ -71,32 +149,51 @@ struct Bounds {
   }
 };
 
-template <typename T>
-void clamp_all(const Bounds<T>& bounds, const Tensor& self, const Tensor& out) {
-  Walk<1> walk(out);
-  strides_of(self, walk.strides(0));
-  for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
-    out.as<T>()[i] = bounds.apply(self.as<T>()[walk.at(0)]);
+template <typename... Types>
+void clamp_all(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument min = ctx.any("min");
+  const Argument max = ctx.any("max");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done() || !check_alike(ctx, self, out)) return;
+  visit_dtype<Types...>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    const Bounds<T> bounds(ctx, min, max);
+    if (ctx.ok()) compute_alike<T, T>(self, out, [&](T value) { return bounds.apply(value); });
+  });
+}
+
+void select_items(const Tensor& condition, const Operands& operands) {
+  const uint32_t size = item_size(operands.out.dtype);
+  Walk<3> walk(operands.out);
+  broadcast_strides(operands.self, operands.out, walk.strides(0));
+  broadcast_strides(operands.other, operands.out, walk.strides(1));
+  broadcast_strides(condition, operands.out, walk.strides(2));
+  uint8_t* to = operands.out.data;
+  for (uint32_t i = 0; i < operands.out.numel; ++i, walk.next(), to += size) {
+    const bool is_self = condition.as<Bool>()[walk.at(2)] != 0;
+    const uint8_t* from = is_self ? operands.self.data + size_t{walk.at(0)} * size
+                                  : operands.other.data + size_t{walk.at(1)} * size;
+    std::memcpy(to, from, size);
   }
 }
 
-Bounds<float> float_bounds(KernelContext& ctx, const Argument& min, const Argument& max) {
-  Bounds<float> bounds;
-  bounds.has_low = !min.is_none();
-  bounds.has_high = !max.is_none();
-  if (bounds.has_low) bounds.low = static_cast<float>(ctx.number(min));
-  if (bounds.has_high) bounds.high = static_cast<float>(ctx.number(max));
-  ctx.require(!std::isnan(bounds.low) && !std::isnan(bounds.high), "min or max is NaN");
-  return bounds;
-}
-
-Bounds<int8_t> int8_bounds(KernelContext& ctx, const Argument& min, const Argument& max) {
-  Bounds<int8_t> bounds;
-  bounds.has_low = !min.is_none();
-  bounds.has_high = !max.is_none();
-  if (bounds.has_low) bounds.low = static_cast<int8_t>(ctx.integer(min, INT8_MIN, INT8_MAX));
-  if (bounds.has_high) bounds.high = static_cast<int8_t>(ctx.integer(max, INT8_MIN, INT8_MAX));
-  return bounds;
+// Is `out` of the shape that the three have together?
+bool check_condition(KernelContext& ctx, const Tensor& condition, const Operands& operands) {
+  const Tensor& out = operands.out;
+  Strides strides[3] = {};
+  bool fits = broadcast_strides(condition, out, strides[0]) &&
+              broadcast_strides(operands.self, out, strides[1]) &&
+              broadcast_strides(operands.other, out, strides[2]);
+  for (int axis = 0; fits && axis < out.rank; ++axis) {
+    fits = out.size(axis) == 1 || (strides[0][axis] | strides[1][axis] | strides[2][axis]) != 0 ||
+           out.numel == 0;
+  }
+  return ctx.require(fits, "condition is ", condition, ", self is ", operands.self, ", other is ",
+                     operands.other, ", out is ", out, ": the shapes do not broadcast") &&
+         ctx.require_disjoint(out, condition, "condition") &&
+         ctx.require_disjoint(out, operands.self, "self") &&
+         ctx.require_disjoint(out, operands.other, "other");
 }
 
 }  // namespace
@@ -109,12 +206,35 @@ void sub(KernelContext& ctx) { add_scaled(ctx, -1); }
 
 // aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out)
 void mul(KernelContext& ctx) {
-  compute_floats(ctx, [](float self, float other) { return self * other; });
+  const Operands operands = read_operands(ctx);
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
+  compute_numbers(ctx, operands, [](auto self, auto other) { return self * other; });
 }
 
 // aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out)
 void div(KernelContext& ctx) {
-  compute_floats(ctx, [](float self, float other) { return self / other; });
+  const Operands operands = {ctx.tensor("self", DType::kFloat32),
+                             ctx.tensor("other", DType::kFloat32), ctx.out(DType::kFloat32)};
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
+  compute_broadcast<float, float>(operands,
+                                  [](float self, float other) { return one_nan(self / other); });
+}
+
+// aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out): of integers, as the indices
+// of a roll are computed.
+void fmod_scalar(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument other = ctx.any("other");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done() || !check_alike(ctx, self, out)) return;
+  const int32_t divisor = ctx.integer(other, INT32_MIN, INT32_MAX);
+  if (!ctx.ok() || !ctx.require(divisor != 0, "other is 0")) return;
+  visit_dtype<int32_t, int64_t>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    compute_alike<T, T>(self, out, [=](T value) {
+      return divisor == -1 ? T{0} : static_cast<T>(value % T{divisor});
+    });
+  });
 }
 
 // aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out)
@@ -127,60 +247,39 @@ void aten_minimum(KernelContext& ctx) {
   choose(ctx, [](auto self, auto other) { return other < self ? other : self; });
 }
 
-// aten::ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out)
-void ge(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor("self");
-  const Operands operands = {self, ctx.tensor("other", self.dtype), ctx.out(DType::kBool)};
-  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
-  if (self.dtype == DType::kFloat32) {
-    compare_all<float>(operands);
-  } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
-                         ", the operator takes int8 and float32")) {
-    compare_all<int8_t>(operands);
-  }
+// aten::eq.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out), and ne, lt, le, gt, ge
+void eq(KernelContext& ctx) { compare(ctx, kEqual); }
+void ne(KernelContext& ctx) { compare(ctx, kLess | kGreater | kUnordered); }
+void lt(KernelContext& ctx) { compare(ctx, kLess); }
+void le(KernelContext& ctx) { compare(ctx, kLess | kEqual); }
+void gt(KernelContext& ctx) { compare(ctx, kGreater); }
+void ge(KernelContext& ctx) { compare(ctx, kGreater | kEqual); }
+
+// aten::eq.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out), and ne, lt, le, gt, ge
+void eq_scalar(KernelContext& ctx) { compare_to_number(ctx, kEqual); }
+void ne_scalar(KernelContext& ctx) { compare_to_number(ctx, kLess | kGreater | kUnordered); }
+void lt_scalar(KernelContext& ctx) { compare_to_number(ctx, kLess); }
+void le_scalar(KernelContext& ctx) { compare_to_number(ctx, kLess | kEqual); }
+void gt_scalar(KernelContext& ctx) { compare_to_number(ctx, kGreater); }
+void ge_scalar(KernelContext& ctx) { compare_to_number(ctx, kGreater | kEqual); }
+
+// aten::logical_and.out(Tensor self, Tensor other, *, Tensor(a!) out), and or, xor
+void logical_and(KernelContext& ctx) { combine(ctx, 0b1000); }
+void logical_or(KernelContext& ctx) { combine(ctx, 0b1110); }
+void logical_xor(KernelContext& ctx) { combine(ctx, 0b0110); }
+
+// aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out)
+void where(KernelContext& ctx) {
+  const Tensor& condition = ctx.tensor("condition", DType::kBool);
+  const Operands operands = read_operands(ctx);
+  if (ctx.done() && check_condition(ctx, condition, operands)) select_items(condition, operands);
 }
 
 // aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out)
-void clamp(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor("self");
-  const Argument min = ctx.any("min");
-  const Argument max = ctx.any("max");
-  const Tensor& out = ctx.out(self.dtype);
-  if (!ctx.done() ||
-      !ctx.require(same_shape(self, out), "self is ", self, ", out is ", out,
-                   ": the shapes differ") ||
-      !ctx.require_disjoint(out, self, "self")) {
-    return;
-  }
-  if (self.dtype == DType::kFloat32) {
-    const Bounds<float> bounds = float_bounds(ctx, min, max);
-    if (ctx.ok()) clamp_all(bounds, self, out);
-  } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
-                         ", the operator takes int8 and float32")) {
-    const Bounds<int8_t> bounds = int8_bounds(ctx, min, max);
-    if (ctx.ok()) clamp_all(bounds, self, out);
-  }
-}
+void clamp(KernelContext& ctx) { clamp_all<float, int8_t, int32_t, int64_t>(ctx); }
 
-// aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out)
-void full(KernelContext& ctx) {
-  const IntList size = ctx.int_list("size");
-  const Argument fill_value = ctx.any("fill_value");
-  const Tensor& out = ctx.out();
-  if (!ctx.done()) return;
-  bool fits = size.size() == out.rank;
-  for (int i = 0; fits && i < out.rank; ++i) {
-    fits = size[static_cast<uint32_t>(i)] == out.sizes[i];
-  }
-  if (!ctx.require(fits, "out is ", out, ", not of the size asked for")) return;
-  if (out.dtype == DType::kFloat32) {
-    const float value = static_cast<float>(ctx.number(fill_value));
-    for (uint32_t i = 0; i < out.numel; ++i) out.as<float>()[i] = value;
-  } else if (ctx.require(out.dtype == DType::kInt8, "out is ", out,
-                         ", the operator takes int8 and float32")) {
-    const int32_t value = ctx.integer(fill_value, INT8_MIN, INT8_MAX);
-    for (uint32_t i = 0; i < out.numel; ++i) out.as<int8_t>()[i] = static_cast<int8_t>(value);
-  }
-}
+// aten::hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out); not of
+// int8, which is quantised, and the bounds are not.
+void hardtanh(KernelContext& ctx) { clamp_all<float>(ctx); }
 
 }  // namespace hil::builtin

@@ -1,81 +1,287 @@
-// ATen's reductions over some dimensions, or all: int8 and float32.
+// ATen's reductions over some dimensions, or all. The items of a result are taken in logical order,
+// so sums are those of ExecuTorch's portable kernels, but for the sign of a zero.
+#include <limits>
+
 #include "runtime/builtin/kernel.h"
-#include "runtime/builtin/kernels/walk.h"
+#include "runtime/builtin/kernels/portable.h"
 
 namespace hil::builtin {
 namespace {
 
-// Bit n: dimension n is reduced. No dimension stands for all.
-uint32_t axes_of(KernelContext& ctx, const IntList& dims, int rank) {
-  if (dims.size() == 0) return (1u << rank) - 1;
-  uint32_t axes = 0;
-  for (uint32_t i = 0; i < dims.size(); ++i) {
-    const int64_t axis = dims[i] < 0 ? dims[i] + rank : dims[i];
-    if (!ctx.require(axis >= 0 && axis < rank && (axes >> axis & 1) == 0, "dim item ", i, " is ",
-                     dims[i], ": no dimension of a tensor of rank ", rank, ", or one twice")) {
-      return 0;
-    }
-    axes |= 1u << axis;
-  }
-  return axes;
-}
-
-// The stride of `out` for each dimension of `self`, 0 for those reduced. False where the shapes do
-// not agree.
-bool reduced_strides(const Tensor& self, uint32_t axes, bool keepdim, const Tensor& out,
-                     Strides& strides) {
+// The stride of `self` for each dimension of `out`. False where the shapes do not agree.
+bool kept_strides(const Tensor& self, Axes axes, bool keepdim, const Tensor& out,
+                  Strides& strides) {
   Strides own = {};
-  strides_of(out, own);
+  strides_of(self, own);
   int to = 0;
   for (int axis = 0; axis < self.rank; ++axis) {
     const bool reduced = (axes >> axis & 1) != 0;
     if (reduced && !keepdim) continue;
     if (to >= out.rank || out.size(to) != (reduced ? 1 : self.size(axis))) return false;
-    strides[axis] = reduced ? 0 : own[to];
-    ++to;
+    strides[to++] = reduced ? 0 : own[axis];
   }
   return to == out.rank;
 }
 
-// NaN is larger than anything, as ATen has it.
-template <typename T>
-void keep_larger(T* largest, T value) {
-  const bool is_number = *largest == *largest;  // NOLINT(misc-redundant-expression)
-  if (is_number && !(value <= *largest)) *largest = value;
+struct Reduction {
+  const Tensor& self;
+  Axes axes;
+  bool keepdim;
+  const Tensor& out;
+};
+
+// `empty`: is there a result of nothing?
+bool check(KernelContext& ctx, const Reduction& reduction, bool empty) {
+  const Tensor& self = reduction.self;
+  const Tensor& out = reduction.out;
+  Strides unused = {};
+  return ctx.ok() &&
+         ctx.require(kept_strides(self, reduction.axes, reduction.keepdim, out, unused), "self is ",
+                     self, ", out is ", out, ": not what its dimensions leave") &&
+         ctx.require(empty || self.numel != 0 || out.numel == 0, "self is ", self,
+                     ": no item to choose") &&
+         ctx.require_disjoint(out, self, "self");
 }
 
-template <typename T>
-void largest_of_all(const Tensor& self, const Tensor& out, T lowest, Walk<1>& walk) {
-  for (uint32_t i = 0; i < out.numel; ++i) out.as<T>()[i] = lowest;
-  for (uint32_t i = 0; i < self.numel; ++i, walk.next()) {
-    keep_larger(&out.as<T>()[walk.at(0)], self.as<T>()[i]);
+// After check(): visit(number of an item of out, the first item of its row, the row's other places)
+template <typename T, typename Visit>
+void for_each_row(const Reduction& reduction, const Visit& visit) {
+  const Tensor& out = reduction.out;
+  const Rows rows(reduction.self, reduction.axes);
+  Walk<1> walk(out);
+  kept_strides(reduction.self, reduction.axes, reduction.keepdim, out, walk.strides(0));
+  for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
+    visit(i, reduction.self.as<T>() + walk.at(0), rows);
   }
+}
+
+// What the dims of `int[]? dim` name; none, or no list, stands for all.
+Axes axes_or_all(KernelContext& ctx, const Argument& dims, int rank) {
+  const IntList list = dims.is_none() ? IntList() : ctx.int_list(dims);
+  return list.size() == 0 ? all_axes(rank) : axes_of(ctx, list, rank);
+}
+
+// An `int? dim`.
+Axes axis_or_all(KernelContext& ctx, const Argument& dim, int rank) {
+  if (dim.is_none()) return all_axes(rank);
+  return rank == 0 ? 0 : Axes{1} << ctx.axis(dim, rank);
+}
+
+// Largest and smallest
+
+// NaN counts as more than anything, as ATen has it.
+struct Larger {
+  template <typename T>
+  static bool wins(T value, T best) {
+    return !(value <= best) && best == best;  // NOLINT(misc-redundant-expression)
+  }
+};
+struct Smaller {
+  template <typename T>
+  static bool wins(T value, T best) {
+    return !(value >= best) && best == best;  // NOLINT(misc-redundant-expression)
+  }
+};
+
+// take(number of an item of out, the value that wins, its number in the row)
+template <typename Order, typename T, typename Take>
+void choose_all(const Reduction& reduction, const Take& take) {
+  for_each_row<T>(reduction, [&](uint32_t item, const T* first, const Rows& rows) {
+    T best = *first;
+    int64_t index = 0;
+    int64_t number = 0;
+    rows.for_each([&](uint32_t at) {
+      if (number != 0 && Order::wins(first[at], best)) {
+        best = first[at];
+        index = number;
+      }
+      ++number;
+    });
+    take(item, one_result(best), index);
+  });
+}
+
+// (Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)
+template <typename Order>
+void choose_value(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument dims = ctx.any("dim");
+  const bool keepdim = ctx.boolean("keepdim");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
+  const Reduction reduction = {self, axes_or_all(ctx, dims, self.rank), keepdim, out};
+  if (!check(ctx, reduction, false)) return;
+  visit_dtype<float, int8_t, int64_t>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    choose_all<Order, T>(reduction, [&](uint32_t at, T best, int64_t) { out.as<T>()[at] = best; });
+  });
+}
+
+// (Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)
+template <typename Order>
+void choose_index(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument dim = ctx.any("dim");
+  const bool keepdim = ctx.boolean("keepdim");
+  const Tensor& out = ctx.out(DType::kInt64);
+  if (!ctx.done()) return;
+  const Reduction reduction = {self, axis_or_all(ctx, dim, self.rank), keepdim, out};
+  if (!check(ctx, reduction, false)) return;
+  visit_dtype<float, int8_t, int64_t>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    choose_all<Order, T>(reduction,
+                         [&](uint32_t at, T, int64_t index) { out.as<int64_t>()[at] = index; });
+  });
+}
+
+// (Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices)
+template <typename Order>
+void choose_both(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument dim = ctx.any("dim");
+  const bool keepdim = ctx.boolean("keepdim");
+  const Tensor& values = ctx.out(self.dtype, "values");
+  const Tensor& indices = ctx.out(DType::kInt64, "indices");
+  if (!ctx.done()) return;
+  const Reduction reduction = {self, axis_or_all(ctx, dim, self.rank), keepdim, values};
+  if (!check(ctx, reduction, false) ||
+      !ctx.require(same_shape(values, indices) && same_dim_order(values, indices), "values are ",
+                   values, ", indices are ", indices, ": shape or dim order differ") ||
+      !ctx.require_disjoint(indices, self, "self") ||
+      !ctx.require_disjoint(indices, values, "values")) {
+    return;
+  }
+  visit_dtype<float, int8_t, int64_t>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    choose_all<Order, T>(reduction, [&](uint32_t at, T best, int64_t index) {
+      values.as<T>()[at] = best;
+      indices.as<int64_t>()[at] = index;
+    });
+  });
+}
+
+// Sums
+
+template <typename T>
+T sum_of(const T* first, const Rows& rows) {
+  T sum = 0;
+  rows.for_each([&](uint32_t at) {
+    if constexpr (std::is_floating_point_v<T>) {
+      sum += first[at];
+    } else {
+      sum = static_cast<T>(static_cast<uint64_t>(sum) + static_cast<uint64_t>(first[at]));
+    }
+  });
+  return sum;
+}
+
+// (Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out)
+void read_sum(KernelContext& ctx, bool is_mean) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument dims = ctx.any("dim");
+  const bool keepdim = ctx.boolean("keepdim");
+  ctx.any("dtype");  // is that of out
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
+  const Reduction reduction = {self, axes_or_all(ctx, dims, self.rank), keepdim, out};
+  if (!check(ctx, reduction, true)) return;
+  if (is_mean) {
+    visit_dtype<float>(ctx, "self", self, [&](auto) {
+      for_each_row<float>(reduction, [&](uint32_t item, const float* first, const Rows& rows) {
+        out.as<float>()[item] = one_nan(sum_of(first, rows) / static_cast<float>(rows.count()));
+      });
+    });
+    return;
+  }
+  visit_dtype<float, int64_t>(ctx, "self", self, [&](auto tag) {
+    using T = decltype(tag);
+    for_each_row<T>(reduction, [&](uint32_t item, const T* first, const Rows& rows) {
+      out.as<T>()[item] = one_result(sum_of(first, rows));
+    });
+  });
+}
+
+float variance_of(const float* first, const Rows& rows, double divisor) {
+  if (rows.count() == 0 || divisor <= 0) return std::numeric_limits<float>::quiet_NaN();
+  const float mean = sum_of(first, rows) / static_cast<float>(rows.count());
+  float sum = 0;
+  rows.for_each([&](uint32_t at) { sum += (first[at] - mean) * (first[at] - mean); });
+  return one_nan(static_cast<float>(sum / divisor));
 }
 
 }  // namespace
 
-// aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out)
-void amax(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor("self");
-  const IntList dims = ctx.int_list("dim");
+// aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out), and amin
+void amax(KernelContext& ctx) { choose_value<Larger>(ctx); }
+void amin(KernelContext& ctx) { choose_value<Smaller>(ctx); }
+
+// aten::argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out), and argmin
+void argmax(KernelContext& ctx) { choose_index<Larger>(ctx); }
+void argmin(KernelContext& ctx) { choose_index<Smaller>(ctx); }
+
+// aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max,
+//     Tensor(b!) max_values), and min
+void max_dim(KernelContext& ctx) { choose_both<Larger>(ctx); }
+void min_dim(KernelContext& ctx) { choose_both<Smaller>(ctx); }
+
+// aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None,
+//     Tensor(a!) out), and mean
+void sum(KernelContext& ctx) { read_sum(ctx, false); }
+void mean(KernelContext& ctx) { read_sum(ctx, true); }
+
+// aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None,
+//     bool keepdim=False, Tensor(a!) out)
+void var_correction(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self", DType::kFloat32);
+  const Argument dims = ctx.any("dim");
+  const Argument given = ctx.any("correction");
   const bool keepdim = ctx.boolean("keepdim");
-  const Tensor& out = ctx.out(self.dtype);
+  const Tensor& out = ctx.out(DType::kFloat32);
   if (!ctx.done()) return;
-  const uint32_t axes = axes_of(ctx, dims, self.rank);
-  Walk<1> walk(self);
-  if (!ctx.ok() ||
-      !ctx.require(reduced_strides(self, axes, keepdim, out, walk.strides(0)), "self is ", self,
-                   ", out is ", out, ": not what its dimensions leave") ||
-      !ctx.require(self.numel != 0 || out.numel == 0, "self is ", self,
-                   ": the largest of nothing") ||
-      !ctx.require_disjoint(out, self, "self")) {
+  const double correction = given.is_none() ? 1.0 : ctx.number(given);
+  const Reduction reduction = {self, axes_or_all(ctx, dims, self.rank), keepdim, out};
+  if (!check(ctx, reduction, true)) return;
+  for_each_row<float>(reduction, [&](uint32_t item, const float* first, const Rows& rows) {
+    out.as<float>()[item] = variance_of(first, rows, rows.count() - correction);
+  });
+}
+
+// aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out)
+void any(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self", DType::kBool);
+  const Argument dim = ctx.any("dim");
+  const bool keepdim = ctx.boolean("keepdim");
+  const Tensor& out = ctx.out(DType::kBool);
+  if (!ctx.done()) return;
+  const Reduction reduction = {self, axis_or_all(ctx, dim, self.rank), keepdim, out};
+  if (!check(ctx, reduction, true)) return;
+  for_each_row<Bool>(reduction, [&](uint32_t item, const Bool* first, const Rows& rows) {
+    bool found = false;
+    rows.for_each([&](uint32_t at) { found = found || first[at] != 0; });
+    out.as<Bool>()[item] = found ? 1 : 0;
+  });
+}
+
+// aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out)
+void cumsum(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self", DType::kFloat32);
+  const Argument dim = ctx.any("dim");
+  ctx.any("dtype");  // is that of out
+  const Tensor& out = ctx.out(DType::kFloat32);
+  if (!ctx.done() || !ctx.require(self.rank > 0, "self is ", self, ": no dimension to sum along")) {
     return;
   }
-  if (self.dtype == DType::kFloat32) {
-    largest_of_all(self, out, -__builtin_inff(), walk);
-  } else if (ctx.require(self.dtype == DType::kInt8, "self is ", self,
-                         ", the operator takes int8 and float32")) {
-    largest_of_all(self, out, int8_t{INT8_MIN}, walk);
+  const int axis = ctx.axis(dim, self.rank);
+  if (!ctx.ok() || !check_alike(ctx, self, out)) return;
+  Strides strides = {};
+  strides_of(out, strides);
+  Walk<2> walk(out);  // which passes an item's predecessors before it
+  strides_of(self, walk.strides(0));
+  walk.strides(1)[axis] = 1;
+  for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
+    const float value = self.as<float>()[walk.at(0)];
+    const bool is_first = walk.at(1) == 0;
+    out.as<float>()[i] = one_nan(is_first ? value : value + out.as<float>()[i - strides[axis]]);
   }
 }
 

@@ -1,5 +1,5 @@
 // Counts through the items of a tensor in its own memory order, and tells where the items that
-// belong to each lie in `kCount` other tensors.
+// belong to each lie in `kCount` other tensors; and through some of its dimensions.
 #pragma once
 
 #include "runtime/builtin/value.h"
@@ -37,6 +37,50 @@ class Walk {
   Strides strides_[kCount] = {};
   uint32_t position_[kMaxRank] = {};
   uint32_t at_[kCount] = {};
+};
+
+// Bit n: dimension n.
+using Axes = uint32_t;
+
+inline Axes all_axes(int rank) { return (Axes{1} << rank) - 1; }
+
+// Counts through some dimensions of a tensor in logical order, the last one fastest, and tells
+// where the items lie, from the first.
+class Rows {
+ public:
+  Rows(const Tensor& tensor, Axes axes) : tensor_(tensor), axes_(axes) {
+    strides_of(tensor, strides_);
+    for (int axis = 0; axis < tensor.rank; ++axis) {
+      if (has(axis)) count_ *= tensor.size(axis);
+    }
+  }
+
+  uint32_t count() const { return count_; }
+
+  // visit(place of the item)
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    uint32_t position[kMaxRank] = {};
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < count_; ++i) {
+      visit(at);
+      for (int axis = tensor_.rank - 1; axis >= 0; --axis) {
+        if (!has(axis)) continue;
+        at += strides_[axis];
+        if (++position[axis] < tensor_.size(axis)) break;
+        at -= strides_[axis] * tensor_.size(axis);
+        position[axis] = 0;
+      }
+    }
+  }
+
+ private:
+  bool has(int axis) const { return (axes_ >> axis & 1) != 0; }
+
+  const Tensor& tensor_;
+  Axes axes_;
+  Strides strides_ = {};
+  uint32_t count_ = 1;
 };
 
 }  // namespace hil::builtin

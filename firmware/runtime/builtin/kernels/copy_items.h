@@ -1,0 +1,18 @@
+// Items of any dtype, copied from where a walk says.
+#pragma once
+
+#include <cstring>
+
+#include "runtime/builtin/kernels/walk.h"
+
+namespace hil::builtin {
+
+inline void copy_item(uint8_t* to, uint32_t at, const uint8_t* from, uint32_t from_at,
+                      uint32_t size) {
+  std::memcpy(to + size_t{at} * size, from + size_t{from_at} * size, size);
+}
+
+// `to` is filled from where `walk`, which goes along it, says; counted from item `start` of `from`.
+void copy_from(const Tensor& from, uint32_t start, Walk<1>& walk, const Tensor& to);
+
+}  // namespace hil::builtin
