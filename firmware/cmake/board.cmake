@@ -1,4 +1,4 @@
-# What board.yaml says: hil_console; and HIL_*_POOL and HIL_RESIDENT_*, in bytes, where they are not given. The host, which
+# What board.yaml says: hil_console, HIL_PORTABLE where it is off; and HIL_*_POOL and HIL_RESIDENT_*, in bytes, where they are not given. The host, which
 # gives them, has checked the file; this is for builds without it.
 file(STRINGS "${HIL_BOARD_DIR}/board.yaml" hil_board_lines)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${HIL_BOARD_DIR}/board.yaml")
@@ -28,6 +28,11 @@ foreach(pool program planned method shared)
 endforeach()
 hil_read_size(HIL_RESIDENT_ADDRESS resident address)
 hil_read_size(HIL_RESIDENT_SIZE resident size)
+
+# portable: false
+if(hil_board_lines MATCHES "(^|;)portable: *(false|no|off)")
+  set(HIL_PORTABLE OFF)
+endif()
 
 # How the board talks to the host decides which console is linked.
 set(hil_console "${hil_board_lines}")

@@ -113,6 +113,7 @@ Tensor& permute_copy_out(Context&, const Tensor&, Ints, Tensor&);
 Tensor& pow_Tensor_Scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
 Tensor& reciprocal_out(Context&, const Tensor&, Tensor&);
 Tensor& relu_out(Context&, const Tensor&, Tensor&);
+Tensor& repeat_out(Context&, const Tensor&, Ints, Tensor&);
 Tensor& rsqrt_out(Context&, const Tensor&, Tensor&);
 Tensor& scalar_tensor_out(Context&, const Scalar&, Tensor&);
 Tensor& select_copy_int_out(Context&, const Tensor&, int64_t, int64_t, Tensor&);
@@ -251,6 +252,7 @@ const Kernel kernels[] = {
     Kernel("aten::pow.Tensor_Scalar_out", boxed<native::pow_Tensor_Scalar_out>),
     Kernel("aten::reciprocal.out", boxed<native::reciprocal_out>),
     Kernel("aten::relu.out", boxed<native::relu_out>),
+    Kernel("aten::repeat.out", boxed<native::repeat_out>),
     Kernel("aten::rsqrt.out", boxed<native::rsqrt_out>),
     Kernel("aten::scalar_tensor.out", boxed<native::scalar_tensor_out>),
     Kernel("aten::sigmoid.out", boxed<native::sigmoid_out>),

@@ -105,7 +105,7 @@ def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
     for instruction in program.file.instructions:
         for misfit in misfits(program.file, instruction, runtime):
             problem = misfit.problem
-            if misfit.is_dtype and runtime == "executorch" and instruction.operator in BLIND_TO_SCALES:
+            if misfit.is_dtype and instruction.operator in BLIND_TO_SCALES:
                 problem += ": on integers ExecuTorch computes without their scales and zero points"
             if misfit.is_dtype and instruction.operator.startswith("aten::"):
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"

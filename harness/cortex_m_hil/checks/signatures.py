@@ -279,10 +279,23 @@ def _rows_all_written(call: Call) -> str:
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
-_BINARY: Final = "0 self float32, 1 other float32, -1 out float32"
-_CHOICE: Final = "0 self int8|float32, 1 other =self, -1 out =self"
+_NUMBERS: Final = "float32|int32|int64"
+_CHOSEN: Final = "float32|int8|int32|int64"
+_ITEMS: Final = "float32|int8|int32|int64|bool"
+_UNQUANTISED: Final = "float32|int32|int64|bool"
+
 _COPY: Final = _takes("0 self any, -1 out =self")
 _POOL: Final = "0 self int8|float32, 6 out =self, 7 indices int64"
+_FUNCTION: Final = _takes("0 self float32, -1 out float32")
+_FUNCTION_OF_NUMBERS: Final = _takes(f"0 self {_NUMBERS}, -1 out =self")
+_ARITHMETIC: Final = _takes(f"0 self {_NUMBERS}, 1 other =self, -1 out =self")
+_CHOICE: Final = _takes(f"0 self {_CHOSEN}, 1 other =self, -1 out =self")
+_COMPARISON: Final = _takes(f"0 self {_ITEMS}, 1 other =self, -1 out bool")
+_COMPARISON_TO_NUMBER: Final = _takes(f"0 self {_UNQUANTISED}, -1 out bool")
+_LOGICAL: Final = _takes("0 self bool, 1 other bool, -1 out bool")
+_LARGEST: Final = _takes("0 self float32|int8|int64, -1 out =self")
+_LARGEST_AT: Final = _takes("0 self float32|int8|int64, -1 out int64")
+_PRODUCT: Final = _takes("0 self float32 rows, 1 mat2 float32 rows, -1 out float32 rows")
 
 
 def _indices_like_out(call: Call) -> str:
@@ -291,54 +304,211 @@ def _indices_like_out(call: Call) -> str:
     return "out and indices differ in dim order"
 
 
+def _normalises(statistics: str, form: str = "") -> Signature:
+    """``statistics``: its operands between input and the three that it writes."""
+    return _takes(
+        f"0 input float32 {form}, {statistics}, -3 out float32 {form}, -2 mean float32, -1 rstd float32",
+        _same_layout("input"),
+    )
+
+
+_FACTORS: Final = "1 weight? float32, 2 bias? float32"
+_LARGEST_BOTH: Final = _takes("0 self float32|int8|int64, 3 out =self, 4 indices int64", _indices_like_out)
+
 BUILTIN: Final[Mapping[str, Signature]] = {
-    "aten::_softmax.out": _takes("0 self float32, -1 out float32"),
-    "aten::add.out": _takes(_BINARY),
-    "aten::amax.out": _takes("0 self int8|float32, -1 out =self"),
+    "aten::_adaptive_avg_pool2d.out": _FUNCTION,
+    "aten::_log_softmax.out": _FUNCTION,
+    "aten::_native_batch_norm_legit.no_stats_out": _normalises(_FACTORS),
+    "aten::_native_batch_norm_legit_no_training.out": _normalises(
+        f"{_FACTORS}, 3 running_mean float32, 4 running_var float32"
+    ),
+    "aten::_softmax.out": _FUNCTION,
+    "aten::abs.out": _FUNCTION_OF_NUMBERS,
+    "aten::add.out": _ARITHMETIC,
+    "aten::addmm.out": _takes("0 self float32, 1 mat1 float32 rows, 2 mat2 float32 rows, -1 out float32 rows"),
+    "aten::amax.out": _LARGEST,
+    "aten::amin.out": _LARGEST,
+    "aten::any.out": _takes("0 self bool, -1 out bool"),
+    "aten::arange.start_out": _takes("-1 out float32|int64"),
+    "aten::argmax.out": _LARGEST_AT,
+    "aten::argmin.out": _LARGEST_AT,
+    "aten::as_strided_copy.out": _COPY,
+    "aten::avg_pool2d.out": _FUNCTION,
+    "aten::bmm.out": _PRODUCT,
     "aten::cat.out": _takes("0 tensors =out, -1 out any"),
-    "aten::clamp.out": _takes("0 self int8|float32, -1 out =self"),
+    "aten::clamp.out": _takes(f"0 self {_CHOSEN}, -1 out =self"),
+    "aten::constant_pad_nd.out": _takes(f"0 self {_UNQUANTISED}, -1 out =self"),
     "aten::convolution.out": _takes("0 input float32, 1 weight float32, 2 bias? float32, -1 out float32"),
-    "aten::div.out": _takes(_BINARY),
-    "aten::full.out": _takes("-1 out int8|float32"),
-    "aten::ge.Tensor_out": _takes("0 self int8|float32, 1 other =self, -1 out bool"),
+    "aten::cumsum.out": _FUNCTION,
+    "aten::div.out": _takes("0 self float32, 1 other float32, -1 out float32"),
+    "aten::elu.out": _FUNCTION,
+    "aten::embedding.out": _takes("0 weight any rows, 1 indices int32|int64 rows, -1 out =weight rows"),
+    "aten::exp.out": _FUNCTION,
+    "aten::expand_copy.out": _COPY,
+    "aten::flip.out": _COPY,
+    "aten::fmod.Scalar_out": _takes("0 self int32|int64, -1 out =self"),
+    "aten::full.out": _takes(f"-1 out {_ITEMS}"),
+    "aten::full_like.out": _takes(f"0 self any, -1 out {_ITEMS}"),
+    "aten::gelu.out": _FUNCTION,
+    "aten::hardtanh.out": _FUNCTION,
+    "aten::index.Tensor_out": _takes("0 self any, -1 out =self"),
+    "aten::index_select.out": _takes("0 self any, 2 index int32|int64, -1 out =self"),
+    "aten::leaky_relu.out": _FUNCTION,
+    "aten::linear.out": _takes("0 input float32 rows, 1 weight float32 rows, 2 bias? float32, -1 out float32 rows"),
+    "aten::log.out": _FUNCTION,
+    "aten::log1p.out": _FUNCTION,
+    "aten::logical_and.out": _LOGICAL,
+    "aten::logical_not.out": _takes("0 self bool, -1 out bool"),
+    "aten::logical_or.out": _LOGICAL,
+    "aten::logical_xor.out": _LOGICAL,
+    "aten::max.dim_max": _LARGEST_BOTH,
     "aten::max_pool2d_with_indices.out": _takes(_POOL, _indices_like_out),
-    "aten::maximum.out": _takes(_CHOICE),
-    "aten::minimum.out": _takes(_CHOICE),
-    "aten::mul.out": _takes(_BINARY),
+    "aten::maximum.out": _CHOICE,
+    "aten::mean.out": _FUNCTION,
+    "aten::min.dim_min": _LARGEST_BOTH,
+    "aten::minimum.out": _CHOICE,
+    "aten::mm.out": _PRODUCT,
+    "aten::mul.out": _ARITHMETIC,
+    "aten::native_group_norm.out": _normalises(_FACTORS),
+    "aten::native_layer_norm.out": _normalises("2 weight? float32, 3 bias? float32", "rows"),
+    "aten::neg.out": _FUNCTION_OF_NUMBERS,
     "aten::permute_copy.out": _COPY,
+    "aten::pow.Tensor_Scalar_out": _FUNCTION,
+    "aten::reciprocal.out": _FUNCTION,
+    "aten::relu.out": _FUNCTION,
+    "aten::repeat.out": _COPY,
+    "aten::rsqrt.out": _FUNCTION,
+    "aten::scalar_tensor.out": _takes(f"-1 out {_ITEMS}"),
     "aten::select_copy.int_out": _COPY,
-    "aten::sub.out": _takes(_BINARY),
+    "aten::sigmoid.out": _FUNCTION,
+    "aten::silu.out": _FUNCTION,
+    "aten::slice_copy.Tensor_out": _COPY,
+    "aten::split_with_sizes_copy.out": _takes("0 self any, 3 out =self"),
+    "aten::sqrt.out": _FUNCTION,
+    "aten::squeeze_copy.dims_out": _COPY,
+    "aten::sub.out": _ARITHMETIC,
+    "aten::sum.IntList_out": _takes("0 self float32|int64, -1 out =self"),
+    "aten::tanh.out": _FUNCTION,
     "aten::unsqueeze_copy.out": _COPY,
+    "aten::upsample_bilinear2d.vec_out": _FUNCTION,
+    "aten::upsample_nearest2d.vec_out": _FUNCTION,
+    "aten::var.correction_out": _FUNCTION,
+    "aten::view_copy.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::where.self_out": _takes("0 condition bool, 1 self any, 2 other =self, -1 out =self"),
     "dim_order_ops::_clone_dim_order.out": _takes("0 self any, -1 out =self", _has_its_dim_order),
+    "dim_order_ops::_to_dim_order_copy.out": _takes("0 self any, -1 out any", _has_its_dim_order),
+    **{f"aten::{name}.Tensor_out": _COMPARISON for name in ("eq", "ge", "gt", "le", "lt", "ne")},
+    **{f"aten::{name}.Scalar_out": _COMPARISON_TO_NUMBER for name in ("eq", "ge", "gt", "le", "lt", "ne")},
 }
 
 _ANY_BINARY: Final = _takes("0 self any, 1 other any, -1 out any", _same_order, _broadcasts_contiguous)
 
-BLIND_TO_SCALES: Final = ("aten::convolution.out", "aten::hardtanh.out", "aten::relu.out")
+BLIND_TO_SCALES: Final = (
+    "aten::constant_pad_nd.out",
+    "aten::convolution.out",
+    "aten::hardtanh.out",
+    "aten::relu.out",
+    *(f"aten::{name}.Scalar_out" for name in ("eq", "ge", "gt", "le", "lt", "ne")),
+)
 """Operators of ExecuTorch that take quantised integers and compute on them as on any: wrong, without a word."""
 
-_NO_INTEGERS: Final = _takes(f"0 self {_FLOATS}, -1 out =self", _same_order)
+_ANY: Final = _takes("0 self any, -1 out any", _same_order)
+_ANY_ROWS: Final = _takes("0 self any rows, -1 out any rows", _same_order)
+_FLOAT: Final = _takes(f"0 self {_FLOATS}, -1 out =self", _same_order)
+_FLOAT_ROWS: Final = _takes(f"0 self {_FLOATS} rows, -1 out =self rows")
+_TO_NUMBER: Final = _takes(f"0 self {_FLOATS}|int32|int64|bool, -1 out any", _same_order)
+_PRODUCT_OF_ANY: Final = _takes("0 self any rows, 1 mat2 =self rows, -1 out =self rows")
+
+
+def _same_batches(factors: str) -> Signature:
+    """Of a normalisation by the channel, which ExecuTorch has for contiguous tensors only."""
+    return _takes(f"0 input {_FLOATS} rows, {factors}, -3 out =input rows, -2 mean =input, -1 rstd =input")
+
 
 EXECUTORCH: Final[Mapping[str, Signature]] = {
-    "aten::_softmax.out": _takes(f"0 self {_FLOATS}, -1 out =self", _same_order),
+    "aten::_adaptive_avg_pool2d.out": _FLOAT_ROWS,
+    "aten::_log_softmax.out": _FLOAT,
+    "aten::_native_batch_norm_legit.no_stats_out": _same_batches("1 weight? =input, 2 bias? =input"),
+    "aten::_native_batch_norm_legit_no_training.out": _same_batches(
+        "1 weight? =input, 2 bias? =input, 3 running_mean =input, 4 running_var =input"
+    ),
+    "aten::_softmax.out": _FLOAT,
+    "aten::abs.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::add.out": _ANY_BINARY,
+    "aten::addmm.out": _takes("0 self any rows, 1 mat1 =self rows, 2 mat2 =self rows, -1 out =self rows"),
     "aten::amax.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::amin.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::any.out": _ANY,
+    "aten::arange.start_out": _takes("-1 out any"),
+    "aten::argmax.out": _takes("0 self any, -1 out int64", _same_order),
+    "aten::argmin.out": _takes("0 self any, -1 out int64", _same_order),
+    "aten::as_strided_copy.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::avg_pool2d.out": _takes(f"0 self {_FLOATS}|int64 rows, -1 out =self rows"),
+    "aten::bmm.out": _PRODUCT_OF_ANY,
     "aten::cat.out": _takes("0 tensors any, -1 out any", _same_order),
     "aten::clamp.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::constant_pad_nd.out": _takes(f"0 self {_FLOATS}|int32|int64|bool, -1 out =self", _same_order),
     "aten::convolution.out": _takes(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", _input_and_out_in_order),
+    "aten::cumsum.out": _ANY,
     "aten::div.out": _ANY_BINARY,
-    "aten::ge.Tensor_out": _takes("0 self any, 1 other any, -1 out any", _broadcasts_contiguous),
-    "aten::hardtanh.out": _NO_INTEGERS,
+    "aten::elu.out": _FLOAT,
+    "aten::embedding.out": _takes("0 weight any rows, 1 indices int32|int64 rows, -1 out =weight rows"),
+    "aten::exp.out": _ANY,
+    "aten::expand_copy.out": _ANY_ROWS,
+    "aten::flip.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::fmod.Scalar_out": _ANY,
+    "aten::full_like.out": _ANY_ROWS,
+    "aten::gelu.out": _FLOAT,
+    "aten::hardtanh.out": _FLOAT,
+    "aten::index.Tensor_out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::index_select.out": _takes("0 self any rows, 2 index int32|int64, -1 out =self rows"),
+    "aten::leaky_relu.out": _FLOAT,
+    "aten::log.out": _ANY,
+    "aten::log1p.out": _ANY,
+    "aten::logical_and.out": _ANY_BINARY,
+    "aten::logical_not.out": _ANY,
+    "aten::logical_or.out": _ANY_BINARY,
+    "aten::logical_xor.out": _ANY_BINARY,
+    "aten::max.dim_max": _takes("0 self any, 3 out =self, 4 indices int64"),
     "aten::max_pool2d_with_indices.out": _takes("0 self any, 6 out =self, 7 indices int64", _known_orders),
     "aten::maximum.out": _ANY_BINARY,
+    "aten::mean.out": _takes(f"0 self any rows, -1 out {_FLOATS} rows"),
+    "aten::min.dim_min": _takes("0 self any, 3 out =self, 4 indices int64"),
     "aten::minimum.out": _ANY_BINARY,
+    "aten::mm.out": _PRODUCT_OF_ANY,
     "aten::mul.out": _ANY_BINARY,
+    "aten::native_group_norm.out": _same_batches("1 weight? =input, 2 bias? =input"),
+    "aten::native_layer_norm.out": _same_batches("2 weight? =input, 3 bias? =input"),
+    "aten::neg.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::permute_copy.out": _takes("0 self any rows, -1 out =self rows"),
-    "aten::relu.out": _NO_INTEGERS,
+    "aten::pow.Tensor_Scalar_out": _ANY,
+    "aten::reciprocal.out": _ANY,
+    "aten::relu.out": _FLOAT,
+    "aten::repeat.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::rsqrt.out": _ANY,
+    "aten::scalar_tensor.out": _takes("-1 out any"),
     "aten::select_copy.int_out": _COPY,
+    "aten::sigmoid.out": _ANY,
+    "aten::slice_copy.Tensor_out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::split_with_sizes_copy.out": _takes("0 self any, 3 out =self", _same_order),
+    "aten::sqrt.out": _ANY,
+    "aten::squeeze_copy.dims_out": _takes("0 self any, -1 out =self"),
     "aten::sub.out": _ANY_BINARY,
+    "aten::sum.IntList_out": _ANY_ROWS,
+    "aten::tanh.out": _ANY,
     "aten::unsqueeze_copy.out": _COPY,
+    "aten::upsample_bilinear2d.vec_out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::upsample_nearest2d.vec_out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::var.correction_out": _FLOAT,
+    "aten::view_copy.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::where.self_out": _takes("0 condition bool|uint8, 1 self any, 2 other any, -1 out any", _same_order),
     "dim_order_ops::_clone_dim_order.out": _takes("0 self any, -1 out =self", _has_its_dim_order),
+    "dim_order_ops::_to_dim_order_copy.out": _takes("0 self any, -1 out any", _has_its_dim_order),
+    **{
+        f"aten::{name}.Tensor_out": _takes("0 self any, 1 other any, -1 out any", _broadcasts_contiguous)
+        for name in ("eq", "ge", "gt", "le", "lt", "ne")
+    },
+    **{f"aten::{name}.Scalar_out": _TO_NUMBER for name in ("eq", "ge", "gt", "le", "lt", "ne")},
 }
 
 

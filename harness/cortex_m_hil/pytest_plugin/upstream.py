@@ -8,7 +8,6 @@ its integers with the dialect. Nothing here is done to a test that is not of the
 from __future__ import annotations
 
 import copy
-import fnmatch
 import functools
 import os
 from collections.abc import Generator, Iterator, Sequence
@@ -27,10 +26,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
 from cortex_m_hil.pytest_plugin.summary import RERUN
-
-# Upstream's test runner is built without these (its backends/cortex_m/test/build_test_runner.sh), and its strict xfails
-# rely on that: a runtime that has them would pass broadcasting divisions and softmax over another dimension.
-EXCLUDED: Final = ("aten::div.*", "aten::_softmax.*")
+from cortex_m_hil.runner.build import portable_operators
 
 NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # module: why, and what of it
 _FIXTURE: Final = "cortex_m_target"  # upstream's: the configuration that a test of ops/ is lowered for
@@ -63,6 +59,16 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--cortex-m-target has no meaning here: --target names what the suite is run on")
     # What upstream's header shows. Its tests are parametrised below.
     setattr(config.option, _FIXTURE, [resolved.display_name for resolved in config.stash[RESOLVED]])
+
+
+@functools.cache
+def _excluded() -> tuple[str, ...]:
+    """What upstream's test runner is built without (its backends/cortex_m/test/build_test_runner.sh).
+
+    Its strict xfails rely on that: a runtime that has them would pass broadcasting divisions, and softmax over another
+    dimension.
+    """
+    return portable_operators()
 
 
 @functools.cache
@@ -135,7 +141,7 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except UnsupportedOperator as error:
-        if any(fnmatch.fnmatch(error.operator, pattern) for pattern in EXCLUDED):
+        if error.operator in _excluded():
             error.hint = "excluded from ExecuTorch's tests: their own runner is built without it"
         raise
     except HarnessError:
@@ -161,7 +167,7 @@ class _Executor:
     def __call__(self, program: Program) -> Sequence[HostTensor]:
         __tracebackhide__ = True
         with _own_errors():
-            done = self._hil.verify(program, Tolerance(), excluded=EXCLUDED)
+            done = self._hil.verify(program, Tolerance(), excluded=_excluded())
         self.runs += 1
         return done.result.outputs
 

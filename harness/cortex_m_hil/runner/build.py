@@ -28,6 +28,8 @@ from cortex_m_hil.targets.resolve import check_runtime
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
 NOTES = "notes"  # what gcov needs of a runner that counts
 COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
+WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
+"""A runner without the portable operators that ExecuTorch's own test runner is built without."""
 _COUNTING_GCC = 11  # the first with -fprofile-info-section
 ELF_LIMIT = 256 << 20  # bytes
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
@@ -86,6 +88,13 @@ def build_runner(
         what = f"cannot write the runner to {folder}: {error.strerror}"
         raise BuildError(what, target=target.name, hint=cache_advice()) from error
     return elf
+
+
+def portable_operators() -> tuple[str, ...]:
+    """The operators that a runner WITHOUT_PORTABLE lacks."""
+    rows = (package_data("firmware") / "runtime" / "builtin" / "operators.inc").read_text()
+    _, _, group = rows.partition("#ifdef HIL_PORTABLE")
+    return tuple(re.findall(r'^HIL_OPERATOR\("([^"]+)"', group.partition("#endif")[0], re.MULTILINE))
 
 
 def _is_whole(folder: Path) -> bool:
@@ -163,6 +172,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
         "HIL_PROGRAM_POOL": str(pools.program),
         "HIL_PLANNED_POOL": str(pools.planned),
         "HIL_METHOD_POOL": str(pools.method),
+        **({} if target.board.portable else WITHOUT_PORTABLE),
         **target.launcher.definitions(),
     } | {name: str(value) for name, value in further.items() if value}
 

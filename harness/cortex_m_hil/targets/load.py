@@ -54,6 +54,7 @@ class _RawBoard(Strict):
     pools: _RawPools
     console: Literal["semihosting", "native", "uart"] = "semihosting"
     resident: _RawResident | None = None
+    portable: bool = True
 
 
 class _RawTarget(Strict):
@@ -264,4 +265,4 @@ def _load_board(name: str, base: Path, where: str) -> Board:
             f"{description}: pools.shared is smaller than a pool that lies in it",
             hint="shared is the memory that program and planned share",
         )
-    return Board(directory.name, directory, pools, resident)
+    return Board(directory.name, directory, pools, resident, raw.portable)

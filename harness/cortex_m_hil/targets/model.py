@@ -39,12 +39,16 @@ class Resident:
 
 @dataclass(frozen=True)
 class Board:
-    """One memory map: a folder with `board.yaml`, `board.ld` and `board.cpp`."""
+    """One memory map: a folder with `board.yaml`, `board.ld` and `board.cpp`.
+
+    `portable`: whether its runners have the portable operators that ExecuTorch's own test runner is built without.
+    """
 
     name: str
     directory: Path
     pools: Pools
     resident: Resident = Resident(0, 0)
+    portable: bool = True
 
     @property
     def program_room(self) -> int:

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import textwrap
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.lowering import suite
-from cortex_m_hil.pytest_plugin.upstream import EXCLUDED
+from cortex_m_hil.runner.build import WITHOUT_PORTABLE, portable_operators
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -382,11 +381,10 @@ def test_upstreams_own_command_runs_on_an_installed_runner(tmp_path: Path) -> No
 
 def test_a_runner_for_upstream_lacks_what_the_plugin_withholds_and_nothing_else() -> None:
     native = resolve("native", TARGETS)
-    with flow.open_dut(native) as whole, flow.open_dut(native, options={"HIL_UPSTREAM_OPERATORS": "ON"}) as lacking:
-        operators = set(whole.session().identity.operators)
-        left_out = operators - set(lacking.session().identity.operators)
-        assert left_out == {one for one in operators if any(fnmatch(one, pattern) for pattern in EXCLUDED)}
-    assert len(left_out) == len(EXCLUDED)
+    with flow.open_dut(native) as whole, flow.open_dut(native, options=WITHOUT_PORTABLE) as lacking:
+        left_out = set(whole.session().identity.operators) - set(lacking.session().identity.operators)
+    assert left_out == set(portable_operators())
+    assert {"aten::div.out", "aten::_softmax.out", "aten::relu.out"} <= left_out
 
 
 def test_a_runner_that_upstream_cannot_name_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,30 @@ void copy_part_of(const Tensor& self, int axis, uint32_t start, uint32_t step, c
   copy_from(self, start * strides[axis], walk, out);
 }
 
+// Fills `out` with copies of `self`, whose sizes are `sizes` where it has as many dimensions.
+void copy_repeatedly(const Tensor& self, const uint32_t (&sizes)[kMaxRank], const Walk<1>& inside,
+                     const Tensor& out) {
+  if (out.numel == 0) return;
+  const uint32_t size = item_size(out.dtype);
+  Strides strides = {};
+  strides_of(out, strides);
+  uint32_t position[kMaxRank] = {};
+  uint32_t start = 0;
+  for (uint32_t copy = 0; copy < out.numel / self.numel; ++copy) {
+    Walk<1> walk = inside;
+    for (uint32_t i = 0; i < self.numel; ++i, walk.next()) {
+      copy_item(out.data, start + walk.at(0), self.data, i, size);
+    }
+    for (int axis = out.rank - 1; axis >= 0; --axis) {
+      position[axis] += sizes[axis];
+      start += sizes[axis] * strides[axis];
+      if (position[axis] < out.size(axis)) break;
+      start -= out.size(axis) * strides[axis];
+      position[axis] = 0;
+    }
+  }
+}
+
 // An end of a slice: from the end if negative, and no further than the ends of the dimension.
 int64_t slice_end(KernelContext& ctx, const Argument& argument, uint32_t size, int64_t absent) {
   if (argument.is_none()) return absent;
@@ -168,6 +192,32 @@ void expand_copy(KernelContext& ctx) {
       ctx.require_disjoint(out, self, "self")) {
     copy_from(self, 0, walk, out);
   }
+}
+
+// aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out)
+void repeat(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const IntList repeats = ctx.int_list("repeats");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
+  bool fits = repeats.size() == out.rank && out.rank >= self.rank;
+  Strides strides = {};
+  strides_of(out, strides);
+  Walk<1> inside(self);           // a copy of self in out
+  uint32_t sizes[kMaxRank] = {};  // of self, with the dimensions that it has not
+  for (int axis = 0; fits && axis < out.rank; ++axis) {
+    const int own = axis - (out.rank - self.rank);
+    sizes[axis] = own < 0 ? 1 : self.size(own);
+    const int64_t times = repeats[static_cast<uint32_t>(axis)];
+    fits = times >= 0 && times <= INT32_MAX && times * sizes[axis] == out.size(axis);
+    if (own >= 0) inside.strides(0)[own] = strides[axis];
+  }
+  if (!ctx.require(fits, "self is ", self, ", out is ", out,
+                   ": not self as often as repeats says") ||
+      !ctx.require_disjoint(out, self, "self")) {
+    return;
+  }
+  copy_repeatedly(self, sizes, inside, out);
 }
 
 // aten::slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None,

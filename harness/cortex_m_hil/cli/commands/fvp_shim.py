@@ -17,7 +17,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fvp import shim as fvp_shim
 from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.lowering.suite import find as find_suite
-from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.runner.build import WITHOUT_PORTABLE, build_runner
 from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, select
@@ -101,7 +101,7 @@ def _install_runner(folder: Path, resolved: Resolved) -> Path:
     """Its operators are those of ExecuTorch's own test runner, so that what is expected to fail there fails here."""
     target = resolved.target
     assert isinstance(target.launcher, QemuLauncher)
-    elf = build_runner(target, resolved.runtime, {"HIL_UPSTREAM_OPERATORS": "ON"})
+    elf = build_runner(target, resolved.runtime, WITHOUT_PORTABLE)
     return fvp_shim.install_runner(
         folder, elf.path, target.cpu, target=resolved.display_name, machine=target.launcher.machine,
         arguments=target.launcher.args,
