@@ -204,6 +204,7 @@ IN_A_USERS_FOLDER: Final = (
     "docs/coverage.md",
     "docs/fvp.md",
     "docs/localize.md",
+    "docs/partition.md",
     "docs/performance.md",
     "docs/redzones.md",
     "docs/upstream.md",

@@ -18,6 +18,7 @@ from cortex_m_hil.calls import checked_call
 from cortex_m_hil.checks.comparison import Comparison as Comparison
 from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
+from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
 from cortex_m_hil.diagnose.bundle import Task
@@ -39,6 +40,8 @@ from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.numbers import MULTIPLIERS, in_range
+from cortex_m_hil.program.partition import Island as Island
+from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program
 from cortex_m_hil.program.program import References as References
 from cortex_m_hil.program.tensor import HostTensor as HostTensor
@@ -252,6 +255,7 @@ class OpenTarget:
         atol: float = Tolerance.atol,
         rtol: float = Tolerance.rtol,
         eager_sqnr: float = Tolerance.eager_sqnr,
+        min_cortex_m: float | None = None,
         isa: Isa | None = None,
         lint: bool = True,
         calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
@@ -274,6 +278,8 @@ class OpenTarget:
             atol, rtol: for outputs that are not quantised: an element may differ by `atol + rtol·|expected|` from
                 fake-quant, or from eager where nothing is quantised. In units of the output, and as a part of it.
             eager_sqnr: dB of signal to quantisation noise against eager, at least.
+            min_cortex_m: the share of multiply-accumulates on Cortex-M kernels (`Program.partition`), at least: 0 to 1.
+                None: any share will do, and where some are left out of the quantisation, a HilWarning says where.
             isa: lower for another ISA class than the target's, to test that this is caught.
             lint: False runs what does not fit the target.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
@@ -286,7 +292,7 @@ class OpenTarget:
             wrong are issued as HilWarning.
 
         Raises:
-            LoweringError: the module cannot be exported, quantised or lowered.
+            LoweringError: the module cannot be exported, quantised or lowered, or `min_cortex_m` is not reached.
             Mismatch: an output is not what a reference says; the message has the distances from all three.
             ConfigError: an argument is wrong, or the module itself fails on these inputs.
             And what `run` raises.
@@ -295,7 +301,9 @@ class OpenTarget:
         with Reporting(self.dut.resolved):
             tolerance = Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr)
             options = LoweringOptions(calibration, quantize, layout, self._redzones)
+            minimum = checked_share(min_cortex_m)
             program = lowering.lower(module, inputs, isa=isa or self.isa, options=options)
+            self._require_cortex_m(program, minimum, quantize)
             return self._verify(program, tolerance, linted=lint).comparison
 
     @checked_call("hil.verify")
@@ -316,6 +324,12 @@ class OpenTarget:
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             return self._verify(program, tolerance, excluded=tuple(excluded))
+
+    def _require_cortex_m(self, program: Program, minimum: float | None, quantize: bool) -> None:
+        if minimum is not None:
+            require_share(program, minimum, self.dut.resolved.display_name)
+        elif quantize and (told := left_in_float(program)):
+            _warn(f"{self.dut.resolved.display_name}: {told}")
 
     def _verify(
         self, program: Program, tolerance: Tolerance, *, linted: bool = True, excluded: tuple[str, ...] = ()

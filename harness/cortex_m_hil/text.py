@@ -48,3 +48,8 @@ def _escape(character: str) -> str:
 def counted(number: int, what: str) -> str:
     """`1 operator`, `2 operators`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def percent(share: float) -> str:
+    """`87.18 %`, rounded so that only 1 reads as 100 %."""
+    return "100 %" if share == 1 else f"{min(100 * share, 99.99):.4g} %"

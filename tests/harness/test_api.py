@@ -180,6 +180,64 @@ def test_warnings_have_the_callers_place(native: hil.OpenTarget) -> None:
     assert [one.filename for one in mine] == [__file__, __file__] and "uninformative" in str(mine[0].message)
 
 
+class PartlyFloat(torch.nn.Module):
+    """ExecuTorch leaves convolutions in one dimension out of the quantisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter, self.head = torch.nn.Conv1d(4, 8, 3, padding=1), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.filter(x).transpose(1, 2))
+
+
+FILTER_LINE = inspect.getsourcelines(PartlyFloat.forward)[1] + 1
+SIGNAL = (torch.linspace(-1, 1, 64).sin().reshape(1, 4, 16),)
+LEFT_OUT = (
+    f"filter, {__file__}:{FILTER_LINE}: aten::convolution.out, 1536 MACs (the quantiser has no pattern for aten.conv1d"
+)
+
+
+def hil_warnings(seen: list[warnings.WarningMessage]) -> list[str]:
+    return [str(one.message) for one in seen if issubclass(one.category, hil.HilWarning)]
+
+
+def test_a_layer_that_is_left_in_float_is_told(native: hil.OpenTarget) -> None:
+    torch.manual_seed(0)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert native.check(PartlyFloat(), SIGNAL).ok
+        assert native.check(PartlyFloat(), SIGNAL, min_cortex_m=0.4).ok  # it was asked for no more
+        assert native.check(torch.nn.Conv1d(4, 8, 3), SIGNAL, quantize=False).ok  # and here for none
+        assert native.check(PartlyFloat(), SIGNAL, layout="explicit", min_cortex_m=1).ok
+        assert native.check(*linear()).ok
+    (told,) = hil_warnings(seen)
+    assert told.startswith("native: 40 % of PartlyFloat's multiply-accumulates are on Cortex-M kernels; left out: ")
+    assert LEFT_OUT in told
+
+
+def test_a_share_of_cortex_m_kernels_that_is_not_reached_is_a_verdict(native: hil.OpenTarget) -> None:
+    with pytest.raises(errors.LoweringError) as caught:
+        native.check(PartlyFloat(), SIGNAL, min_cortex_m=0.99)
+    text = str(caught.value)
+    assert "40 % of PartlyFloat's multiply-accumulates are on Cortex-M kernels, at least 99 % was asked for" in text
+    assert f"elsewhere: {LEFT_OUT}" in text and 'layout="explicit"' in caught.value.hint
+    with pytest.raises(errors.LoweringError, match=r"^0 % of Linear's"):
+        native.check(*linear(), quantize=False, min_cortex_m=0.01)
+    assert native.check(*linear(), min_cortex_m=1).ok
+
+
+@pytest.mark.parametrize("minimum", [1.01, -0.01, float("nan"), float("inf"), "0.5", True])
+def test_what_is_no_share_is_a_config_error(native: hil.OpenTarget, minimum: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="min_cortex_m: a number from 0 to 1, not "):
+        native.check(*linear(), min_cortex_m=minimum)
+
+
+def test_a_share_of_nothing_is_a_config_error(native: hil.OpenTarget) -> None:
+    with pytest.raises(errors.ConfigError, match=r"min_cortex_m says nothing of ReLU: .* it has none"):
+        native.check(torch.nn.ReLU(), (torch.randn(1, 8),), min_cortex_m=0.5)
+
+
 def test_red_zones_are_watched_where_asked_for() -> None:
     module, inputs = linear()
     with hil.open("native", redzones=True) as target:

@@ -61,19 +61,29 @@ def program_of(model: str, isa: Isa) -> Program:
 
 
 def count(dut: flow.Dut, program: Program) -> Count:
-    """Runs the program as a whole, then by steps. What it raises is what `flow.run` does.
+    """By operator. Runs the program, and raises, as `executed` does."""
+    found: dict[str, list[int]] = {}
+    for one, instructions in zip(program.file.instructions, executed(dut, program), strict=True):
+        found.setdefault(one.name, []).append(instructions)
+    total = sum(map(sum, found.values()))
+    rows = [OperatorCount(name, len(all_), sum(all_), sum(all_) / total) for name, all_ in found.items()]
+    return Count(total, tuple(sorted(rows, key=lambda row: -row.instructions)))
 
-    ConfigError where the target counts no instructions.
+
+def executed(dut: flow.Dut, program: Program) -> tuple[int, ...]:
+    """What the core executes for each instruction of a program, exactly.
+
+    Runs the program as a whole, then by steps. What it raises is what `flow.run` does; ConfigError where the target
+    counts no instructions.
     """
     result = flow.run(dut, program)
     if result.instructions is None:
         what = f"{dut.target.name} counts no instructions, it has {result.ran.clock.value}"
         raise ConfigError(what, target=dut.resolved.name, hint="a target of QEMU does: hil targets")
-    found = by_operator(dut, program, program.inputs)
-    if sum(map(sum, found.values())) != result.instructions:
+    found = tuple(ticks for _, ticks in _steps(dut, program, program.inputs))
+    if sum(found) != result.instructions:
         raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
-    rows = [OperatorCount(name, len(all_), sum(all_), sum(all_) / result.instructions) for name, all_ in found.items()]
-    return Count(result.instructions, tuple(sorted(rows, key=lambda row: -row.instructions)))
+    return found
 
 
 def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
@@ -91,7 +101,7 @@ def _steps(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> Ite
     flow.prepare(session, inputs, flow.POISON)
     for instruction in program.file.instructions:
         try:
-            yield instruction.operator or instruction.kind.name.lower(), session.step(1, dut.seconds).ticks
+            yield instruction.name, session.step(1, dut.seconds).ticks
         except ResponseTimeout as stuck:
             what = f"no end after {dut.seconds:g} s, and the program ended before"
             raise ProtocolError(what, target=dut.resolved.name, operator=stuck.operator, log=stuck.log) from None

@@ -12,6 +12,7 @@ from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction
+from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.targets.model import Target
@@ -39,8 +40,6 @@ NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE})
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
-_MOVES: Final = ("cat", "full", "permute_copy", "select_copy", "unsqueeze_copy")
-"""Operators of ATen that compute nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +164,8 @@ def _left_in_float(program: Program) -> Iterator[LintFinding]:
     if all(one.operator != _QUANTIZE for one in instructions):
         return
     for instruction in instructions:
-        namespace, _, name = instruction.operator.partition("::")
         out = program.file.values[instruction.args[-1]].spec if instruction.args else None
-        if namespace == "aten" and name.partition(".")[0] not in _MOVES and out is not None and "float" in out.dtype:
+        if kind_of(program.file, instruction) is Kind.FLOAT and out is not None and "float" in out.dtype:
             text = f"{instruction.operator} computes in {out.dtype}: ExecuTorch left it out of the quantisation"
             yield _finding(Rule.FLOAT_NOTE, text, program, instruction)
 

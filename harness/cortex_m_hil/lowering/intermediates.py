@@ -6,8 +6,8 @@ found by the names it had on its way through the passes, and believed where it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from cortex_m_hil.lowering.live import user_line
+from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.reference import HostModels, integers, to_torch
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.model import Instruction, PteFile
@@ -75,7 +75,12 @@ def _record(module: Any, inputs: Sequence[HostTensor], structure: Any) -> dict[N
 
 
 def intermediates(
-    file: PteFile, nodes: Sequence[str], models: HostModels, eager: Any | None, inputs: Sequence[HostTensor]
+    file: PteFile,
+    nodes: Sequence[str],
+    sources: Sequence[str],
+    models: HostModels,
+    eager: Any | None,
+    inputs: Sequence[HostTensor],
 ) -> tuple[Intermediate, ...]:
     """For each instruction what the models have there; `eager` is the exported float program, None if it is not known.
 
@@ -87,9 +92,9 @@ def intermediates(
         floats = _Floats(models, eager, inputs)
         by_name = {node.name: node for node in dialect}
         found = []
-        for instruction, name in zip(file.instructions, nodes, strict=True):
+        for instruction, name, source in zip(file.instructions, nodes, sources, strict=True):
             node = by_name.get(name.partition(" ")[0])
-            found.append(_intermediate(file, instruction, node, dialect, floats))
+            found.append(replace(_intermediate(file, instruction, node, dialect, floats), source=source))
     return tuple(found)
 
 
@@ -102,7 +107,7 @@ def _intermediate(
     origin = floats.origin(node, dialect[node])
     grid = _Grid.of(node)
     if origin is None or grid is None:
-        return Intermediate(values, source=floats.source(node))
+        return Intermediate(values)
     return Intermediate(
         values,
         quantized=_array(origin.quantized),
@@ -110,7 +115,6 @@ def _intermediate(
         scale=grid.scale,
         zero_point=grid.zero_point,
         graph_quanta=_graph_quanta(node, dialect, floats, grid, origin.quantized),
-        source=floats.source(node),
     )
 
 
@@ -153,19 +157,12 @@ class _Floats:
         module = None if eager is None else eager.module(check_guards=False)
         floats = {} if module is None else _record(module, inputs, models.structure)
         self._eager = {node.name: value for node, value in floats.items()}
-        nodes = () if eager is None else eager.graph.nodes
-        self._lines = {node.name: user_line(node.meta.get("stack_trace") or "") for node in nodes}
-
-    def source(self, node: Node) -> str:
-        """`file:line` of the user's that made the node; "" where it is not known."""
-        names = [name for name in _names(node) if self._lines.get(name)]
-        return self._lines[names[0]] if names else ""
 
     def origin(self, node: Node, value: Any) -> _Origin | None:
         grid = _Grid.of(node)
         if grid is None or not isinstance(value, torch.Tensor) or value.is_floating_point():
             return None
-        for name in _names(node):
+        for name in names(node):
             found = self._observed(self._nodes[name], grid) if name in self._nodes else None
             if found is not None and found.name in self._eager:
                 pair = self._quantized[found], self._eager[found.name]
@@ -193,15 +190,6 @@ class _Floats:
 
 def _quantizes(node: Node) -> bool:
     return node.op == "call_function" and node.name.startswith("quantize_per_tensor")
-
-
-def _names(node: Node) -> Iterator[str]:
-    """The names that a node had in the graphs it came from, the latest first."""
-    waiting = list(node.meta.get("from_node") or ())
-    while waiting:
-        source = waiting.pop(0)
-        yield source.name
-        waiting += source.from_node or ()
 
 
 def _laid_out(value: Any, like: torch.Tensor) -> torch.Tensor | None:

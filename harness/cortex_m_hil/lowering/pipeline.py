@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
+from cortex_m_hil.lowering import ancestry
 from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
@@ -69,6 +70,7 @@ class _Shared:
     """The target-independent part: fake-quantised graph, the edge program, and what was lowered from it."""
 
     quantized: Any | None
+    left_out: Mapping[str, str]  # nodes of the export that are not quantised, and why
     edge: Any
     hint: str
     lowered: dict[tuple[Isa, bool], _Lowered] = field(default_factory=dict)  # by ISA class and `redzones`
@@ -80,13 +82,16 @@ class _Lowered:
 
     pte: bytes
     nodes: tuple[str, ...]
+    ancestors: tuple[str, ...]
+    left_out: tuple[str, ...]
     size_without_redzones: int | None
     models: HostModels
 
     def entry(self) -> dict[str, Any]:
         """What of it the disk remembers."""
+        lists = {name: list(getattr(self, name)) for name in ("nodes", "ancestors", "left_out")}
         pte = np.frombuffer(self.pte, np.uint8)
-        return {"pte": pte, "nodes": list(self.nodes), "size_without_redzones": self.size_without_redzones}
+        return {"pte": pte, **lists, "size_without_redzones": self.size_without_redzones}
 
 
 cache: Final[Lru[_Shared]] = Lru(16)
@@ -199,7 +204,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
 
         host = models()
         with compiler_state.work(source.no_key):
-            return intermediates(file, nodes, host, source.exported.program, inputs)
+            return intermediates(file, nodes, sources, host, source.exported.program, inputs)
 
     def origin() -> Any:
         from cortex_m_hil.lowering.parts import Origin, Part
@@ -208,10 +213,11 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         return Origin(Part.of(source.exported.program, source.inputs), options)
 
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
+    sources = ancestry.lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
     references = RememberedReferences(key, source.exported, structure, models)
     return Program(
-        pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size, no_key=source.no_key,
-        undisturbed=undisturbed,
+        pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size,
+        no_key=source.no_key, undisturbed=undisturbed, sources=sources, left_out=tuple(entry["left_out"]),
     )  # fmt: skip
 
 
@@ -310,29 +316,30 @@ def _prepare(source: _Source) -> _Shared:
     hint = _hint(source.options)
     # A copy: what was exported may be lowered again, and is the float reference.
     exported = copy.deepcopy(source.exported.program)
-    quantized = None
-    if source.options.quantize:
-        quantized = _quantize(source, exported, hint)
+    quantized, left_out = _quantize(source, exported, hint) if source.options.quantize else (None, {})
+    if quantized is not None:
         what = "export of the quantised module"
         exported = stage(source.title, what, hint, lambda: strict_export(quantized, source.inputs))
     config = api.edge_compile_config()
     edge = stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
-    return _Shared(quantized, edge, hint)
+    return _Shared(quantized, left_out, edge, hint)
 
 
-def _quantize(source: _Source, exported: Any, hint: str) -> Any:
-    """The fake-quantised module (PT2E with upstream's Cortex-M quantiser)."""
+def _quantize(source: _Source, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
+    """The fake-quantised module (PT2E with upstream's Cortex-M quantiser); nodes that it leaves in float, and why."""
     api, title = executorch_api(), source.title
     explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
     graph = exported.module(check_guards=False)
-    prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, api.quantizer(**explicit)))
+    quantizer = api.quantizer(**explicit)
+    prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
     for number, sample in enumerate(source.samples):
         try:
             stage(title, f"calibration with sample {number}", hint, functools.partial(prepared, *sample))
         except LoweringError as error:
             raise (_mistake(source, number, error) or error) from error.__cause__
-    return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared))
+    left_out = ancestry.left_out(quantizer, exported.graph)
+    return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), left_out
 
 
 def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
@@ -370,7 +377,10 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     structure = load_torch().utils._pytree.tree_structure(source.inputs)
     models = HostModels(None, shared.quantized, dialect.module(check_guards=False), structure)
     size_without_redzones = None if spacing is None else spacing.size_without_redzones
-    return _Lowered(pte, graph_nodes(made, parse_pte(pte, title)), size_without_redzones, models)
+    nodes = graph_nodes(made, parse_pte(pte, title))
+    ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)
+    left_out = tuple(shared.left_out.get(name, "") for name in ancestors)
+    return _Lowered(pte, nodes, ancestors, left_out, size_without_redzones, models)
 
 
 def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:

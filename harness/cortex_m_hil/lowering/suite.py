@@ -199,7 +199,7 @@ class _Takeover:
             return HostModels(None, None, self._dialects[id(again)][1].module(check_guards=False), structure)
 
         def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
-            return intermediates(file, nodes, models(), None, inputs)
+            return intermediates(file, nodes, ("",) * len(nodes), models(), None, inputs)
 
         given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
         nodes = tuple(entry["nodes"])

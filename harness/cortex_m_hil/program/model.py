@@ -54,6 +54,11 @@ class Instruction:
     operator: str
     args: tuple[int, ...]
 
+    @property
+    def name(self) -> str:
+        """The operator; of what calls none, its kind."""
+        return self.operator or self.kind.name.lower()
+
 
 @dataclass(frozen=True, eq=False)
 class PteFile:

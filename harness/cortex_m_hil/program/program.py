@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
 from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.partition import Partition
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.targets.cpu import Isa
@@ -64,6 +66,8 @@ class Program:
     would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
     ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
     ``undisturbed`` gives references for many inputs: without disturbed runs, and nothing is remembered on disk.
+    ``sources`` has the user's `file:line` per instruction, and ``left_out`` why it is in float, by the quantiser ("":
+    it is not); both are empty where nothing is known.
     ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
@@ -82,6 +86,13 @@ class Program:
     no_key: str = ""
     undisturbed: ManyReferences | None = field(default=None, repr=False)
     scratch: Callable[[Isa], tuple[ScratchNeed, ...]] | None = field(default=None, repr=False)
+    sources: tuple[str, ...] = field(default=(), repr=False)
+    left_out: tuple[str, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def partition(self) -> Partition:
+        """What runs each instruction: Cortex-M kernels, portable ones, and those in float, with the float islands."""
+        return Partition.of(self.file, self.nodes, self.sources, self.left_out)
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:

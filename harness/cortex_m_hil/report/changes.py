@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts
-from cortex_m_hil.report.night import Key, Night, Result, as_text
+from cortex_m_hil.report.night import CORTEX_M_MACS, Key, Night, Result, as_text
 from cortex_m_hil.report.series import shifts
 from cortex_m_hil.results import Verdict
 
@@ -44,12 +44,21 @@ class Kind(str, Enum):
     OUTPUTS = "changed outputs"
     SLOWER = "slower"
     LARGER = "larger"
+    LESS_CORTEX_M = "less on Cortex-M kernels"
     UNCOVERED = "no longer covered"
     FIXED = "fixed"
     FASTER = "faster"
     SMALLER = "smaller"
+    MORE_CORTEX_M = "more on Cortex-M kernels"
     GONE = "no longer there"
     TOOLS = "tools"
+
+
+_KINDS: Final = {
+    INSTRUCTIONS: (Kind.SLOWER, Kind.FASTER),
+    CORTEX_M_MACS: (Kind.MORE_CORTEX_M, Kind.LESS_CORTEX_M),
+}
+"""Of a figure that is higher, and lower; bytes are larger and smaller."""
 
 
 @dataclass(frozen=True)
@@ -228,11 +237,11 @@ def _kind(before: float, after: float) -> Kind:
 
 def is_exact(figure: str) -> bool:
     """Counted, and not measured by a clock."""
-    return figure == INSTRUCTIONS or figure.endswith("_bytes")
+    return figure in (INSTRUCTIONS, CORTEX_M_MACS) or figure.endswith("_bytes")
 
 
 def _compared(figure: str, before: Result, after: Result) -> Iterator[Change]:
-    was, is_now = before.total(figure), after.total(figure)
+    was, is_now = before.value(figure), after.value(figure)
     if was is None and is_now:
         return
     if is_now == 0 and figure in _POSITIVE:
@@ -241,8 +250,7 @@ def _compared(figure: str, before: Result, after: Result) -> Iterator[Change]:
         yield Change(Kind.MISSING, after.key, figure, as_text(was), as_text(is_now))
         return
     if is_exact(figure) and was is not None and abs(is_now - was) > _LOOSE.get(figure, 0):
-        kinds = (Kind.SLOWER, Kind.FASTER) if figure == INSTRUCTIONS else (Kind.LARGER, Kind.SMALLER)
-        kind = kinds[0] if is_now > was else kinds[1]
+        kind = _KINDS.get(figure, (Kind.LARGER, Kind.SMALLER))[is_now < was]
         parts = tuple(differing(before.parts.get(figure, {}), after.parts.get(figure, {})))
         yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)
 

@@ -234,3 +234,14 @@ def test_a_slower_board_is_told_from_its_course() -> None:
 )
 def test_counts_are_shown_in_full(total: float | None, text: str) -> None:
     assert as_text(total) == text
+
+
+def test_a_changed_share_of_cortex_m_kernels_is_told() -> None:
+    """Of several programs the least counts."""
+    whole, part = (result(figures=figures(cortex_m_macs=values)) for values in ((1.0, 1.0), (1.0, 0.875)))
+    assert told(whole, part) == [(Kind.LESS_CORTEX_M, "cortex_m_macs")]
+    assert told(part, whole) == [(Kind.MORE_CORTEX_M, "cortex_m_macs")]
+    assert told(whole, whole) == told(result(), whole) == []
+    (change,) = changes(night(whole), night(part))
+    assert (change.before, change.after) == ("1", "0.875")
+    assert told(whole, result()) == [(Kind.MISSING, "cortex_m_macs")]

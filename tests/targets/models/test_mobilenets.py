@@ -14,6 +14,7 @@ import architectures
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 
 PARAMETERS: Final = {"mobilenet_v2": 3_504_872, "mobilenet_v3_small": 2_542_856}
+MACS: Final = {"mobilenet_v2": 300_774_272, "mobilenet_v3_small": 56_510_400}  # the papers say 300 and 56 million
 QUANTIZED: Final = {
     "mobilenet_v2": {"conv2d": 35, "depthwise_conv2d": 17, "add": 10, "avg_pool2d": 1, "linear": 1},
     "mobilenet_v3_small": {
@@ -54,4 +55,6 @@ def test_network(hil: Hil, name: str) -> None:
     called = Counter(instruction.operator for instruction in program.file.instructions)
     quantized = {f"cortex_m::quantized_{kind}.out": count for kind, count in QUANTIZED[name].items()}
     assert {operator: count for operator, count in called.items() if operator not in OTHERS} == quantized
+    assert program.partition.cortex_m_macs == 1
+    assert program.partition.macs == MACS[name]
     hil.verify(program)

@@ -1,0 +1,135 @@
+"""hil partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from cortex_m_hil import flow
+from cortex_m_hil.api import load_program
+from cortex_m_hil.bench.kernels import executed
+from cortex_m_hil.cli.answers import Answer, end
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.options import Json, Multiplier, Pte, Runtime, Targets, Verbose, resolve_target
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.fuzz.judge import example_inputs
+from cortex_m_hil.program.partition import Group, Island, Kind, Partition
+from cortex_m_hil.text import counted, percent
+
+_Rows = list[tuple[str, str, Group]]
+
+
+@app.command("partition")
+def partition_command(
+    pte: Pte,
+    target: Annotated[
+        str | None, typer.Option("--target", "-t", metavar="NAME", help="Count instructions there too; one of QEMU")
+    ] = None,
+    runtime: Runtime = "builtin",
+    timeout_multiplier: Multiplier = 1.0,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Tell what of a program runs on Cortex-M kernels, on portable ones, and in float.
+
+    By operator and kind: how many there are, their multiply-accumulates (MACs), and the bytes of their tensors.
+    Operators that give each other floats are a float island.
+    """
+    program = load_program(pte)
+    fields: dict[str, Any] = {"program": pte, "ran": None}
+    found, label = program.partition, ""
+    if target is not None:
+        resolved = resolve_target(target, targets_file, runtime)
+        runs = replace(program, inputs=example_inputs(program))
+        with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+            found = Partition.of(program.file, executed=executed(dut, runs))
+            fields["ran"] = fields_of_target(resolved, dut.ran())
+        label = label_of(resolved)
+    end(_answer(found, fields, label))
+
+
+def _answer(found: Partition, fields: Mapping[str, Any], label: str = "") -> Answer:
+    operators: _Rows = [(name, kind.value, group) for (name, kind), group in found.operators.items()]
+    kinds: _Rows = [("", kind.value, group) for kind, group in found.kinds.items()]
+    blocks = [_table(found, operators), _table(found, [*kinds, ("", "all", found)]), *_islands(found), _summary(found)]
+    shares = {"cortex_m_macs": found.cortex_m_macs, "cortex_m_nodes": found.cortex_m_nodes}
+    islands = [
+        {"operators": one.operators, "steps": [step.instruction for step in one.steps], **_fields(one)}
+        for one in found.islands
+    ]
+    told = {
+        **shares,
+        "uncounted": found.uncounted,
+        **_fields(found),
+        "operators": [{"operator": name, "kind": kind, **_fields(group)} for name, kind, group in operators],
+        "kinds": [{"kind": kind, **_fields(group)} for _, kind, group in kinds],
+        "islands": islands,
+    }
+    return Answer("\n\n".join(filter(None, (label, *blocks))), {**fields, **told})
+
+
+def _fields(group: Group) -> dict[str, Any]:
+    return {
+        "count": len(group.steps), "macs": group.macs, "nbytes": group.nbytes, "instructions": group.executed,
+    }  # fmt: skip
+
+
+def _table(whole: Partition, rows: _Rows) -> str:
+    """Columns that say nothing are left out: operators of a table of kinds, instructions where none were counted."""
+    named, measured = any(name for name, _, _ in rows), whole.executed is not None
+    columns = (
+        *(("operator",) * named),
+        "kind",
+        "count",
+        "MACs",
+        "share",
+        "bytes",
+        *(("instructions", "share") * measured),
+    )
+    return table(columns, [tuple(_cells(whole, *row, named, measured)) for row in rows])
+
+
+def _cells(whole: Partition, name: str, kind: str, group: Group, named: bool, measured: bool) -> Iterator[str]:
+    if named:
+        yield name
+    yield kind
+    yield f"{len(group.steps)}"
+    yield "not known" if group.macs is None else f"{group.macs}"
+    yield _share(group.macs, whole.macs)
+    yield f"{group.nbytes}"
+    if measured:
+        yield f"{group.executed}"
+        yield _share(group.executed, whole.executed)
+
+
+def _share(part: int | None, whole: int | None) -> str:
+    return percent(part / whole) if part is not None and whole else "-"
+
+
+def _islands(found: Partition) -> Iterator[str]:
+    if found.islands:
+        yield "\n".join(_island(found, number, one) for number, one in enumerate(found.islands, 1))
+
+
+def _island(whole: Partition, number: int, island: Island) -> str:
+    first, last = island.steps[0].instruction, island.steps[-1].instruction
+    where = f"instruction {first}" if first == last else f"instructions {first} to {last}"
+    macs = f"{_share(island.macs, whole.macs)} of the MACs"
+    cost = (
+        "" if island.executed is None else f", {_share(island.executed, whole.executed)} of the instructions executed"
+    )
+    return f"float island {number} ({where}; {macs}{cost}): {', '.join(island.operators)}"
+
+
+def _summary(found: Partition) -> str:
+    computing = sum(len(group.steps) for kind, group in found.kinds.items() if kind.computes)
+    mine = found.count(Kind.CORTEX_M)
+    nodes = f"{mine} of {counted(computing, 'operator')} that compute are Cortex-M kernels"
+    if found.cortex_m_macs is None:
+        why = f"those of {', '.join(found.uncounted)} are not known" if found.uncounted else "there are none"
+        return f"share of MACs on Cortex-M kernels not known: {why}; {nodes}"
+    return f"{percent(found.cortex_m_macs)} of {found.macs} MACs are on Cortex-M kernels; {nodes}"

@@ -1,0 +1,347 @@
+"""What a lowering made of a module: which instructions run on Cortex-M kernels, on portable ones, and in float.
+
+From the file alone. Where the program was lowered here, nodes, the user's lines, and why the quantiser left something
+in float are known besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from cortex_m_hil.program.dataflow import VIEWS, written
+from cortex_m_hil.program.lifetimes import arguments, memory_of
+from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import TensorSpec
+
+
+class Kind(str, Enum):
+    """What runs an instruction, or what it is for."""
+
+    CORTEX_M = "Cortex-M kernel"
+    INTEGER = "portable integer"
+    FLOAT = "portable float"
+    MOVEMENT = "data movement"
+    CONVERSION = "quantise or dequantise"
+    OTHER = "delegate or control flow"
+
+    @property
+    def computes(self) -> bool:
+        return self not in (Kind.MOVEMENT, Kind.CONVERSION)
+
+
+_CONVERSIONS: Final = frozenset(
+    f"{namespace}::{name}.out"
+    for namespace in ("cortex_m", "quantized_decomposed")
+    for name in ("quantize_per_tensor", "dequantize_per_tensor", "quantize_per_channel", "dequantize_per_channel")
+)
+_MOVES: Final = frozenset(
+    {
+        *("aten::cat.out", "aten::stack.out", "aten::full.out", "aten::full_like.out", "aten::copy.out"),
+        *("aten::constant_pad_nd.out", "aten::repeat.out", "aten::flip.out", "aten::pixel_shuffle.out"),
+        *("aten::index.Tensor_out", "aten::index_select.out", "aten::gather.out", "aten::embedding.out"),
+        *("aten::split_copy.Tensor_out", "aten::split_with_sizes_copy.out", "aten::unbind_copy.int_out"),
+        *("aten::slice_scatter.out", "aten::select_scatter.out", "aten::index_put.out", "aten::roll.out"),
+        *VIEWS,
+    }
+)
+"""Portable operators that put elements elsewhere, or fill, and compute nothing."""
+
+
+def kind_of(file: PteFile, instruction: Instruction) -> Kind:
+    """By the operator's namespace and, of a portable one, by the dtypes of its tensors."""
+    if instruction.kind is not InstructionKind.KERNEL:
+        return Kind.OTHER
+    if instruction.operator in _CONVERSIONS:
+        return Kind.CONVERSION
+    if instruction.operator.startswith("cortex_m::"):
+        return Kind.CORTEX_M
+    if instruction.operator in _MOVES:
+        return Kind.MOVEMENT
+    return Kind.FLOAT if any(map(_is_float, _tensors(file, instruction))) else Kind.INTEGER
+
+
+def _is_float(spec: TensorSpec) -> bool:
+    return spec.dtype.startswith("float")
+
+
+# --- multiply-accumulates ------------------------------------------------------------------------------------
+
+
+class _Macs(NamedTuple):
+    """For each element of the tensor `of`, as many as the sizes of `by` in `dims` say; both are argument numbers."""
+
+    of: int
+    by: int
+    dims: slice
+
+
+_OUT: Final = -1
+_ALL_BUT_FIRST, _ALL_BUT_LAST, _LAST = slice(1, None), slice(None, -1), slice(-1, None)
+_MACS: Final[Mapping[str, _Macs]] = {
+    # Weights: OHWI; IHWO with I = 1; OHWI (the schemas in ExecuTorch's backends/cortex_m/ops/operators.yaml).
+    **{f"cortex_m::quantized_conv2d{form}.out": _Macs(_OUT, 1, _ALL_BUT_FIRST) for form in ("", "_nhwc")},
+    **{f"cortex_m::quantized_depthwise_conv2d{form}.out": _Macs(_OUT, 1, _ALL_BUT_LAST) for form in ("", "_nhwc")},
+    **{f"cortex_m::quantized_transpose_conv2d{form}.out": _Macs(0, 1, _ALL_BUT_LAST) for form in ("", "_nhwc")},
+    "cortex_m::quantized_linear.out": _Macs(_OUT, 1, _LAST),
+    "cortex_m::quantized_batch_matmul.out": _Macs(_OUT, 0, _LAST),
+    # Weights: OI and the kernel.
+    "aten::convolution.out": _Macs(_OUT, 1, _ALL_BUT_FIRST),
+    "aten::linear.out": _Macs(_OUT, 1, _LAST),
+    "aten::mm.out": _Macs(_OUT, 0, _LAST),
+    "aten::bmm.out": _Macs(_OUT, 0, _LAST),
+    "aten::addmm.out": _Macs(_OUT, 1, _LAST),
+}
+"""Multiply-accumulates by operator, as `torch.utils.flop_counter` counts them (it has two operations for each):
+those with padding count, biases and requantising do not. Every other operator of `_KNOWN` has none."""
+
+_TRANSPOSED: Final = _Macs(0, 1, _ALL_BUT_FIRST)  # weights: IO and the kernel
+_TRANSPOSED_AT: Final = 6  # argument of aten::convolution
+_KNOWN: Final = ("aten::", "dim_order_ops::", "executorch_prim::", "quantized_decomposed::")
+_CORTEX_M_WITHOUT: Final = frozenset(
+    f"cortex_m::{name}.out"
+    for name in (
+        *("quantize_per_tensor", "dequantize_per_tensor", "quantized_add", "quantized_mul", "quantized_div"),
+        *("quantized_activation", "minimum", "maximum", "softmax", "transpose", "pad", "quantized_avg_pool2d"),
+        *("quantized_avg_pool2d_nhwc", "quantized_max_pool2d", "quantized_max_pool2d_nhwc"),
+    )
+)
+
+
+def macs_of(file: PteFile, instruction: Instruction) -> int | None:
+    """Multiply-accumulates of an instruction by its shapes; None where they are not known."""
+    operator = instruction.operator
+    formula = _MACS.get(operator)
+    if formula is None:
+        return 0 if operator in _CORTEX_M_WITHOUT or operator.startswith(_KNOWN) else None
+    if operator == "aten::convolution.out" and _scalar(file, instruction, _TRANSPOSED_AT):
+        formula = _TRANSPOSED
+    of, by = (_argument(file, instruction, at) for at in (formula.of, formula.by))
+    return None if of is None or by is None else of.numel * math.prod(by.shape[formula.dims])
+
+
+def _argument(file: PteFile, instruction: Instruction, at: int) -> TensorSpec | None:
+    """The tensor that is an argument; None where it is none: nobody has looked at this program yet."""
+    args = instruction.args
+    spec = file.values[args[at]].spec if -len(args) <= at < len(args) else None
+    return spec if spec is not None and spec.kind is ValueKind.TENSOR else None
+
+
+def _scalar(file: PteFile, instruction: Instruction, at: int) -> object:
+    return file.values[instruction.args[at]].scalar if at < len(instruction.args) else None
+
+
+def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
+    """Of an instruction, each once: what it reads, constants too, its scratch, and what it writes."""
+    for value in sorted({*arguments(file, instruction), *written(file, instruction)}):
+        spec = file.values[value].spec
+        if spec is not None and spec.kind is ValueKind.TENSOR:
+            yield spec
+
+
+# --- the partition -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction.
+
+    Attributes:
+        instruction: its number.
+        macs: multiply-accumulates; None where they are not known.
+        nbytes: of the tensors that it takes and gives, constants and scratch too.
+        node: its graph node with the module's path, "" where it is not known; `source` is the user's `file:line`.
+        why: why the quantiser left it in float; "" where it did not, or where that is not known.
+        executed: instructions of the core, where they were counted.
+    """
+
+    instruction: int
+    operator: str
+    kind: Kind
+    macs: int | None
+    nbytes: int
+    node: str = ""
+    source: str = ""
+    why: str = ""
+    executed: int | None = None
+
+    @property
+    def module(self) -> str:
+        """The path of the module that the node is of; "" where it is not known."""
+        return self.node.partition(" (")[2].removesuffix(")")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Steps that are alike: of one operator and kind, of one kind, or an island."""
+
+    steps: tuple[Step, ...] = field(repr=False)
+
+    @property
+    def macs(self) -> int | None:
+        """None where those of one step are not known."""
+        known = [one.macs for one in self.steps if one.macs is not None]
+        return sum(known) if len(known) == len(self.steps) else None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(one.nbytes for one in self.steps)
+
+    @property
+    def executed(self) -> int | None:
+        """Instructions of the core; None where they were not counted."""
+        known = [one.executed for one in self.steps if one.executed is not None]
+        return sum(known) if known and len(known) == len(self.steps) else None
+
+
+@dataclass(frozen=True)
+class Island(Group):
+    """Float operators that give each other floats, with what moves these between them."""
+
+    @property
+    def computing(self) -> tuple[Step, ...]:
+        return tuple(one for one in self.steps if one.kind.computes)
+
+    @property
+    def place(self) -> str:
+        """`block.conv, model.py:12`: modules (or instructions, where those are not known), then the user's lines."""
+        modules = dict.fromkeys(one.module or one.node for one in self.computing if one.node)
+        lines = dict.fromkeys(one.source for one in self.computing if one.source)
+        numbers = [f"instruction {one.instruction}" for one in self.computing]
+        return ", ".join([*(_few(list(modules)) or _few(numbers)), *_few(list(lines))])
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """That compute, each once."""
+        return tuple(dict.fromkeys(one.operator for one in self.computing))
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """Why the quantiser left them in float, each reason once; empty where none is known."""
+        return tuple(dict.fromkeys(one.why for one in self.computing if one.why))
+
+    def __str__(self) -> str:
+        macs = "MACs not known" if self.macs is None else f"{self.macs} MACs"
+        reasons = f" ({'; '.join(_few(self.why))})" if self.why else ""
+        return f"{self.place}: {', '.join(_few(self.operators))}, {macs}{reasons}"
+
+
+_SHOWN: Final = 3
+
+
+def _few(items: Sequence[str]) -> list[str]:
+    return [*items[:_SHOWN], *(["…"] if len(items) > _SHOWN else [])]
+
+
+@dataclass(frozen=True)
+class Partition(Group):
+    """What runs each instruction of a program.
+
+    Attributes:
+        steps: an item for each instruction.
+        islands: the float islands, in the order in which they begin.
+    """
+
+    islands: tuple[Island, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        file: PteFile,
+        nodes: Sequence[str] = (),
+        sources: Sequence[str] = (),
+        left_out: Sequence[str] = (),
+        executed: Sequence[int] = (),
+    ) -> Partition:
+        """Of a program. The sequences have an item for each instruction, or none where nothing is known."""
+        known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, left_out, executed)]
+        steps = [_step(file, one, *told) for one, *told in zip(file.instructions, *known, strict=True)]
+        members = _connected(file, [one.kind for one in steps])
+        islands = [Island(tuple(steps[at] for at in island)) for island in members]
+        return cls(tuple(steps), tuple(one for one in islands if one.computing))
+
+    @property
+    def kinds(self) -> dict[Kind, Group]:
+        """Those that there are, in the order of `Kind`."""
+        return {kind: Group(tuple(one for one in self.steps if one.kind is kind)) for kind in Kind if self.count(kind)}
+
+    @property
+    def operators(self) -> dict[tuple[str, Kind], Group]:
+        """By operator and kind, in the order in which they first stand in the program."""
+        found: dict[tuple[str, Kind], list[Step]] = {}
+        for one in self.steps:
+            found.setdefault((one.operator, one.kind), []).append(one)
+        return {key: Group(tuple(steps)) for key, steps in found.items()}
+
+    def count(self, kind: Kind) -> int:
+        return sum(one.kind is kind for one in self.steps)
+
+    @property
+    def cortex_m_macs(self) -> float | None:
+        """The share of multiply-accumulates on Cortex-M kernels, 0 to 1.
+
+        None where the program has none, or where those of an operator are not known.
+        """
+        mine = sum(one.macs or 0 for one in self.steps if one.kind is Kind.CORTEX_M)
+        return mine / self.macs if self.macs else None
+
+    @property
+    def cortex_m_nodes(self) -> float | None:
+        """The share of Cortex-M kernels in the instructions that compute, 0 to 1. None where none computes."""
+        computing = sum(one.kind.computes for one in self.steps)
+        return self.count(Kind.CORTEX_M) / computing if computing else None
+
+    @property
+    def elsewhere(self) -> tuple[Island, ...]:
+        """Where multiply-accumulates are on no Cortex-M kernel, those with the most first.
+
+        Float islands, and each portable operator on integers.
+        """
+        alone = [Island((one,)) for one in self.steps if one.kind is Kind.INTEGER]
+        found = [one for one in (*self.islands, *alone) if one.macs]
+        return tuple(sorted(found, key=lambda one: -(one.macs or 0)))
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Operators whose multiply-accumulates are not known."""
+        return tuple(dict.fromkeys(one.operator for one in self.steps if one.macs is None))
+
+
+def _at_each(values: Sequence[Any], count: int) -> Sequence[Any]:
+    return values if len(values) == count else [None] * count
+
+
+def _step(
+    file: PteFile, instruction: Instruction, node: str | None, source: str | None, why: str | None, executed: int | None
+) -> Step:
+    kind = kind_of(file, instruction)
+    nbytes = sum(spec.nbytes for spec in _tensors(file, instruction))
+    reason = why if kind is Kind.FLOAT else None
+    macs = macs_of(file, instruction)
+    return Step(
+        instruction.index, instruction.name, kind, macs, nbytes, node or "", source or "", reason or "", executed
+    )
+
+
+def _connected(file: PteFile, kinds: Sequence[Kind]) -> list[list[int]]:
+    """Instructions that compute in float, or move floats, in groups that are connected by floats."""
+    groups: dict[int, set[int]] = {}  # by each instruction that is in one
+    writer: dict[object, int] = {}  # of the floats that lie in a memory
+    for instruction, kind in zip(file.instructions, kinds, strict=True):
+        outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+        moves = kind is Kind.MOVEMENT and any(map(_is_float, _tensors(file, instruction)))
+        belongs = moves or kind is Kind.FLOAT
+        if belongs:
+            read = {memory_of(file, value) for value in arguments(file, instruction) if value not in outs}
+            group = {instruction.index}.union(*(groups[writer[memory]] for memory in read if memory in writer))
+            groups.update(dict.fromkeys(group, group))
+        for value in outs:
+            writer.pop(memory_of(file, value), None)
+            spec = file.values[value].spec
+            if belongs and spec is not None and _is_float(spec):
+                writer[memory_of(file, value)] = instruction.index
+    return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]

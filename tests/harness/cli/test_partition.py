@@ -1,0 +1,52 @@
+"""`hil partition`: what it answers, to people and to machines."""
+
+from __future__ import annotations
+
+import re
+
+from command_line import CANNOT_TELL, OK, Files, Hil, answer, expect
+from paths import REPOSITORY
+
+FLOATS = REPOSITORY / "tests" / "fuzz_seeds" / "floats.pte"
+REST = REPOSITORY / "tests" / "fuzz_seeds" / "rest.pte"
+
+
+def test_a_program_on_cortex_m_kernels(hil: Hil, files: Files) -> None:
+    done = hil("partition", files.pte, "--json")
+    found = answer(done.out)
+    assert (done.status, found["cortex_m_macs"], found["cortex_m_nodes"], found["islands"]) == (OK, 1.0, 1.0, [])
+    assert found["macs"] == 16 * 8 and found["instructions"] is None
+    rows = {one["operator"]: one for one in found["operators"]}
+    assert rows["cortex_m::quantized_linear.out"]["kind"] == "Cortex-M kernel"
+    assert rows["cortex_m::quantized_linear.out"]["macs"] == 16 * 8
+    assert sum(one["count"] for one in found["kinds"]) == found["count"] == 3
+    shown = hil("partition", files.pte).out
+    assert "100 % of 128 MACs are on Cortex-M kernels; 1 of 1 operator that compute are Cortex-M kernels" in shown
+    assert "instructions" not in shown and "float island" not in shown
+
+
+def test_float_islands_are_named(hil: Hil) -> None:
+    shown = hil("partition", REST).out
+    assert "float island 1 (instruction 16; 0 % of the MACs): aten::add.out\n" in shown
+    found = answer(hil("partition", FLOATS, "--json").out)
+    (island,) = found["islands"]
+    assert found["cortex_m_macs"] == 0 and island["macs"] == found["macs"] == 288
+    assert island["steps"] == list(range(20)) and "aten::cat.out" not in island["operators"]
+
+
+def test_instructions_are_those_that_bench_counts(hil: Hil, files: Files) -> None:
+    found = answer(hil("partition", files.pte, "-t", "m4-qemu", "--json").out)
+    counted = answer(hil("bench", "kernels", files.pte, "-t", "m4-qemu", "--json").out)["rows"][0]
+    theirs = {one["operator"]: one["instructions"] for one in counted["operators"]}
+    assert found["ran"]["target"] == "m4-qemu" and found["instructions"] == counted["instructions"]
+    assert {one["operator"]: one["instructions"] for one in found["operators"]} == theirs
+    assert sum(one["instructions"] for one in found["kinds"]) == found["instructions"]
+    shown = hil("partition", FLOATS, "-t", "m4-qemu").out
+    assert re.search(r"^kind +count +MACs +share +bytes +instructions +share$", shown, re.M)
+    assert re.search(r"^all +20 +288 +100 % +4096 +\d+ +100 %$", shown, re.M)
+
+
+def test_what_partition_cannot_tell(hil: Hil, files: Files) -> None:
+    expect(hil("partition", files.pte, "-t", "native"), CANNOT_TELL, "native counts no instructions")
+    expect(hil("partition", files.pte, "-t", "m4-qmeu"), CANNOT_TELL, "did you mean 'm4-qemu'")
+    expect(hil("partition", "missing.pte"), CANNOT_TELL, "missing.pte")
