@@ -32,7 +32,7 @@ def count(build: Path) -> Files:
     data = sorted(path.resolve() for path in build.rglob("*.gcda"))
     if not data:
         raise SystemExit(f"{build}: no .gcda file: nothing of it was executed, or it is no -DHIL_COVERAGE=ON")
-    found = gcov.files(toolchain.locate("gcov"), data, gcov.SOURCES)
+    found = gcov.files(toolchain.locate("gcov"), data, {gcov.SOURCES: ""})
     return {name: counts for name, counts in found.items() if not name.startswith("tests/")}
 
 

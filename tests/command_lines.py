@@ -112,6 +112,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "needs a checkout or an installation of ExecuTorch": (
         "hil executorch install --source ~/executorch --cpu cortex-m4",
         "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN",
+        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --coverage",
         "hil compare-runtimes program.pte … -t m4-qemu",
         "hil compare-runtimes program.pte --target m4-qemu",
         "hil compare-runtimes kept/*.pte --target m4-qemu",
@@ -120,6 +121,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil mutate test_model.py -t m4-qemu --kernels executorch/backends/cortex_m/ops --kernels CMSIS-NN/Source "
         "--kernels CMSIS-NN/Include",
         "pytest --target=m4-qemu --runtime=executorch tests/targets",
+        "pytest --target=m4-qemu --runtime=executorch --hil-coverage=coverage.json tests",
         "pytest --target=m4-qemu,m55-qemu,m0-qemu --runtime=executorch tests/targets",
         "hil upstream --target m4-qemu --runtime=executorch",
         "hil upstream -t m4-qemu -t m55-qemu -t m0-qemu --runtime executorch -- -n 2 --keep-programs kept",

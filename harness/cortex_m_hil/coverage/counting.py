@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from cortex_m_hil.coverage import gcov
 from cortex_m_hil.coverage.counts import Coverage, Lost
 from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
@@ -26,20 +29,27 @@ def check(resolved: Resolved) -> None:
             target=resolved.display_name,
             hint="the same kernels on a QEMU target of its ISA class: hil targets",
         )
-    if resolved.runtime != "builtin":
-        raise ConfigError(
-            f"coverage is of the kernels of the runtime builtin, not of {resolved.runtime}'s",
-            target=resolved.display_name,
-            hint="drop --runtime or --hil-coverage",
-        )
+    if resolved.runtime == "executorch":
+        _check_executorch(resolved)
     gcov.tool(resolved.target)
+
+
+def _check_executorch(resolved: Resolved) -> None:
+    if resolved.target.cpu == HOST.name:
+        raise ConfigError(
+            "ExecuTorch's libraries on the host count no coverage",
+            target=resolved.display_name,
+            hint="a QEMU target; on the host drop --runtime or --hil-coverage",
+        )
+    executorch_install.find(resolved.target, cache_directory(), counts=True)
 
 
 class Counting:
     """What the boots of one target have counted. Counters are never reset: the last reading has all of a boot."""
 
-    def __init__(self, target: Target, elf: Elf) -> None:
+    def __init__(self, target: Target, elf: Elf, runtime: str) -> None:
         self._target = target
+        self._runtime = runtime
         self._elf = elf
         self._last: Mapping[str, bytes] | None = None
         self._boots: list[Mapping[str, bytes]] = []
@@ -69,6 +79,6 @@ class Counting:
         coverage.lost += self._lost
         for counted in self._boots:
             try:
-                coverage.add_boot(self._target, gcov.kernels(self._target, self._elf, counted))
+                coverage.add_boot(self._target, self._runtime, gcov.kernels(self._target, self._elf, counted))
             except HarnessError as error:
                 coverage.lost.append(Lost(self._target.name, "", error.message))

@@ -108,9 +108,14 @@ class Lost:
         return f"{self.where}{f', {self.during}' if self.during else ''}: {self.why}"
 
 
-def class_of(target: Target) -> str:
-    """The ISA class that the target's counts belong to; the host's are apart, for no Cortex-M executed them."""
-    return f"{target.isa.value} (host)" if target.cpu == "host" else target.isa.value
+def class_of(target: Target, runtime: str) -> str:
+    """The ISA class that the target's counts belong to; the host's are apart, for no Cortex-M executed them.
+
+    So are those of other kernels than this project's own.
+    """
+    if target.cpu == "host":
+        return f"{target.isa.value} (host)"
+    return target.isa.value if runtime == "builtin" else f"{target.isa.value} ({runtime})"
 
 
 @dataclass
@@ -130,9 +135,9 @@ class Coverage:
     lost: list[Lost] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
 
-    def add_boot(self, target: Target, files: Mapping[str, Counts]) -> None:
+    def add_boot(self, target: Target, runtime: str, files: Mapping[str, Counts]) -> None:
         """What a target executed from one boot to its end."""
-        found = self.classes.setdefault(class_of(target), ClassCoverage())
+        found = self.classes.setdefault(class_of(target, runtime), ClassCoverage())
         found.targets.add(target.name)
         found.boots += 1
         add_files(found.files, files)

@@ -17,7 +17,13 @@ from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.model import Target
 
 SOURCES: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
-KERNELS: Final = f"{SOURCES}runtime/builtin/kernels/"
+# What the sources of kernels are called in notes, and in reports: this project's own, or those of an installed
+# ExecuTorch, which firmware/cmake/counting_executorch.cmake calls so.
+KERNELS: Final[Mapping[str, str]] = {
+    f"{SOURCES}runtime/builtin/kernels/": "",
+    "executorch/backends/cortex_m/": "cortex_m/",
+    "CMSIS-NN/": "CMSIS-NN/",
+}
 SECONDS: Final = 120.0  # for gcov
 
 
@@ -43,13 +49,15 @@ def kernels(target: Target, elf: Elf, counted: Mapping[str, bytes]) -> Files:
         return files(tool(target), [folder / name for name in sorted(counted)], KERNELS)
 
 
-def files(gcov: Path, data: Sequence[Path], prefix: str) -> Files:
-    """The counts of all source files below `prefix`, by their names without it; of `.gcda` files beside their notes."""
+def files(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> Files:
+    """The counts of all source files below one of `folders`, whose names begin with its value instead; of `.gcda` files
+    beside their notes."""
     found: Files = {}
     for file in (file for report in _reports(gcov, data) for file in report["files"]):
-        if not file["file"].startswith(prefix):
+        folder = next((one for one in folders if file["file"].startswith(one)), None)
+        if folder is None:
             continue
-        counts = found.setdefault(file["file"].removeprefix(prefix), Counts())
+        counts = found.setdefault(folders[folder] + file["file"].removeprefix(folder), Counts())
         for line in file["lines"]:
             counts.add_line(line["line_number"], line["count"], [branch["count"] for branch in line["branches"]])
     return {name: counts for name, counts in found.items() if counts.lines}

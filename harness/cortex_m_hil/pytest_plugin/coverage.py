@@ -61,7 +61,7 @@ def count(item: pytest.Item, dut: Dut) -> None:
     if not dut.elf.counts:
         run.found.uncounted.append(item.nodeid)
     elif dut.counting is None:
-        dut.counting = Counting(dut.resolved.target, dut.elf)
+        dut.counting = Counting(dut.resolved.target, dut.elf, dut.resolved.runtime)
         run.counting.append(dut.counting)
 
 

@@ -68,7 +68,7 @@ def build_runner(
     """
     check_runtime(runtime)
     sources = firmware or package_data("firmware")
-    counts = COUNTING.items() <= dict(options or {}).items()
+    counts = _counts(options or {})
     if counts:
         _check_counting(target)
     recipe = _recipe(target, runtime, sources, options or {})
@@ -127,6 +127,10 @@ def compiler(target: Target) -> toolchain.Tool:
     return found
 
 
+def _counts(options: Mapping[str, str]) -> bool:
+    return COUNTING.items() <= options.items()
+
+
 def _check_counting(target: Target) -> None:
     found = compiler(target)
     if int(found.version.partition(".")[0]) < _COUNTING_GCC:
@@ -148,7 +152,8 @@ class _Recipe:
 def _recipe(target: Target, runtime: str, sources: Path, options: Mapping[str, str]) -> _Recipe:
     """Of an installed ExecuTorch the content is in the key, not the place."""
     definitions = _definitions(target, runtime) | dict(options)
-    installed = executorch_install.find(target, cache_directory()) if runtime == "executorch" else None
+    counts = _counts(options)
+    installed = executorch_install.find(target, cache_directory(), counts) if runtime == "executorch" else None
     if installed is not None:
         definitions["HIL_EXECUTORCH_VERSION"] = installed.version
         definitions["HIL_EXECUTORCH_LIBRARIES"] = ",".join(installed.libraries)
@@ -214,9 +219,7 @@ def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[st
         finished = work / "finished"
         finished.mkdir()
         shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
-        for path in (work / "build").rglob("*.gcno"):
-            (finished / NOTES).mkdir(exist_ok=True)
-            shutil.copy2(path, finished / NOTES)
+        _keep_notes(finished, work / "build", definitions.get("HIL_EXECUTORCH_PREFIX"))
         (finished / DIGEST).write_bytes(_digest(finished))
         shutil.copy2(log, finished / LOG)
         if folder.exists():
@@ -224,6 +227,18 @@ def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[st
                 text.write(f"{DAMAGED}\n")
             shutil.rmtree(folder)
         finished.rename(folder)
+
+
+def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
+    """gcov's, of what was compiled, and of what was linked of a prefix: the runner names the files that it counts."""
+    notes = list(build.rglob("*.gcno"))
+    if prefix is not None:
+        elf = (finished / RUNNER).read_bytes()
+        installed = (Path(prefix) / executorch_install.NOTES).glob("*.gcno")
+        notes += [path for path in installed if f"/{path.stem}.gcda\0".encode() in elf]
+    for path in notes:
+        (finished / NOTES).mkdir(exist_ok=True)
+        shutil.copy2(path, finished / NOTES)
 
 
 def _copy(work: Path, target: Target, firmware: Path) -> dict[Path, Path]:

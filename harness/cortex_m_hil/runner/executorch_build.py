@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ import filelock
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
-from cortex_m_hil.host.paths import cache_advice, cache_directory
+from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.cpu import HOST, cpus
 
@@ -43,26 +44,34 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Order:
-    """What to build: `source` is the checkout, `cmsis_nn` another one; `options` are further ones for CMake."""
+    """What to build: `source` is the checkout, `cmsis_nn` another one; `options` are further ones for CMake.
+
+    `coverage`: its Cortex-M kernels and CMSIS-NN count the lines and branches that they execute.
+    """
 
     source: Path
     cpu: str
     cmsis_nn: Path | None = None
     options: tuple[str, ...] = ()
+    coverage: bool = False
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A prefix. `version` is the checkout's, with its commit; `built`: it was not there before."""
+    """A prefix. `version` is the checkout's, with its commit; `built`: it was not there before.
+
+    `coverage` as in `Order`.
+    """
 
     directory: Path
     cpu: str
     version: str
     built: bool
+    coverage: bool = False
 
 
 def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Path | None = None) -> Installed:
-    """The prefix of the order, built if it is not there; from now on the one for its CPU.
+    """The prefix of the order, built if it is not there; from now on the one for its CPU, or for its coverage.
 
     `link` is made one to the prefix instead, and what the CPU's targets use stays. `told` gets what is done, as it
     begins. Raises ConfigError where the order is wrong, ToolchainError where a tool is missing, and BuildError, with
@@ -80,12 +89,14 @@ def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Pa
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(order, directory, told)
-            _link(executorch_install.chosen(cache_directory(), order.cpu) if link is None else link, directory)
+            ours = executorch_install.chosen(cache_directory(), order.cpu, order.coverage)
+            _link(ours if link is None else link, directory)
     except filelock.Timeout as error:
         raise BuildError(f"another process has been building {directory.name} for {2 * _TIMEOUT:.0f} s") from error
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
-    return Installed(directory, order.cpu, executorch_install.installed_version(directory), built)
+    version = executorch_install.installed_version(directory)
+    return Installed(directory, order.cpu, version, built, order.coverage)
 
 
 def _check(order: Order) -> None:
@@ -111,10 +122,18 @@ def _check(order: Order) -> None:
 def _key(order: Order) -> str:
     compiler = toolchain.find("arm-none-eabi-g++").banner
     digest = hashlib.sha256(f"{compiler}\0{order.cpu}\0{_OPTIONS}\0{order.options}\0".encode())
+    for path in _counting() if order.coverage else ():
+        digest.update(path.read_bytes() + b"\0")
     for folder in filter(None, (order.source, order.cmsis_nn)):
         for path in sorted(executorch_install.source_files(folder, Path())):
             digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _counting() -> tuple[Path, ...]:
+    """What CMake includes for a build that counts, and what that includes."""
+    folder = package_data("firmware") / "cmake"
+    return folder / "counting_executorch.cmake", folder / "counting.cmake"
 
 
 def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
@@ -128,11 +147,24 @@ def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
         prefix = work / "prefix"
         if not (prefix / "lib" / executorch_install.CORE).is_file():
             raise BuildError(f"the preset {PRESET} of {order.source} installs no {executorch_install.CORE}")
+        if order.coverage:
+            _keep_notes(order, work / "build", prefix / executorch_install.NOTES)
         told_of = {"version": _version(order), "order": asdict(order)}
         (prefix / DESCRIPTION).write_text(json.dumps(told_of, default=str, indent=1))
         if directory.exists():
             shutil.rmtree(directory)
         prefix.rename(directory)
+
+
+def _keep_notes(order: Order, build: Path, folder: Path) -> None:
+    folder.mkdir()
+    for path in build.rglob("*.gcno"):
+        shutil.copy2(path, folder)
+    if not any(folder.iterdir()):
+        raise BuildError(
+            f"{order.source} for {order.cpu}: no kernel counts",
+            hint="--coverage needs GCC 11, and CMAKE_PROJECT_INCLUDE, which no option after -- may set",
+        )
 
 
 def _version(order: Order) -> str:
@@ -149,6 +181,8 @@ def _commands(order: Order, work: Path) -> Iterator[tuple[str, list[str]]]:
     given = [f"-DTARGET_CPU={order.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
     if order.cmsis_nn is not None:
         given.append(f"-DCMSIS_NN_LOCAL_PATH={order.cmsis_nn.absolute()}")
+    if order.coverage:
+        given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={order.source.absolute()}"]
     configure = [cmake, "-S", str(order.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
     yield "configures", [*configure, *given, *order.options]
     yield "builds, which takes minutes", [cmake, "--build", build]
@@ -182,11 +216,12 @@ def _link(link: Path, directory: Path) -> None:
 
 
 def installed() -> tuple[Installed, ...]:
-    """What there is, one for each CPU."""
+    """What there is: one for each CPU, and one that counts coverage."""
     found = []
-    for cpu in cpus():
-        link = executorch_install.chosen(cache_directory(), cpu)
+    for cpu, coverage in itertools.product(cpus(), (False, True)):
+        link = executorch_install.chosen(cache_directory(), cpu, coverage)
         if (link / DESCRIPTION).is_file():
             directory = link.resolve()
-            found.append(Installed(directory, cpu, executorch_install.installed_version(directory), built=False))
+            version = executorch_install.installed_version(directory)
+            found.append(Installed(directory, cpu, version, built=False, coverage=coverage))
     return tuple(found)

@@ -26,6 +26,7 @@ from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "hil docs runtimes says how one is built, and where to say where it is"
+NOTES = "notes"  # below a prefix that counts coverage: what gcov needs of it
 DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
 CORE = "libexecutorch_core.a"
@@ -48,18 +49,19 @@ class Prefix:
     libraries: tuple[str, ...] = ()
 
 
-def find(target: Target, cache: Path) -> Prefix:
-    """The prefix for the target, built first where its source is newer.
+def find(target: Target, cache: Path, counts: bool = False) -> Prefix:
+    """The prefix for the target, built first where its source is newer. `counts`: the one whose kernels count coverage.
 
     Raises ConfigError where there is none or it is the wrong one, and BuildError where the user's command fails.
     """
     if target.cpu == "host":
         return _wheel(target)
-    install = _install(target, cache)
+    install = _install(target, cache, counts)
     directory = _directory(install, target.cpu)
     if install.build:
         _refresh(install, directory, target, cache)
     _check(directory, target)
+    _check_counting(directory, target, counts)
     _check_libraries(install, directory)
     digest = _digest(directory)
     version = version_of(install.source) if install.source is not None else installed_version(directory)
@@ -86,23 +88,27 @@ def rebuild(target: Target, log: Path) -> None:
     _run_build(install, _directory(install, target.cpu), target, log)
 
 
-def chosen(cache: Path, cpu: str) -> Path:
+def chosen(cache: Path, cpu: str, counts: bool = False) -> Path:
     """Where `hil executorch install` leaves the prefix for a CPU; `{cpu}` stands for any."""
-    return cache / "executorch" / cpu
+    return cache / "executorch" / (f"{cpu}-coverage" if counts else cpu)
 
 
-def _install(target: Target, cache: Path) -> ExecutorchInstall:
+def _command(cpu: str, counts: bool) -> str:
+    return f"hil executorch install --source CHECKOUT --cpu {cpu}{' --coverage' if counts else ''}"
+
+
+def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
     named = os.environ.get(VARIABLE)
     if named:
         return ExecutorchInstall(prefix=named, origin=VARIABLE)
     if target.executorch is not None:
         return target.executorch
-    ours = ExecutorchInstall(prefix=str(chosen(cache, "{cpu}")), origin="hil executorch install")
+    ours = ExecutorchInstall(prefix=str(chosen(cache, "{cpu}", counts)), origin="hil executorch install")
     if not _directory(ours, target.cpu).is_dir():
         raise ConfigError(
-            "no ExecuTorch is installed for it, and none is named",
+            f"no ExecuTorch{' that counts coverage' if counts else ''} is installed for it, and none is named",
             target=target.name,
-            hint=f"hil executorch install --source CHECKOUT --cpu {target.cpu}; or runtimes: {{executorch: {{prefix: "
+            hint=f"{_command(target.cpu, counts)}; or runtimes: {{executorch: {{prefix: "
             f"…/{{cpu}}}}}} in targets.yaml, or {VARIABLE}; {DOCS}",
         )
     return ours
@@ -138,6 +144,17 @@ def _check(directory: Path, target: Target) -> None:
             f"it reads programs of another schema than {identifier.decode()}, which the installed executorch writes",
             "install the executorch package and the prefix from versions that share a schema",
         )
+
+
+def _check_counting(directory: Path, target: Target, counts: bool) -> None:
+    """Its libraries count for a runner that tells the counts, and link into no other."""
+    if (directory / NOTES).is_dir() == counts:
+        return
+    raise ConfigError(
+        f"{directory}: its kernels count {'no coverage' if counts else 'coverage, which only --hil-coverage reads'}",
+        target=target.name,
+        hint=f"{_command(target.cpu, counts)}; what targets.yaml or {VARIABLE} names goes before that; {DOCS}",
+    )
 
 
 def _check_libraries(install: ExecutorchInstall, directory: Path) -> None:

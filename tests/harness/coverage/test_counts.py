@@ -188,7 +188,7 @@ def test_sources_newer_than_the_runner_that_was_built_of_the_same_content_are_no
 
 def test_a_session_that_dies_is_said_and_what_was_read_before_is_kept() -> None:
     with opened("native") as dut:
-        dut.counting, dut.what = Counting(dut.target, dut.elf), "the first"
+        dut.counting, dut.what = Counting(dut.target, dut.elf, "builtin"), "the first"
         run_known_answer(dut)
         dut.read_coverage()
         dut.what = "the second"
@@ -205,7 +205,7 @@ def test_a_session_that_dies_is_said_and_what_was_read_before_is_kept() -> None:
     assert found.classes["SCALAR (host)"].boots == 2
     alone = Coverage()
     with opened("native") as dut:
-        dut.counting = Counting(dut.target, dut.elf)
+        dut.counting = Counting(dut.target, dut.elf, "builtin")
         run_known_answer(dut)
         run_known_answer(dut)
     dut.counting.tell(alone)
@@ -251,6 +251,11 @@ def test_boards_and_fvps_are_refused(name: str) -> None:
     assert "a QEMU target of its ISA class" in caught.value.hint
 
 
-def test_another_runtime_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the runtime builtin, not of executorch's"):
+def test_executorch_needs_a_prefix_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("HIL_EXECUTORCH_PREFIX", raising=False)
+    with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed for it") as caught:
         check(Resolved(TARGETS["m4-qemu"], TARGETS["m4-qemu"], "executorch"))
+    assert "hil executorch install --source CHECKOUT --cpu cortex-m4 --coverage" in caught.value.hint
+    with pytest.raises(ConfigError, match="on the host count no coverage"):
+        check(Resolved(TARGETS["native"], TARGETS["native"], "executorch"))

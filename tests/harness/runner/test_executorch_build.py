@@ -44,6 +44,8 @@ if(NEEDS_JSON)
 endif()
 add_library(executorch_core STATIC core.cpp)
 add_library(cortex_m_ops_lib STATIC core.cpp)
+add_library(cmsis-nn STATIC nn.cpp)
+add_library(cortex_m_kernels STATIC op.cpp)
 install(TARGETS executorch_core cortex_m_ops_lib)
 file(WRITE ${CMAKE_BINARY_DIR}/executorch-config.cmake "")
 install(FILES ${CMAKE_BINARY_DIR}/executorch-config.cmake DESTINATION lib/cmake/ExecuTorch)
@@ -87,6 +89,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "toolchain.cmake": TOOLCHAIN,
         "version.txt": "1.6.0\n",
         "core.cpp": f'extern const char identifier[] = "{identifier[0]}";\nint one() {{ return 1; }}\n',
+        "nn.cpp": "int nn() { return 3; }\n",
+        "op.cpp": "int op() { return 4; }\n",
     }
     for name, text in files.items():
         (source / name).write_text(text)
@@ -144,6 +148,43 @@ def test_what_it_is_made_of_is_in_its_key(checkout: Path) -> None:
     assert len({*prefixes, changed.directory}) == 4 and changed.version.endswith("-dirty")
     assert [one.directory for one in installed()] == [prefixes[0], changed.directory]  # the last one of each CPU
     assert git(checkout, "status", "--porcelain") == " M core.cpp\n"  # nothing is built in the checkout
+
+
+def test_one_that_counts_coverage_lies_beside_the_ordinary_one(checkout: Path, tmp_path: Path) -> None:
+    """Each is refused where the other is needed, with the command that installs that."""
+    cache = tmp_path / "cache"
+    plain = install(Order(checkout, "cortex-m0plus"))
+    with pytest.raises(ConfigError, match="no ExecuTorch that counts coverage is installed") as caught:
+        executorch_install.find(M0, cache, counts=True)
+    assert "hil executorch install --source CHECKOUT --cpu cortex-m0 --coverage" in caught.value.hint
+    counting = install(Order(checkout, "cortex-m0plus", coverage=True))
+    assert counting.directory != plain.directory
+    assert {path.name for path in (counting.directory / "notes").iterdir()} == {"nn.cpp.gcno", "op.cpp.gcno"}
+    assert executorch_install.find(M0, cache).directory.resolve() == plain.directory
+    assert executorch_install.find(M0, cache, counts=True).directory.resolve() == counting.directory
+    assert [(one.directory, one.coverage) for one in installed()] == [
+        (plain.directory, False),
+        (counting.directory, True),
+    ]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_prefix_of_the_other_kind_that_is_named_is_refused(
+    counts: bool, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = install(Order(checkout, "cortex-m0plus", coverage=not counts))
+    monkeypatch.setenv(executorch_install.VARIABLE, str(named.directory))
+    with pytest.raises(ConfigError, match=r"its kernels count (no )?coverage") as caught:
+        executorch_install.find(M0, tmp_path / "cache", counts)
+    assert ("--cpu cortex-m0 --coverage;" in caught.value.hint) == counts
+
+
+def test_options_that_keep_kernels_from_counting_are_an_error(checkout: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.cmake"
+    mine.write_text("")
+    with pytest.raises(BuildError, match="no kernel counts") as caught:
+        install(Order(checkout, "cortex-m0plus", None, (f"-DCMAKE_PROJECT_INCLUDE={mine}",), coverage=True))
+    assert "CMAKE_PROJECT_INCLUDE" in caught.value.hint and [one.coverage for one in installed()] == []
 
 
 def missing_submodule(checkout: Path) -> Order:

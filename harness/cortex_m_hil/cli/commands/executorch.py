@@ -37,6 +37,7 @@ def install(
         str,
         typer.Option("--link", metavar="PATH", help="Link the prefix there instead; {cpu} is replaced by the CPU"),
     ] = "",
+    coverage: Annotated[bool, typer.Option("--coverage", help="Its kernels count for --hil-coverage")] = False,
     as_json: Json = False,
 ) -> None:
     """Build a checkout of yours for a CPU, and install it.
@@ -49,7 +50,7 @@ def install(
 
     def ask(name: str) -> Answer:
         found = executorch_build.install(
-            Order(source, name, cmsis_nn, tuple(options or ())),
+            Order(source, name, cmsis_nn, tuple(options or ()), coverage),
             lambda what: print(f"{name}: {what}", file=typer.get_text_stream("stderr"), flush=True),
             Path(link.replace("{cpu}", name)) if link else None,
         )
@@ -64,15 +65,15 @@ def list_installed(as_json: Json = False) -> None:
     """List what is installed, for each CPU."""
     found = executorch_build.installed()
     if not found:
-        nothing = {"cpu": None, "version": None, "directory": None}
+        nothing = {"cpu": None, "version": None, "directory": None, "coverage": None}
         tell(Answer("none: hil executorch install --source CHECKOUT --cpu NAME", nothing))
     for one in found:
         tell(Answer(_line(one), _fields(one)))
 
 
 def _line(one: Installed) -> str:
-    return f"{one.cpu}: ExecuTorch {one.version} in {one.directory}"
+    return f"{one.cpu}: ExecuTorch {one.version}{', which counts coverage,' if one.coverage else ''} in {one.directory}"
 
 
 def _fields(one: Installed) -> dict[str, object]:
-    return {"cpu": one.cpu, "version": one.version, "directory": one.directory}
+    return {"cpu": one.cpu, "version": one.version, "directory": one.directory, "coverage": one.coverage}
