@@ -21,7 +21,7 @@ from cortex_m_hil.campaigns import posterior as beliefs
 from cortex_m_hil.campaigns import suspects
 from cortex_m_hil.campaigns.history import Commit, Repository, Worktree, variables
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.campaigns.verdicts import Judgement, Rules, Told, judge, with_junit
+from cortex_m_hil.campaigns.verdicts import Judgement, Rules, Told, complaint, judge, with_junit
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, LaunchError
 from cortex_m_hil.host import subprocesses
 
@@ -347,7 +347,10 @@ def run_test(
     with_file = with_junit(words, junit, options)
     command = with_file or words
     status = subprocesses.run(command, log, seconds, env=changed) if log else _shown(command, seconds, changed)
-    return judge(words, status, junit if with_file else None, rules)
+    judged = judge(words, status, junit if with_file else None, rules)
+    if log is None or with_file is None or junit.exists():
+        return judged
+    return replace(judged, why=f"{judged.why}: {complaint(log.read_text(errors='replace'))}")
 
 
 def _shown(command: Sequence[str], seconds: float, changed: Mapping[str, str]) -> int | None:

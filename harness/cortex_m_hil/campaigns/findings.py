@@ -61,7 +61,7 @@ def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
 
 def changes(line: Line, state: State, runs: Sequence[Run]) -> list[Change]:
     """Of each test and target that the runs' records name."""
-    if not state.candidates:
+    if not state.candidates or state.outcome is Outcome.NO_CHANGE:
         return []
     before = _cases(line, runs, state.candidates[0] - 1, new=False)
     after = _cases(line, runs, state.candidates[-1], new=True)
@@ -133,6 +133,8 @@ def taught(line: Line, runs: Sequence[Run], number: int) -> str:
     before, after = (line.state(runs[:end]) for end in (number - 1, number))
     if after.outcome is Outcome.CONTRADICTION:
         return "no single change explains this"
+    if after.outcome is Outcome.NO_CHANGE:
+        return "both ends behave alike"
     best = line.commits[after.candidates[-1]].short
     several = f" or {len(after.candidates) - 1} beside it" if len(after.candidates) > 1 else ""
     told = abs(before.bits - after.bits)

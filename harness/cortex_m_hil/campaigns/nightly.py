@@ -21,17 +21,17 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns.history import environment
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.verdicts import complaint
 from cortex_m_hil.coverage.counts import Coverage
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
 from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.report.limits import Limit
-from cortex_m_hil.report.night import RUNNER, Night, Result, by_key
+from cortex_m_hil.report.night import BUILTIN, RUNNER, Night, Result, by_key
 
 KIND: Final = "nightly"
 PART: Final = "part|"  # begins the key of a run that stands for a whole pytest
 COVERAGE: Final = "|coverage"  # ends the key of one whose runners count; the run's figures are what they counted
-BUILTIN: Final = "builtin"  # the runtime whose kernels can be
 ENDED: Final = "ended"
 SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
 _GRACE: Final = 5.0  # seconds for pytest to put its simulators away
@@ -249,8 +249,7 @@ def _unexpected(part: Part, status: int, said: str) -> HarnessError:
     where = f"{part.suite}, {part.runtime}"
     if status == _NO_TESTS:
         return ConfigError(f"no test of {where} is run", log=said, hint="are its options right? pytest --collect-only")
-    lines = [line for line in said.splitlines() if line.strip()] or ["it said nothing"]
-    told = next((line for line in lines if re.search(r"\berror: |^ERROR: (?!usage)|^E  ", line)), lines[-1])
+    told = complaint(said)
     if status == _USAGE:
         return ConfigError(f"pytest of {where}: {told}", log=said, hint="correct the call, or nightly.yaml")
     hint = "--verbose shows what it said; hil nightly goes on with what is left"
@@ -317,6 +316,7 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
         coverage=coverage if plan.coverage else None,
         fit=plan.fit,
         shard=plan.shard,
+        called=campaign.name,
     )
 
 

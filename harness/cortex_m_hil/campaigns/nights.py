@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.nightly import KIND, Plan, commits_from, coverage_of
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import FAILED, Change, changes, in_order, needs_history, of_itself
+from cortex_m_hil.report.changes import FAILED, Change, changes, comparable, in_order, needs_history, of_itself
 from cortex_m_hil.report.limits import beyond
 from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.series import LONGEST
@@ -97,9 +97,9 @@ def previous(kept: Store, campaign: Campaign) -> Campaign | None:
 
 
 def series(kept: Store, campaign: Campaign) -> list[Campaign]:
-    """Those of the same tools: their figures can be compared."""
+    """Those whose figures can be compared, as far as tools go."""
     tools = Plan.of(campaign.plan).tools
-    return [one for one in earlier(kept, campaign) if Plan.of(one.plan).tools == tools]
+    return [one for one in earlier(kept, campaign) if comparable(Plan.of(one.plan).tools, tools)]
 
 
 def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
@@ -143,6 +143,9 @@ def read(file: Path) -> Exported:
         head, runs = _head(json.loads(rows[0]), file), []
         for line, row in enumerate(rows[1:], 2):  # noqa: B007 - for the message below
             runs.append(_checked_run(json.loads(row)))
+    except gzip.BadGzipFile as error:
+        what = f"{file} is not compressed by gzip, so no exported nightly"
+        raise ConfigError(what, hint="hil results export writes what is read here") from error
     except (AttributeError, KeyError, TypeError, ValueError, EOFError, zlib.error, OSError) as error:
         what = f"{file}:{line}: no nightly: {error or type(error).__name__}"
         raise ConfigError(what, hint="hil results export writes what is read here") from error

@@ -7,6 +7,7 @@ there alike. Other commands are judged by their exit status as `git bisect run` 
 from __future__ import annotations
 
 import json
+import re
 import signal
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ _PYTEST: Final = ("pytest", "py.test")
 _AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout")
 _OF_OUTPUTS: Final = "Mismatch"
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
+_ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # of pytest
 _SKIP: Final = 125  # of git bisect run
 # What the commit lacks, or does not build: another run of it says the same.
 _OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
@@ -99,6 +101,12 @@ def with_junit(command: Sequence[str], file: Path, options: Sequence[str] = ()) 
 def _runs_another(words: Sequence[str]) -> bool:
     """Whether these call the command behind them: `env A=b`, `nice -n 5`, `uv run`."""
     return Path(words[0]).name in ("env", "nice", "timeout", "uv", "poetry", "hatch", "coverage", "xvfb-run", "setsid")
+
+
+def complaint(said: str) -> str:
+    """The first error that pytest names, else the last line of what it said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
+    return next((line for line in lines if _ERROR.search(line)), lines[-1])
 
 
 def judge(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> Judgement:

@@ -12,10 +12,10 @@ from cortex_m_hil.text import counted
 SHOWN: Final = 12  # lines
 
 
-def lines_of_changes(changed: Sequence[Change], against: str) -> Iterator[str]:
-    """What fits a screen; `against` is empty where there was no nightly before."""
+def lines_of_changes(changed: Sequence[Change], against: str, so_far: bool = False) -> Iterator[str]:
+    """What fits a screen; `against` is empty where there was no nightly before. `so_far`: tests are left."""
     if not changed:
-        yield f"nothing changed since {against}"
+        yield f"nothing changed {'so far, ' if so_far else ''}since {against}"
         return
     yield f"changed since {against}:" if against else "limits that were not kept:"
     found = groups(changed)

@@ -40,9 +40,3 @@ def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, tar
     given = [f"--hil-target={name}" for name in names]
     given += [f"--runtime={runtime}", f"--timeout-multiplier={multiplier}"]
     return [*given, f"--targets-file={targets_file}"] if targets_file is not None else given
-
-
-def complaint(said: str) -> str:
-    """The first error that pytest names, else the last line of what it said."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pytest said nothing"]
-    return next((line for line in lines if line.startswith(("ERROR", "E  "))), lines[-1])

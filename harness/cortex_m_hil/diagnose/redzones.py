@@ -101,6 +101,11 @@ class RedZones:
     def __post_init__(self) -> None:
         self.zones = zones(self.program.file)
 
+    @property
+    def nbytes(self) -> int:
+        """Of all zones."""
+        return sum(zone.size for zone in self.zones)
+
     def describe(self) -> str:
         """`12 zones, 3072 bytes`, and whether that is all there could be; without any what that means."""
         if not self.zones:
@@ -110,7 +115,7 @@ class RedZones:
             if self.program.size_without_redzones is not None
             else "; only what the program's own memory plan leaves free"
         )
-        return f"{len(self.zones)} zones, {sum(zone.size for zone in self.zones)} bytes{plain}"
+        return f"{len(self.zones)} zones, {self.nbytes} bytes{plain}"
 
     def fill(self, session: Session, poison: int) -> None:
         for zone in self.zones:

@@ -167,7 +167,7 @@ def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTen
     if not bundle.outputs:
         return
     if not outputs:
-        yield "there are no outputs, and there were"
+        yield "outputs cannot be compared: this run ended before there were any"
     for number, (mine, theirs) in enumerate(zip(outputs, bundle.outputs, strict=False)):
         if mine.spec != theirs.spec:
             yield f"output {number} is {mine.spec}, and was {theirs.spec}"

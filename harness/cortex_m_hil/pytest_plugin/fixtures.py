@@ -18,6 +18,7 @@ from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_prog
 from cortex_m_hil.calls import checked_call
 from cortex_m_hil.coverage.counting import SLOWER
 from cortex_m_hil.diagnose.bundle import Attempt, Task
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.program.program import Intermediate, Program
@@ -95,6 +96,11 @@ class Hil(OpenTarget):
         super().__init__(dut, redzones=redzones)
         self._node = node
         self._intermediates: tuple[Intermediate, ...] = ()  # of the last program that was localised
+
+    def _watched(self, program: Program) -> WatchedMemory:
+        memory = super()._watched(program)
+        records.watched(self._node, memory.nbytes)
+        return memory
 
     def _ran(self, program: Program, result: RunResult) -> None:
         self._node.stash[LOG] = "\n".join(result.log.splitlines()[-LOG_TAIL:])

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -44,12 +44,18 @@ PTE: Final = "pte_bytes"
 SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
 _CPU, _PARTS, _RUNNER = "hil_cpu_seconds", "hil_parts", "hil_runner"
 _BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
+_FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
 _ENGINE: Final = "hil_engine"
-# What a result has beside its figures, or what is no figure.
-_APART: Final = frozenset(
+# What a result has fields for, and what is no figure of it.
+_FIELDS: Final = frozenset(
     (
-        *(records.TEST, records.REQUESTED, records.RAN, records.SEED, records.ISA, records.VERDICT, records.ERROR),
-        *(records.OPERATOR, records.BUNDLE, records.LOWERING, _ENGINE, _CPU, _PARTS, _RUNNER),
+        *(records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR, records.BUNDLE),
+        *(_ENGINE, _CPU, _PARTS, _RUNNER),
+    )
+)
+_ABOUT: Final = frozenset(
+    (
+        *(records.SEED, records.ISA, records.OPERATOR, records.LOWERING),
         *("hil_runtime", "hil_build_id", "hil_lower_seconds", "hil_run_seconds"),
     )
 )
@@ -238,7 +244,8 @@ class Teller:
             seconds=round(sum(one.duration for one in phases), 3),
             cpu_seconds=float(known.get(_CPU, 0.0)),
             earlier=outcome.earlier if outcome else (),
-            figures=_figures(properties),
+            figures=_values(one for one in properties if one[0] not in _ABOUT),
+            about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
             parts=_parts(properties),
             rerun=node_id.split("@", maxsplit=1)[0],
             log=self._log(phases),
@@ -264,6 +271,9 @@ class Teller:
         ]
         return self._impersonal("\n".join(said)[-LOG_LIMIT:])
 
+    def _shareable(self, value: object) -> object:
+        return self._impersonal(value) if isinstance(value, str) else value
+
     def _impersonal(self, text: str) -> str:
         """Without what is this machine's: places of files, its name, its user's, values of the environment.
 
@@ -274,8 +284,12 @@ class Teller:
         return printable_lines(re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text))
 
     def _environment(self) -> Iterator[tuple[str, str]]:
-        """Tokens and the like: what a test says may have any of them. The longest first, as one may contain another."""
-        long = [(value, f"${name}") for name, value in os.environ.items() if len(value) >= TELLING]
+        """Tokens and the like: what a test says may have any of them. The longest first, as one may contain another.
+
+        The folders that a shell was in are places, whose names tell the reader nothing.
+        """
+        known = {name: value for name, value in os.environ.items() if len(value) >= TELLING}
+        long = [(value, "…" if name in _FOLDERS else f"${name}") for name, value in known.items()]
         yield from sorted(long, key=lambda one: -len(one[0]))
 
     def _places(self) -> Iterator[tuple[str, str]]:
@@ -304,10 +318,11 @@ def _of_phases(phases: list[pytest.TestReport]) -> tuple[Verdict, str, str]:
     return Verdict.PASS, "", ""
 
 
-def _figures(properties: list[tuple[str, object]]) -> dict[str, tuple[Figure, ...]]:
+def _values(properties: Iterable[tuple[str, object]]) -> dict[str, tuple[Figure, ...]]:
+    """By name, in the order of the programs."""
     found: dict[str, list[Figure]] = {}
     for name, value in properties:
-        if name.startswith("hil_") and name not in _APART and isinstance(value, (int, float, str)):
+        if name.startswith("hil_") and name not in _FIELDS and isinstance(value, (int, float, str)):
             found.setdefault(name.removeprefix("hil_"), []).append(value)
     return {name: tuple(values) for name, values in found.items()}
 

@@ -27,6 +27,7 @@ TEST, REQUESTED, RAN, SEED, ISA = "hil_test", "hil_requested", "hil_ran", "hil_s
 VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
 OPERATOR: Final = "hil_operator"
 OPERATOR_OUTPUTS: Final = "hil_operator_outputs"
+WATCHED: Final = "hil_watched_bytes"
 LOWERING: Final = "hil_lowering"
 BUNDLE: Final = "hil_bundle"
 QUARANTINE: Final = "hil_quarantine"
@@ -123,6 +124,11 @@ def compared(node: pytest.Item, comparison: Comparison) -> None:
         UNINFORMATIVE: sum(finding.kind is Kind.UNINFORMATIVE for finding in comparison.warnings) or None,
     }
     _record(node, figures)
+
+
+def watched(node: pytest.Item, nbytes: int) -> None:
+    """Bytes of a program's memory plan that no tensor owns, with `--redzones`; whoever writes there is found."""
+    _record(node, {WATCHED: nbytes})
 
 
 def fitted(node: pytest.Item, sizes: Mapping[str, int]) -> None:

@@ -51,14 +51,15 @@ def pytest_runtest_makereport(
         try:
             _shrunk(item, failure)
         except HarnessError as problem:
-            _tell(item, {"test": item.nodeid, "problem": problem.describe()})
+            _tell(item, {"test": item.nodeid, "problem": problem.message, "hint": problem.hint})
     return (yield)
 
 
 def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     task, config = failure.task, item.config
     if task.program.origin is None or task.tolerance is None:
-        raise ConfigError("its program was not lowered from a module, or is compared with nothing", hint="hil.check")
+        what = "its program was not lowered from a module, or is compared with nothing"
+        raise ConfigError(what, hint="hil shrink cuts what hil.check, or lower and verify, were given")
     origin = task.program.origin()
     if config.getoption("hil_shrink_format") == EXECUTORCH:
         _require_shown_by_upstream(failure, origin.options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -24,9 +24,11 @@ from cortex_m_hil.errors import HarnessError, InfraError, UnsupportedOperator
 from cortex_m_hil.lowering import suite
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
 from cortex_m_hil.pytest_plugin.summary import RERUN
 from cortex_m_hil.runner.build import portable_operators
+from cortex_m_hil.text import counted
 
 NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # module: why, and what of it
 _FIXTURE: Final = "cortex_m_target"  # upstream's: the configuration that a test of ops/ is lowered for
@@ -154,7 +156,9 @@ class _OwnPlans(Hil):
     """With `--redzones` the suite's programs keep their own memory plans: what these leave free or dead is watched."""
 
     def _watched(self, program: Program) -> WatchedMemory:
-        return WatchedMemory(program)
+        memory = WatchedMemory(program)
+        records.watched(self._node, memory.nbytes)
+        return memory
 
 
 class _Executor:
@@ -231,8 +235,20 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.getoption("redzones"):
+        terminalreporter.write_line(_watched(terminalreporter.stats))
     missing = config.stash[NOT_RUN]
+    if not missing:
+        return
     terminalreporter.section("not run")
-    terminalreporter.write_line(f"{len(missing)} module{'' if len(missing) == 1 else 's'} that cannot be imported")
+    terminalreporter.write_line(f"{counted(len(missing), 'module')} that cannot be imported")
     for module, why in sorted(missing.items()):
         terminalreporter.write_line(f"{module}: {why}")
+
+
+def _watched(stats: Mapping[str, Sequence[Any]]) -> str:
+    """Of all programs that ran; the last report of a test has what it recorded."""
+    reports = (one for reports in stats.values() for one in reports if getattr(one, "when", "") == "teardown")
+    sizes = [value for one in reports for name, value in one.user_properties if name == records.WATCHED]
+    none = f"; {sizes.count(0)} plans leave no byte free" if 0 in sizes else ""
+    return f"red zones: {counted(sum(sizes), 'byte')} watched in {counted(len(sizes), 'program')}{none}"

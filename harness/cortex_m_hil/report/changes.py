@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts
-from cortex_m_hil.report.night import CORTEX_M_MACS, Key, Night, Result, as_text
+from cortex_m_hil.report.night import BUILTIN, CORTEX_M_MACS, Key, Night, Result, as_text
 from cortex_m_hil.report.series import shifts
 from cortex_m_hil.results import Verdict
 
@@ -98,7 +98,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
     of a test that did not pass in the old one are compared with those of when it last passed before.
     """
     found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
-    until = [night for night in (*history, old) if night.began <= old.began and night.tools == new.tools]
+    until = [night for night in (*history, old) if night.began <= old.began and comparable(night.tools, new.tools)]
     for key, result in new.results.items():
         found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
         before = _last_pass(result, until)
@@ -137,9 +137,9 @@ def of_itself(new: Night) -> Iterator[Change]:
 
 
 def _last_pass(result: Result, nights: Sequence[Night]) -> Result | None:
-    """Of the same test by the same engine."""
+    """Of the same test, by the same engine and the same installed runtime."""
     found = (night.results.get(result.key) for night in reversed(nights))
-    return next((one for one in found if one and one.verdict in PASSED and one.engine == result.engine), None)
+    return next((one for one in found if one and one.verdict in PASSED and one.origin == result.origin), None)
 
 
 def in_order(found: Iterable[Change]) -> list[Change]:
@@ -152,20 +152,32 @@ def _same_code(old: Night, new: Night) -> bool:
     return bool(old.commit) and old.commit == new.commit and not old.dirty and not new.dirty
 
 
+def comparable(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whether figures are: a tool that only one of two nightlies had is of targets that the other had not."""
+    return all(others[name] == version for name, version in tools.items() if name in others)
+
+
 def _tools(old: Night, new: Night) -> Iterator[Change]:
     """Once for each, and not for each test."""
     for name in sorted({*old.tools, *new.tools}):
         before, after = old.tools.get(name, "-"), new.tools.get(name, "-")
         if before != after:
             yield Change(Kind.TOOLS, Key("", "", "", ""), name, before, after)
-    for target in sorted({key.target for key in new.results}):
-        engines = [
-            {one.engine for key, one in night.results.items() if key.target == target and one.engine}
+    for runtime, target in sorted({(key.runtime, key.target) for key in new.results}):
+        where = [
+            [one for key, one in night.results.items() if (key.runtime, key.target) == (runtime, target)]
             for night in (old, new)
         ]
-        if all(engines) and engines[0] != engines[1]:
-            before, after = (", ".join(sorted(names)) for names in engines)
-            yield Change(Kind.TOOLS, Key("", "", "", target), "engine", before, after)
+        yield from _differing("engine", Key("", runtime, "", target), *({one.engine for one in of} for of in where))
+        if runtime != BUILTIN:
+            installed = ({name for one in of for name in one.installed} for of in where)
+            yield from _differing("runtime", Key("", runtime, "", target), *installed)
+
+
+def _differing(what: str, key: Key, old: set[str], new: set[str]) -> Iterator[Change]:
+    before, after = (sorted(filter(None, names)) for names in (old, new))
+    if before and after and before != after:
+        yield Change(Kind.TOOLS, key, what, ", ".join(before), ", ".join(after))
 
 
 def _uncovered(old: Night, new: Night) -> Iterator[Change]:
@@ -219,8 +231,10 @@ def _measured(nights: Sequence[Night]) -> Iterator[Change]:
     boards: dict[tuple[str, str], dict[Key, list[float]]] = {}
     for key, result in new.results.items():
         if result.total(CYCLES) and result.verdict in PASSED:
-            past = [night.results[key] for night in nights if key in night.results and night.tools == new.tools]
-            values = [one.total(CYCLES) for one in past if one.engine == result.engine and one.verdict in PASSED]
+            past = [
+                night.results[key] for night in nights if key in night.results and comparable(night.tools, new.tools)
+            ]
+            values = [one.total(CYCLES) for one in past if one.origin == result.origin and one.verdict in PASSED]
             boards.setdefault((key.target, key.runtime), {})[key] = [value for value in values if value]
     for (target, runtime), series in boards.items():
         together, alone = shifts(series)

@@ -38,6 +38,8 @@ class Group:
         parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
         listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
         told = " ".join(filter(None, (one.figure, values, listed)))
+        if one.kind is Kind.TOOLS and "-" not in (one.before, one.after):
+            return f"{told}: figures of the one are not compared with those of the other"
         return f"{told}, {one.limit}" if one.limit else told
 
 

@@ -21,7 +21,7 @@ from cortex_m_hil.report.contents import BAD, Report, moment
 from cortex_m_hil.report.groups import Group, groups
 from cortex_m_hil.report.html_cells import Cells
 from cortex_m_hil.report.night import Key, Night, Result
-from cortex_m_hil.report.table import COUNTED
+from cortex_m_hil.report.table import counted_by_verdict
 from cortex_m_hil.report.totals import Place, Row, by_operator, places, sizes
 from cortex_m_hil.targets.resolve import RUNTIMES
 
@@ -116,7 +116,7 @@ def _columns(night: Night) -> list[Column]:
 def _column(night: Night, place: Place) -> Column:
     here = [one for one in night.tests if (one.key.target, one.key.runtime) == place]
     verdicts = Counter(one.verdict for one in here)
-    counts = ", ".join(f"{verdicts[verdict]} {word}" for verdict, word in COUNTED.items() if verdicts[verdict])
+    counts = ", ".join(counted_by_verdict(verdicts))
     ran, engines = (sorted({getattr(one, name) for one in here} - {""}) for name in ("ran", "engine"))
     executes = RUNTIMES.get(place[1], "") if place[0] else ""
     return Column(place, ", ".join(ran), ", ".join(engines), executes, counts)

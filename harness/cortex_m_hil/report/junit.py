@@ -84,11 +84,12 @@ def _properties(one: Result, report: Report) -> Iterator[tuple[str, object]]:
         "requested": key.target,
         "ran": one.ran,
         "engine": one.engine,
-        "runtime": key.runtime,
         "verdict": one.verdict.name,
         "error": one.error,
     }.items()
-    yield from ((figure, value) for figure, values in one.figures.items() for value in values)
+    about = {"runtime": (key.runtime,), **one.about}
+    for name, values in (*about.items(), *one.figures.items()):
+        yield from ((name, value) for value in values)
     yield from (("earlier", ended) for ended in one.earlier)
     if bundle := report.bundle(one):
         yield "bundle", bundle

@@ -14,6 +14,7 @@ Figure: TypeAlias = "int | float | str"
 CORTEX_M_MACS: Final = "cortex_m_macs"  # the share of multiply-accumulates on Cortex-M kernels
 WORST: Final = {"max_quanta": max, "fake_quant_quanta": max, "max_abs_error": max, "sqnr_db": min, CORTEX_M_MACS: min}
 """Figures of which the worst of a test's programs counts, and not the sum."""
+BUILTIN: Final = "builtin"  # the runtime that is this project's own
 RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
 
 
@@ -42,6 +43,8 @@ class Result:
         cpu_seconds: those of the test's process.
         earlier: what attempts before the last ended with.
         figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
+        about: what is no figure, by its name in JUnit files without `hil_`, likewise: the runtime with its version, the
+            runner's build id, the ISA class, the seed, where the program came from, seconds of lowering and runs.
         parts: of some of the figures, what each operator or section has of it: `{"instructions": {"aten::add": 90}}`.
         rerun: pytest's id of it.
         localized: where the outputs depart from the references, with `--hil-localize`.
@@ -63,6 +66,20 @@ class Result:
     log: str = field(default="", repr=False)
     localized: str = field(default="", repr=False)
     bundle: str = ""
+    about: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """Of its figures: they are compared with those of the same alone.
+
+        That is the engine, and an installed ExecuTorch, which is no part of the code that the nightly is of.
+        """
+        return self.engine, *(self.installed if self.key.runtime != BUILTIN else ())
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        """The runtime with its version, which has a digest of an ExecuTorch's libraries."""
+        return tuple(dict.fromkeys(map(str, self.about.get("runtime", ()))))
 
     def total(self, figure: str) -> float | None:
         """The sum over the programs of the test; None where it has no such number."""
@@ -78,7 +95,7 @@ class Result:
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it. `of_fields` reads it."""
-        names = ("ran", "engine", "headline", "seconds", "cpu_seconds", "earlier", "figures", "parts")
+        names = ("ran", "engine", "headline", "seconds", "cpu_seconds", "earlier", "figures", "parts", "about")
         return {
             **vars(self.key),
             "verdict": self.verdict.name,
@@ -90,7 +107,10 @@ class Result:
     def of_fields(cls, fields: Mapping[str, Any]) -> Result:
         """KeyError, TypeError or ValueError where they make no sense."""
         key = Key(*(str(fields[name]) for name in ("suite", "runtime", "test", "target")))
-        figures = {str(name): tuple(values) for name, values in fields["figures"].items()}
+        figures, about = (
+            {str(name): tuple(values) for name, values in of.items()}
+            for of in (fields["figures"], fields.get("about", {}))  # absent in results of earlier versions
+        )
         parts = {str(name): {str(part): int(one) for part, one in of.items()} for name, of in fields["parts"].items()}
         return cls(
             key=key,
@@ -108,6 +128,7 @@ class Result:
             log=str(fields["log"]),
             localized=str(fields.get("localized", "")),  # absent in results of earlier versions
             bundle=str(fields.get("bundle", "")),
+            about=about,
         )
 
 
@@ -116,7 +137,7 @@ class Night:
     """One nightly.
 
     Attributes:
-        name: what it was called, or its number.
+        name: its number. `called`: what its user calls it, or nothing.
         commit: of the folder it was run in; empty outside of a repository. `dirty`: files differed from it.
         began: seconds since 1970.
         tools: what figures depend on, with versions; where one changes, figures are not compared.
@@ -137,6 +158,7 @@ class Night:
     coverage: Coverage | None = field(default=None, repr=False)
     fit: bool = False
     shard: str = "1/1"
+    called: str = ""
 
     @property
     def tests(self) -> list[Result]:

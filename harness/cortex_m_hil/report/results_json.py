@@ -38,6 +38,7 @@ def results_json(report: Report) -> str:
 def _about(night: Night) -> dict[str, Any]:
     return {
         "nightly": night.name,
+        "name": night.called,
         "commit": night.commit,
         "dirty": night.dirty,
         "began": moment(night.began),

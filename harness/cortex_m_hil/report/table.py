@@ -99,10 +99,14 @@ def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
     return align(rows) if rows else []
 
 
+def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:
+    """`3 passed`, `2 errors`: of those that there are."""
+    counts = [(one, word, verdicts[one]) for one, word in COUNTED.items() if verdicts.get(one)]
+    return [counted(count, word) if one is Verdict.ERROR else f"{count} {word}" for one, word, count in counts]
+
+
 def _counts(outcomes: Sequence[Outcome]) -> str:
-    verdicts = Counter(outcome.verdict for outcome in outcomes)
-    counts = [(verdict, word, verdicts[verdict]) for verdict, word in COUNTED.items() if verdicts[verdict]]
-    parts = [counted(count, word) if one is Verdict.ERROR else f"{count} {word}" for one, word, count in counts]
+    parts = counted_by_verdict(Counter(outcome.verdict for outcome in outcomes))
     marked = {
         "uninformative": sum(outcome.uninformative for outcome in outcomes),
         "run again": sum(bool(outcome.earlier) for outcome in outcomes),

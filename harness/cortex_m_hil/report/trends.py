@@ -25,12 +25,12 @@ def decoded(runs: Sequence[Value]) -> list[Value]:
 
 
 def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
-    """By figure, encoded: what it was in each night, oldest first; None where it had none by the last one's engine."""
+    """By figure, encoded: what it was in each night, oldest first; None where it had none of the last one's origin."""
     if len(nights) < 2 or key not in nights[-1].results:
         return {}
-    engine = nights[-1].results[key].engine
+    origin = nights[-1].results[key].origin
     results = [one.results.get(key) for one in nights]
-    known = [one if one is not None and one.engine == engine else None for one in results]
+    known = [one if one is not None and one.origin == origin else None for one in results]
     values = {figure: [_value(one, figure) for one in known] for figure in _figures(known)}
     return {name: encoded(of) for name, of in values.items() if sum(value is not None for value in of) > 1}
 

@@ -136,6 +136,16 @@ def test_ends_that_are_alike_are_told(bisect: Bisect, made: Repository) -> None:
     begin(bisect, made, "--deterministic")
     done = bisect("run", "--", "false")
     assert done.status == NO and "no commit changed it" in done.out
+    assert done.out.count("\n     both ends behave alike\n") == 1 and done.out.count("bits more certain") == 1
+
+
+def test_what_pytest_says_of_a_call_that_it_does_not_take_is_told(bisect: Bisect, made: Repository) -> None:
+    """As where it runs in an environment without this package."""
+    begin(bisect, made, "--deterministic")
+    done = bisect("run", "--", sys.executable, "-m", "pytest", "--no-such-option")
+    assert done.status == CANNOT_TELL
+    assert "pytest wrote no JUnit file (exit status 4): " in done.err
+    assert "error: unrecognized arguments: --no-such-option" in done.err
 
 
 def test_infra_is_no_evidence_and_ends_the_search_when_it_goes_on(bisect: Bisect, made: Repository) -> None:

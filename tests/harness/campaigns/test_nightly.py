@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, call, running
 from cortex_m_hil import known_answer
@@ -30,7 +31,9 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.pytest_plugin.nightly import TELLING
 from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.night import RUNNER, Key, Result
+from cortex_m_hil.report.results_json import SCHEMA
 from cortex_m_hil.results import Verdict
+from junit_schema import invalid
 from repositories import history
 
 Hil = Callable[..., Done]
@@ -108,6 +111,7 @@ def comparable(done: Done) -> list[dict[str, Any]]:
     rows = [{name: value for name, value in row.items() if name not in timed} for row in answers(done.out)]
     for row in rows:
         row["figures"] = {name: value for name, value in row["figures"].items() if name != "host_ticks"}
+        row["about"] = {name: value for name, value in row["about"].items() if not name.endswith("_seconds")}
     return rows
 
 
@@ -257,12 +261,68 @@ def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) ->
     written = json.loads((folder / "out" / "results.json").read_text())
     assert (written["nightly"], written["compared_with"]["nightly"], len(written["results"])) == ("3", "2", 5)
     assert "Trends of 3 nights" in (folder / "out" / "index.html").read_text()
+    text = (folder / "out" / "junit.xml").read_text()
+    assert invalid(text) == []
+    for name in ("build_id", "isa", "seed", "run_seconds", "outputs"):
+        assert text.count(f'name="hil_{name}"') == 3, name  # of the tests that use the target
+    assert text.count('name="hil_runtime" value="builtin ') == 3  # with its version
+    hil("results", "name", "2", "v1.4")
     done = answer(hil("results", "report", "last~1", "-o", "again", "--json").out)
     assert (done["nightly"], done["compared_with"]) == (2, 1)
+    again = json.loads((folder / "again" / "results.json").read_text())
+    assert (again["name"], again["compared_with"]["name"]) == ("v1.4", "")
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(again)
     assert [Path(name).name for name in done["files"]] == ["index.html", "results.json", "junit.xml"]
     assert "Trends of 2 nights" in (folder / "again" / "index.html").read_text()
     against = answer(hil("results", "report", "--against", "1", "-o", "again", "--json").out)
     assert (against["nightly"], against["compared_with"]) == (3, 1)
+
+
+def test_a_mistyped_path_leaves_no_nightly(hil: Hil) -> None:
+    wrong = hil("nightly", "test_of_nothing.py", "-t", "native")
+    assert wrong.status == CANNOT_TELL and "test_of_nothing.py" in wrong.err
+    assert "no nightly yet" in hil("results", "list").out
+
+
+def test_where_nothing_ran_nothing_is_said_to_be_unchanged(hil: Hil) -> None:
+    assert hil("nightly", "test_it.py", "-t", "native").status == OK
+    done = hil("nightly", "test_it.py", "-t", "native", "--budget", "0.1")
+    assert done.status == CANNOT_TELL and "nothing changed" not in done.out
+    assert "nightly 2, 0 results; tests are left" in done.out
+
+
+def test_the_closing_line_says_that_files_differ_from_the_commit(
+    hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = history(folder / "source", 1, lambda number: {"test_it.py": f"{PASSES}# {number}\n"}).path
+    (source / "test_it.py").write_text(PASSES)
+    monkeypatch.chdir(source)
+    done = hil("nightly", "test_it.py", "-t", "native", "--pytest=-k", "--pytest=no_target")
+    assert re.search(r"nightly 1, 1 result, commit [0-9a-f]{10} and changes\n$", done.out)
+
+
+def test_a_name_that_was_anothers_is_said_to_be_moved(hil: Hil) -> None:
+    for _ in range(2):
+        hil("nightly", "test_it.py", "-t", "native", "--pytest=-k", "--pytest=no_target")
+    assert hil("results", "name", "1", "v1.4").out == "nightly 1 is 'v1.4'\n"
+    assert hil("results", "name", "1", "v1.4").out == "nightly 1 is 'v1.4'\n"
+    assert answer(hil("results", "name", "2", "v1.4", "--json").out)["was"] == 1
+    assert hil("results", "name", "1", "v1.4").out == "nightly 1 is 'v1.4'; nightly 2, which was, has no name now\n"
+    assert hil("results", "name", "1", "").out == "nightly 1 has no name\n"
+
+
+def test_a_file_that_is_not_compressed_is_no_nightly(hil: Hil, folder: Path) -> None:
+    (folder / "night.gz").write_text("{}\n")
+    done = hil("results", "import", "night.gz")
+    assert done.status == CANNOT_TELL and "night.gz is not compressed by gzip, so no exported nightly" in done.err
+
+
+def test_a_shells_folders_are_left_out_and_not_named(hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLDPWD", "/srv/of/somebody")
+    (folder / "test_it.py").write_text("def test_tells(hil): raise AssertionError('in /srv/of/somebody/file.txt')\n")
+    assert hil("nightly", "test_it.py", "-t", "native").status == NO
+    [row] = [row for row in answers(hil("results", "show", "--json").out) if row["test"] != RUNNER]
+    assert "in …/file.txt" in row["headline"] and "$OLDPWD" not in str(row)
 
 
 def test_bundles_are_beside_the_report_if_that_is_asked(hil: Hil, folder: Path) -> None:

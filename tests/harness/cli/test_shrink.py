@@ -142,6 +142,7 @@ def test_what_executorchs_tester_cannot_show_is_told(folder: Path) -> None:
     done = spawn("shrink", "test_net.py::test_of_another_class", "-t", "native", "--format", "executorch", cwd=folder)
     assert done.status == CANNOT_TELL
     assert "ExecuTorch's tester cannot show it: it has no check that ends in LintError" in done.err
+    assert done.err.count("ConfigError") == 1 and "→ leave out --format executorch" in done.err
     coarse = spawn("shrink", "test_net.py::test_coarse", "-t", "native", "--format", "executorch", cwd=folder)
     assert coarse.status == CANNOT_TELL and "it has no bound of SQNR" in coarse.err
 
@@ -151,6 +152,10 @@ def test_what_there_is_nothing_to_shrink_of(folder: Path) -> None:
     assert (nothing.status, nothing.out) == (OK, "test_net.py::test_relu: nothing fails\n")
     own = spawn("shrink", "test_net.py::test_of_its_own", "-t", "native", cwd=folder)
     assert own.status == CANNOT_TELL and "fails, and not by a verdict on a program" in own.err
+    assert (
+        "→ pytest --hil-target=native --runtime=builtin --timeout-multiplier=1.0 test_net.py::test_of_its_own"
+        in own.err
+    )
     several = spawn("shrink", "test_net.py", "-t", "native,m4-qemu", cwd=folder)
     assert several.status == CANNOT_TELL and "one target is taken here" in several.err
     none = spawn("shrink", "test_no.py", "-t", "native", cwd=folder)

@@ -237,7 +237,10 @@ def test_redzones_watches_the_suites_programs_in_their_own_plans(tmp_path: Path)
     one, other = (f"ops/test_linear.py::test_implementation_linear[linear_{case}]" for case in ("rank1", "bias"))
     assert (done.cells[one]["native"].error, done.cells[other]["native"].verdict) == ("LifetimeViolation", "PASS")
     assert "reads memory that holds no tensor" in done.text and "HilWarning" not in done.text
-    assert "LifetimeViolation" not in upstream(tmp_path, "native", *tests).text
+    assert re.search(r"^red zones: \d+ bytes? watched in 2 programs", done.text, re.MULTILINE)
+    plain = upstream(tmp_path, "native", *tests).text
+    assert "LifetimeViolation" not in plain and "red zones" not in plain
+    assert "not run" not in plain and "cannot be imported" not in plain  # all can be
 
 
 # --- what is not run, and what is not taken ------------------------------------------------------------------

@@ -65,9 +65,47 @@ def test_nights_after_the_baseline_do_not_count() -> None:
 
 
 def test_with_other_tools_what_passed_last_does_not_count() -> None:
-    good = night(result(figures=figures(instructions=(90,))), began=1.0, tools={"gcc": "1"})
+    good = night(result(figures=figures(instructions=(90,))), began=1.0, tools=dict.fromkeys(TOOLS, "1"))
     gap = night(result(verdict=Verdict.FAIL, figures={}, parts={}), began=2.0)
     assert [one for one in changes(gap, night(result(), began=3.0), [good, gap]) if one.figure] == []
+
+
+def test_the_tools_of_a_target_that_is_new_hide_nothing_of_the_others() -> None:
+    slower = result(figures=figures(instructions=(101,)))
+    new = night(slower, result(target="native"), commit="c2", tools={**TOOLS, "g++": "12.2"})
+    found = [(one.kind, one.figure) for one in changes(night(result()), new)]
+    assert found == [(Kind.SLOWER, "instructions"), (Kind.TOOLS, "g++")]
+
+
+def of_executorch(libraries: str, **changed: object) -> Result:
+    about = {"runtime": (f"executorch 1.5.0 cff6f4dd32e6, libraries {libraries}",)}
+    return replace(result(**changed), key=Key("tests", "executorch", "t", "m4-qemu"), about=about)  # type: ignore[arg-type]
+
+
+def test_another_installed_executorch_begins_a_new_series_and_is_told_once() -> None:
+    """Its libraries are no part of the code that nightlies are of, so of no commit's."""
+    many = [
+        replace(of_executorch("aa"), key=Key("tests", "executorch", f"t{number}", "m4-qemu")) for number in range(3)
+    ]
+    newer = [
+        replace(one, about=of_executorch("bb").about, figures=figures(instructions=(90,), outputs=("bb",)))
+        for one in many
+    ]
+    old, new = night(*many), night(*newer, commit="c2", began=1.0)
+    [found] = changes(old, new)
+    assert (found.kind, found.key.target, found.figure) == (Kind.TOOLS, "m4-qemu", "runtime")
+    assert ("libraries aa" in found.before, "libraries bb" in found.after) == (True, True)
+    slower = [replace(one, figures=figures(instructions=(91,), outputs=("bb",))) for one in newer]
+    later = changes(new, night(*slower, commit="c3", began=2.0), [old, new])
+    assert [(one.kind, one.before, one.after) for one in later] == [(Kind.SLOWER, "90", "91")] * 3
+
+
+def test_the_version_of_the_own_runtime_is_no_tool() -> None:
+    """It is what the nightly is of."""
+    old, new = (
+        result(about={"runtime": (f"builtin {number}",)}, figures=figures(instructions=(number,))) for number in (4, 5)
+    )
+    assert told(old, new) == [(Kind.SLOWER, "instructions")]
 
 
 @pytest.mark.parametrize("figure", ["instructions", "pte_bytes", "fit_stack_bytes"])

@@ -24,11 +24,12 @@ from cortex_m_hil.report.contents import Report
 from cortex_m_hil.report.files import write
 from cortex_m_hil.report.html import html
 from cortex_m_hil.report.junit import junit
-from cortex_m_hil.report.night import Key, Night, Result, by_key
+from cortex_m_hil.report.night import Figure, Key, Night, Result, by_key
 from cortex_m_hil.report.results_json import SCHEMA, results_json
 from cortex_m_hil.report.trends import decoded, encoded, trends
 from cortex_m_hil.results import Verdict
 from generated_nights import HOSTILE, hostile, of, report
+from junit_schema import invalid
 
 LARGEST = 3_000_000  # bytes
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
@@ -200,6 +201,13 @@ def test_results_json_has_every_result_and_change() -> None:
     assert read["compared_with"]["nightly"] == "1" and sum(read["verdicts"].values()) == 40
 
 
+def test_results_json_has_the_name_of_a_nightly() -> None:
+    found = report(1, 2)
+    read = json.loads(results_json(replace(found, night=replace(found.night, called="v1.4"))))
+    VALIDATOR.validate(read)
+    assert (read["nightly"], read["name"], read["compared_with"]["name"]) == ("2", "v1.4", "")
+
+
 def test_what_is_not_finite_is_null() -> None:
     one = next(iter(report(1, 1).night.results.values()))
     one = replace(one, figures={"sqnr_db": (float("inf"),)})
@@ -240,6 +248,25 @@ def test_junit_files_have_the_form_of_pytests_own(tmp_path: Path) -> None:
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "7", "failures": "2", "errors": "2", "skipped": "2",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "found", [report(40, 2, failing=0.5), hostile(), of([report(1, 1).night])], ids=["some", "hostile", "one"]
+)
+def test_junit_files_are_what_the_schema_says(found: Report) -> None:
+    assert invalid(junit(found)) == []
+
+
+def test_junit_files_say_how_each_result_was_made() -> None:
+    """As pytest's own do: what is compared, and what it was made by."""
+    one = next(iter(report(1, 1).night.results.values()))
+    about: dict[str, tuple[Figure, ...]] = {
+        "runtime": ("builtin 4",), "build_id": ("0123", "0123"), "isa": ("DSP",), "seed": (7,), "lowering": ("made",),
+    }  # fmt: skip
+    text = junit(of([replace_results(report(1, 1).night, replace(one, about=about))]))
+    properties = [(each.get("name"), each.get("value")) for each in ElementTree.fromstring(text).iter("property")]
+    wanted = [(f"hil_{name}", str(value)) for name, values in about.items() for value in values]
+    assert [each for each in properties if each[0] in dict(wanted)] == wanted and invalid(text) == []
 
 
 def test_every_result_is_a_testcase_of_its_own_with_its_target_and_figures() -> None:

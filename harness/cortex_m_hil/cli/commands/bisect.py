@@ -182,8 +182,11 @@ def _take_over(kept: Store, campaign: Campaign, line: Line) -> None:
         if same and earlier.place == campaign.place and earlier.number != campaign.number:
             runs = [one for one in kept.runs(earlier) if one.key in line.position and Told(one.verdict) in tells]
             found |= {(one.key, one.at): one for one in runs}
-    kept.record(campaign, *found.values())
-    say(f"{counted(len(found), 'run')} of earlier searches taken over")
+    if found:
+        kept.record(campaign, *found.values())
+        say(f"{counted(len(found), 'run')} of earlier searches taken over")
+    else:
+        say("no earlier search here has a run of these commits by this test")
 
 
 def _work(

@@ -12,12 +12,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil import flow
+from cortex_m_hil.campaigns.verdicts import complaint
 from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, answer_each, say, tell, tell_problem
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, tell_log
-from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
+from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read
 from cortex_m_hil.diagnose.localize import localize

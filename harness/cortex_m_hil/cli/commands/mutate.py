@@ -20,12 +20,13 @@ from cortex_m_hil.campaigns.mutation import Mutation, Plan, Workers
 from cortex_m_hil.campaigns.mutation_report import Rate, Report
 from cortex_m_hil.campaigns.mutation_worker import Outcome, runtime_of
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.campaigns.verdicts import complaint
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import DAY, YEAR, Choice, Json, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, table
-from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options, upstream_command
+from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline

@@ -16,7 +16,6 @@ from rich.console import Console
 from cortex_m_hil import launchers
 from cortex_m_hil.campaigns import nights, planner
 from cortex_m_hil.campaigns.nightly import (
-    BUILTIN,
     KIND,
     BudgetSpent,
     Nightly,
@@ -44,8 +43,8 @@ from cortex_m_hil.report.changes import FAILED, Change, Kind
 from cortex_m_hil.report.contents import BUNDLES
 from cortex_m_hil.report.files import write
 from cortex_m_hil.report.limits import Limit
-from cortex_m_hil.report.night import Night, Result
-from cortex_m_hil.report.table import COUNTED, align
+from cortex_m_hil.report.night import BUILTIN, Night, Result
+from cortex_m_hil.report.table import COUNTED, align, counted_by_verdict
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.runner.build import compiler
 from cortex_m_hil.targets.launcher import Strict
@@ -259,6 +258,10 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
         try:
             for _ in planner.work(campaigning, kept, campaign, budget, lambda *_: None):
                 pass
+        except ConfigError:
+            if not kept.runs(campaign):  # a call that is wrong is no nightly
+                kept.forget(campaign)
+            raise
         except BudgetSpent:
             return True
         if campaigning.next(kept.runs(campaign)) is not None:
@@ -311,8 +314,8 @@ def _answer(
 def _blocks(
     new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool
 ) -> Iterator[str]:
-    if before is not None or changed:
-        yield "\n".join(lines_of_changes(changed, _named(before)))
+    if changed or (before is not None and new.tests):
+        yield "\n".join(lines_of_changes(changed, _named(before), left))
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
     rows = [f"{_row(one)}: {one.headline}" for one in bad[:SHOWN]]
     yield "\n".join(
@@ -321,9 +324,8 @@ def _blocks(
     yield "\n".join(align(list(_totals(new)))) if new.tests else ""
     counted_lines = [[f"coverage {name}", f"lines {one}", f"branches {other}"] for name, (one, other) in _shares(new)]
     yield "\n".join(align(counted_lines)) if counted_lines else ""
-    where = f"nightly {campaign.number}, {counted(len(new.tests), 'result')}" + (
-        f", commit {new.commit[:10]}" if new.commit else ""
-    )
+    commit = f", commit {new.commit[:10]}{' and changes' if new.dirty else ''}" if new.commit else ""
+    where = f"nightly {campaign.number}, {counted(len(new.tests), 'result')}{commit}"
     yield f"{where}; tests are left: the same command goes on" if left else where
 
 
@@ -346,5 +348,5 @@ def _totals(new: Night) -> Iterator[list[str]]:
         here = [one for one in new.tests if (one.key.target, one.key.runtime) == (target, runtime)]
         ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "nothing")
         verdicts = Counter(one.verdict for one in here)
-        counts = ", ".join(f"{verdicts[verdict]} {word}" for verdict, word in COUNTED.items() if verdicts[verdict])
+        counts = ", ".join(counted_by_verdict(verdicts))
         yield [target or "(no target)", runtime, ran, counts, f"in {sum(one.seconds for one in here):.1f} s"]

@@ -29,7 +29,7 @@ from cortex_m_hil.report.changes import FAILED, Kind
 from cortex_m_hil.report.contents import moment
 from cortex_m_hil.report.files import write
 from cortex_m_hil.report.night import Night, Result, as_text
-from cortex_m_hil.report.table import COUNTED
+from cortex_m_hil.report.table import COUNTED, counted_by_verdict
 from cortex_m_hil.text import counted
 
 SUFFIX: Final = ".jsonl.gz"
@@ -79,7 +79,7 @@ def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
 
 
 def _for_people(row: dict[str, Any]) -> list[str]:
-    counts = ", ".join(f"{number} {word}" for word, number in row["verdicts"].items() if number)
+    counts = ", ".join(counted_by_verdict({one: row["verdicts"][word] for one, word in COUNTED.items()}))
     state = "" if row["complete"] else "incomplete"
     shard = f" (shard {row['shard']})" if row["shard"] != "1/1" else ""
     commit = row["commit"][:10] + (" and changes" if row["dirty"] else "")
@@ -160,8 +160,12 @@ def name(
         raise ConfigError(f"{called!r} cannot name a nightly: it means another", hint="a word such as v1.4")
     with opened(store_file) as kept:
         campaign = nights.find(kept, nightly)
+        others = [one.number for one in kept.campaigns(KIND) if called and one.name == called and one != campaign]
         kept.call(campaign, called)
-    end(Answer(f"nightly {campaign.number} is {called!r}", {"nightly": campaign.number, "name": called}))
+    lost = f"; nightly {others[0]}, which was, has no name now" if others else ""
+    told = f"is {called!r}{lost}" if called else "has no name"
+    fields = {"nightly": campaign.number, "name": called, "was": others[0] if others else None}
+    end(Answer(f"nightly {campaign.number} {told}", fields))
 
 
 # --- files ---------------------------------------------------------------------------------------------------

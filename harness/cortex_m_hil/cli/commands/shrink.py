@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -11,11 +12,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cortex_m_hil.campaigns.verdicts import complaint
 from cortex_m_hil.cli.answers import NO, OK, Answer, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, Json, Multiplier, OneTarget, Runtime, Targets, Verbose, resolve_target, within
 from cortex_m_hil.cli.output import tell_log
-from cortex_m_hil.cli.pytest_runs import complaint, options_of_plugin, plugin_options
+from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers.process import Process
@@ -67,9 +69,10 @@ def shrink_command(
         process.close()
     log = said + process.log.decode(errors="replace")
     tell_log(log, verbose)
+    call = shlex.join(["pytest", *options, test])
     if status not in (0, 1):
-        raise ConfigError(complaint(log), hint=f"pytest {test} shows it; it takes a file of tests, or a test's id")
-    _answer(told, test, failed=status == 1)
+        raise ConfigError(complaint(log), hint=f"{call} shows it; it takes a file of tests, or a test's id")
+    _answer(told, test, call if status == 1 else "")
 
 
 def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
@@ -97,8 +100,8 @@ def _lines(process: Process) -> Iterator[bytes]:
         yield from whole
 
 
-def _answer(told: Sequence[dict[str, Any]], test: str, *, failed: bool) -> None:
-    """Ends the command."""
+def _answer(told: Sequence[dict[str, Any]], test: str, again: str) -> None:
+    """Ends the command. `again` is what runs the test once more, where it failed."""
     problems = [one for one in told if "problem" in one]
     shrunk = [one for one in told if "fails" in one]
     for one in shrunk:
@@ -107,9 +110,9 @@ def _answer(told: Sequence[dict[str, Any]], test: str, *, failed: bool) -> None:
         raise typer.Exit(NO)
     if problems:
         first = problems[0]
-        raise ConfigError(f"{first['test']}: {first['problem']}", hint="hil localize names the operator")
-    if failed:
-        raise ConfigError(f"{test} fails, and not by a verdict on a program", hint=f"pytest {test} shows why")
+        raise ConfigError(f"{first['test']}: {first['problem']}", hint=first["hint"])
+    if again:
+        raise ConfigError(f"{test} fails, and not by a verdict on a program", hint=f"{again} shows why")
     tell(Answer(f"{test}: nothing fails", dict.fromkeys(_FIELDS), OK))
     raise typer.Exit(OK)
 
