@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import queue
-import select
-import sys
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns import mutation_worker
+from cortex_m_hil.campaigns import mutation_worker, workers
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Mutant, drawn
 from cortex_m_hil.campaigns.mutation_worker import JUDGED, Outcome, Settings
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import ConfigError, LaunchError
-from cortex_m_hil.host import subprocesses
-from cortex_m_hil.host.deadline import Deadline
 
-ANSWER_TIMEOUT: Final = 7200.0  # seconds: two builds at their limits, and programs that hang one after the other
 INFRA_IN_A_ROW: Final = 4  # runs, after which something else is wrong
-LOG_LINES: Final = 40
 
 
 @dataclass(frozen=True)
@@ -98,106 +88,17 @@ class Plan:
         return Settings(str(ready), self.targets, self.targets_file, self.localize, self.folders)
 
 
-class Worker:
-    """A process of `mutation_worker`; it ends with this one, and with all that it has started."""
-
-    def __init__(self, settings: Settings, log: Path) -> None:
-        self._log = log
-        command = [sys.executable, "-m", mutation_worker.__name__, json.dumps(asdict(settings)), str(log)]
-        self._child = subprocesses.start(command)
-        self._lock = threading.Lock()
-        self._told = b""
-
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Its answer. LaunchError where it ends without one; what its harness raised is one as well."""
-        self._send(json.dumps(request).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(self._line(Deadline.after(ANSWER_TIMEOUT)))
-        if problem := answer.get("error"):
-            what = f"{problem['type']}: {problem['message']}"
-            raise LaunchError(what, hint=problem["hint"], log=problem["log"])
-        return answer
-
-    def end(self) -> None:
-        """Safe to call twice, and from another thread: a question under way then ends in LaunchError."""
-        with self._lock:
-            self._child.end()
-
-    def _send(self, data: bytes) -> None:
-        stdin = self._child.pipes[0].fileno()
-        try:
-            while data:
-                select.select([], [stdin], [], ANSWER_TIMEOUT)
-                data = data[os.write(stdin, data) :]
-        except OSError as error:
-            if error.errno != errno.EPIPE:
-                raise
-            raise self._ended() from None
-
-    def _line(self, deadline: Deadline) -> bytes:
-        stdout = self._child.pipes[1].fileno()
-        while b"\n" not in self._told:
-            ready, _, _ = select.select([stdout], [], [], deadline.remaining)
-            chunk = os.read(stdout, 1 << 16) if ready else b""
-            if not chunk:
-                raise self._ended()
-            self._told += chunk
-        line, _, self._told = self._told.partition(b"\n")
-        return line
-
-    def _ended(self) -> LaunchError:
-        self.end()
-        said = (os.read(self._child.pipes[2].fileno(), 1 << 16) or b"").decode(errors="replace")
-        said += self._log.read_text(errors="replace") if self._log.exists() else ""
-        lines = said.strip().splitlines() or ["it said nothing"]
-        return LaunchError(f"a worker of hil mutate has ended: {lines[-1]}", log="\n".join(lines[-LOG_LINES:]))
-
-
-class Workers:
-    """As many as are asked at a time, each begun when it is needed first. Use `with`."""
+class Workers(workers.Workers):
+    """Processes of `mutation_worker`."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         """`folder` has their logs."""
-        self._settings, self._folder = settings, folder
-        self._lock = threading.Lock()
-        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
-        self._all: list[Worker] = []
-        self._ended = False
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Of all, and of what they are asked: that ends in LaunchError."""
-        with self._lock:
-            self._ended = True
-        for worker in self._all:
-            worker.end()
-
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """LaunchError where the worker, or the harness in it, ends without an answer."""
-        worker = self._take()
-        answer = worker.ask(request)
-        self._idle.put(worker)
-        return answer
+        super().__init__("hil mutate", [mutation_worker.__name__, json.dumps(asdict(settings))], folder)
 
     def unmutated(self, target: str) -> tuple[dict[str, float | None], list[str]]:
         """Seconds of each program without a mutant, None where it does not end as in its test; all operators."""
         answer = self.ask({"target": target})
         return answer["seconds"], answer["operators"]
-
-    def _take(self) -> Worker:
-        try:
-            return self._idle.get_nowait()
-        except queue.Empty:
-            pass
-        with self._lock:
-            if self._ended:
-                raise LaunchError("hil mutate is ending")
-            self._all.append(Worker(self._settings, self._folder / f"worker-{len(self._all)}.log"))
-            return self._all[-1]
 
 
 class Mutation:

@@ -1,12 +1,8 @@
-"""A process that builds mutants of the kernels and judges them: a request a line, an answer a line (`mutation.Worker`).
-
-It ends with its standard input. Nothing else is on its standard output; what libraries say is in its log.
-"""
+"""A process that builds mutants of the kernels and judges them, as `workers.Worker` asks."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -14,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +17,7 @@ from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Mutant
 from cortex_m_hil.campaigns.ready import Noticed, ReadyProgram, first_noticed, kept_in, ordered, timed
 from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.workers import answers_apart, serve
 from cortex_m_hil.checks.elf import executed
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, InfraError, Mismatch
@@ -198,23 +194,10 @@ class _Server:
         return self._targets[target]
 
 
-def _error(error: HarnessError) -> dict[str, Any]:
-    return {"type": type(error).__name__, "message": error.message, "hint": error.hint, "log": error.log}
-
-
 def main(settings: str, log: str) -> None:
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
+    answers = answers_apart(log)
     with ExitStack() as stack:
-        server = _Server(Settings.of(json.loads(settings)), stack)
-        for line in iter(partial(sys.stdin.buffer.readline), b""):
-            try:
-                answer = server.answer(json.loads(line))
-            except HarnessError as error:
-                answer = {"error": _error(error)}
-            answers.write(json.dumps(answer).encode() + b"\n")
+        serve(_Server(Settings.of(json.loads(settings)), stack).answer, answers)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ all over again while anything becomes smaller: what the target had no memory for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from cortex_m_hil import flow, lowering
@@ -222,6 +222,23 @@ class _Search:
 
     def _rounder(self) -> Iterator[Any]:
         yield from self.part.rounder()
+
+
+def own_check(
+    tolerance: Tolerance, options: LoweringOptions, *, linted: bool = True, isa: Isa | None = None
+) -> tuple[list[str], str]:
+    """Imports and body of a part's test by `hil.check` (`lowering.parts.write_test`), with what is not its defaults.
+
+    `isa` is another class than the target's, where it is lowered for one.
+    """
+    given = {one.name: getattr(tolerance, one.name) for one in fields(tolerance)}
+    given |= {"lint": linted, "quantize": options.quantize, "layout": options.layout}
+    usual = {one.name: one.default for one in fields(tolerance)}
+    usual |= {"lint": True, "quantize": LoweringOptions.quantize, "layout": LoweringOptions.layout}
+    changed = "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
+    if isa is None:
+        return [], f"hil.check({{module}}, {{inputs}}{changed})"
+    return ["from cortex_m_hil import Isa"], f"hil.check({{module}}, {{inputs}}{changed}, isa=Isa.{isa.name})"
 
 
 def _size(part: Any) -> tuple[int, int]:

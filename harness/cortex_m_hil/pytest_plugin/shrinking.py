@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Generator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
-from cortex_m_hil.diagnose.shrink import Judge, Shrunk, shrink
+from cortex_m_hil.diagnose.shrink import Judge, Shrunk, own_check, shrink
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,
@@ -99,18 +99,10 @@ def _module_name(node_id: str) -> str:
 
 
 def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:
-    """With what differs from the defaults of `hil.check`."""
-    tolerance = failure.task.tolerance
+    tolerance, isa = failure.task.tolerance, failure.task.program.isa
     assert tolerance is not None
-    given = {one.name: getattr(tolerance, one.name) for one in fields(tolerance)}
-    given |= {"lint": failure.task.linted, "quantize": options.quantize, "layout": options.layout}
-    usual = {one.name: one.default for one in fields(tolerance)}
-    usual |= {"lint": True, "quantize": LoweringOptions.quantize, "layout": LoweringOptions.layout}
-    changed = "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
-    isa = failure.task.program.isa
-    if isa is None or isa is failure.dut.target.isa:
-        return [], f"hil.check({{module}}, {{inputs}}{changed})"
-    return ["from cortex_m_hil import Isa"], f"hil.check({{module}}, {{inputs}}{changed}, isa=Isa.{isa.name})"
+    own = isa is None or isa is failure.dut.target.isa
+    return own_check(tolerance, options, linted=failure.task.linted, isa=None if own else isa)
 
 
 def _require_shown_by_upstream(failure: Attempt, options: LoweringOptions) -> None:

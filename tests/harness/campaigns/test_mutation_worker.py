@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from cortex_m_hil import flow
-from cortex_m_hil.campaigns import ready
+from cortex_m_hil.campaigns import mutation_worker, ready
 from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Mutant
-from cortex_m_hil.campaigns.mutation import Worker
 from cortex_m_hil.campaigns.mutation_worker import MutatedTarget, Outcome, Settings
+from cortex_m_hil.campaigns.workers import Worker
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.bundle import Attempt, Task
 from cortex_m_hil.diagnose.bundle_description import PASSED
@@ -110,7 +111,8 @@ def test_programs_are_timed_without_a_mutant(mutated: MutatedTarget, monkeypatch
 
 
 def test_a_worker_that_ends_says_why(folder: Path, tmp_path: Path) -> None:
-    worker = Worker(Settings(str(folder), ("native",)), tmp_path / "log")
+    settings = json.dumps(asdict(Settings(str(folder), ("native",))))
+    worker = Worker("hil mutate", [mutation_worker.__name__, settings], tmp_path / "log")
     with pytest.raises(LaunchError, match="nothing"):
         worker.ask({"target": "nothing"})
     with pytest.raises(LaunchError, match="has ended: KeyError"):

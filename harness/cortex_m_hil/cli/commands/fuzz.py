@@ -2,40 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
+from cortex_m_hil.cli import generated
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Json, OneTarget, Runtime, Targets, resolve_target
-from cortex_m_hil.cli.output import fields_of_target, label_of, table
+from cortex_m_hil.cli.campaigns import StoreFile, opened
+from cortex_m_hil.cli.options import YEAR, Json, Targets, Verbose, resolve_target, within
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fuzz import campaign, judge, mutate
+from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.text import counted
+
+MUTANTS: Final = 10000
+NETWORKS: Final = 100
+
+
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else within(1, YEAR)(value)
 
 
 @app.command("fuzz")
 def fuzz_command(
-    target: OneTarget,
+    target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="With --models also a list or a glob")],
     ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None,
-    number: Annotated[int, typer.Option("--count", min=1, help="Mutants, the programs taking turns")] = 10000,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants")] = 0,
-    corpus: Annotated[Path | None, typer.Option("--corpus", help="A folder for mutants that find a bug")] = None,
-    runtime: Runtime = "builtin",
+    models: Annotated[bool, typer.Option("--models", help="Generated networks instead of mutated programs")] = False,
+    number: Annotated[
+        int | None,
+        typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(callback=_seconds, help="With --models: begin none after so many; without --count no other end"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants or networks")] = 0,
+    corpus: Annotated[
+        Path | None, typer.Option("--corpus", help="A folder for what finds a bug [default with --models: fuzzed]")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", "-n", min=1, help="With --models: networks at a time")] = 1,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="With --models: begin anew what was begun in this folder")
+    ] = False,
+    store_file: StoreFile = None,
+    runtime: Annotated[
+        str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")
+    ] = "builtin",
     targets_file: Targets = None,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run mutated programs, and look for bugs of the runner. Exit status 1 if there is one.
+    """Run mutated programs, and look for bugs of the runner; or with --models generated networks, and look for any.
 
     Without a program those of the target's known-answer self-test are mutated.
     A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a
     test calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, a host and a target that disagree:
     these are bugs.
+
+    A network is lowered for the ISA class of each target and run on each. Its outputs must be those of the dialect, and
+    those of the other targets and runtimes. What is begun in a folder goes on there, whatever ended it. Exit status 1
+    if there is a bug.
     """
+    if models:
+        _require_no_mutants(ptes or [])
+        plan = generated.plan_of(target, runtime, number or (0 if seconds else NETWORKS), seed, targets_file)
+        with opened(store_file) as kept, log_of_errors(verbose):
+            under_way = generated.begun(kept, plan, reset=reset)
+            out = (corpus or Path("fuzzed")).absolute()
+            answer = generated.run(kept, under_way, jobs, Deadline.after(seconds or YEAR), out)
+        end(answer)
+    _require_mutants(seconds, jobs, store_file, reset=reset)
     resolved = resolve_target(target, targets_file, runtime)
     programs = [load_program(path) for path in ptes or []]
     with flow.open_dut(resolved) as dut:
@@ -44,11 +86,24 @@ def fuzz_command(
             say(f"note      {fuzzer.program.name}: none can pass here: {fuzzer.unsuited}")
         say(f"fuzzing   {label_of(resolved)}, seed {seed}")
         bugs: list[dict[str, object]] = []
-        tally = campaign.campaign(fuzzers, number, seed, lambda one, judged: bugs.extend(_bug(one, judged, corpus)))
+        tally = campaign.campaign(
+            fuzzers, number or MUTANTS, seed, lambda one, judged: bugs.extend(_bug(one, judged, corpus))
+        )
         unsuited = [{"program": one.program.name, "why": one.unsuited} for one in fuzzers if one.unsuited]
     counts = {outcome.value: tally.of(outcome) for outcome in judge.Outcome}
     fields = {"seed": seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
     end(Answer(_text(tally), {**fields_of_target(resolved), **fields}, NO if bugs else OK))
+
+
+def _require_no_mutants(ptes: Sequence[Path]) -> None:
+    if ptes:
+        raise ConfigError("--models generates its programs, and takes none", hint="leave out --models, or the programs")
+
+
+def _require_mutants(seconds: float | None, jobs: int, store_file: Path | None, *, reset: bool) -> None:
+    given = {"--seconds": seconds is not None, "--jobs": jobs > 1, "--store": store_file is not None, "--reset": reset}
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise ConfigError(f"{' and '.join(names)}: of mutated programs there are no campaigns", hint="with --models")
 
 
 def _bug(fuzzer: judge.Fuzzer, judged: judge.Judgement, corpus: Path | None) -> Iterator[dict[str, object]]:
