@@ -4,8 +4,9 @@ A recipe follows from the seed, its number and what was learnt from earlier roun
 by `Choices.pick`, which prefers what was drawn less often so far; a part of the programs repeats, with changes, the
 choices of one that made the compiler execute a line that none had executed before.
 
-What executorch 1.5.1 is known to lower wrongly (docs/verification.md, finds 12 to 16) is left out: a clamp in front of
-an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input.
+What executorch 1.5.1 is known to lower wrongly (docs/verification.md, finds 12 to 18) is left out: a clamp in front of
+an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input; padding
+of an image of one pixel.
 """
 
 from __future__ import annotations
@@ -464,8 +465,10 @@ class Drawing:
         self._make("clamp", [self.at], {"activation": function}, self.value.shape, "clamp")
 
     def _pad(self) -> None:
-        rank = len(self.value.shape)
-        form = self.pick("pad form", ("last", "last two", "all"))
+        rank, sizes = len(self.value.shape), self.value.shape[-3:]
+        if rank == 4 and sizes[1:] == (1, 1):
+            return self._table()
+        form = self.pick("pad form", ("last", "last two", "all") if rank < 4 or sizes[0] > 1 else ("last", "last two"))
         dims = {"last": 1, "last two": min(2, rank), "all": rank}[form]
         amounts = [self.pick("pad amount", (0, 1, 2, 3)) for _ in range(2 * dims)]
         shape = list(self.value.shape)
@@ -473,6 +476,7 @@ class Drawing:
             shape[rank - 1 - dim] += amounts[2 * dim] + amounts[2 * dim + 1]
         how = {"amounts": tuple(amounts), "value": self.pick("pad value", (0.0, 0.5))}
         self._make("pad", [self.at], how, tuple(shape), self.value.clamp)
+        return None
 
     def _cat(self) -> None:
         shape = self.value.shape

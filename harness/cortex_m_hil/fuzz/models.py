@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -126,6 +126,30 @@ def place_of(dut: Dut) -> str:
     return f"{dut.resolved.name} {dut.resolved.runtime}"
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """What a run of a program gave, or the verdict; `departed` as in `Judged`; `kind` is that of the first finding."""
+
+    result: RunResult | None
+    error: VerdictError | None = None
+    kind: str = ""
+    departed: str = ""
+
+
+def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
+    """Lints, runs and compares with the dialect. Raises infra errors."""
+    guards = WatchedMemory if checks.redzones else None
+    seen: list[flow.Checked] = []
+    try:
+        flow.verify(dut, program, tolerance=checks.tolerance, guards=guards, observe=seen.append)
+    except VerdictError as error:
+        kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
+        if checks.quantize and kinds and set(kinds) == {Kind.QUANTIZED}:
+            return Attempt(seen[0].result, departed=error.message)
+        return Attempt(None, error, kinds[0].value if kinds else "")
+    return Attempt(seen[0].result)
+
+
 class ModelJudge:
     """Lowers parts (`lowering.parts.Part`) once for each ISA class, and runs them on each Dut."""
 
@@ -160,24 +184,18 @@ class ModelJudge:
         return judged
 
     def _ran(self, programs: Mapping[Isa, Program], checks: Checks, judged: Judged) -> Iterator[tuple[Dut, RunResult]]:
-        guards = WatchedMemory if checks.redzones else None
         for dut in self.duts:
             if (program := programs.get(dut.target.isa)) is None:
                 continue
-            seen: list[flow.Checked] = []
-            try:
-                flow.verify(dut, program, tolerance=checks.tolerance, guards=guards, observe=seen.append)
-            except REFUSALS as error:
-                judged.refused[place_of(dut)] = reason(error)
-                continue
-            except VerdictError as error:
-                kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
-                if not (checks.quantize and kinds and set(kinds) == {Kind.QUANTIZED}):
-                    judged.failures.append(_failure(dut, program, error, kinds))
-                    continue
-                judged.departed[place_of(dut)] = error.message
-            judged.passed.append(place_of(dut))
-            yield dut, seen[0].result
+            tried = attempt(dut, program, checks)
+            if isinstance(tried.error, REFUSALS):
+                judged.refused[place_of(dut)] = reason(tried.error)
+            elif tried.error is not None:
+                judged.failures.append(_failure(dut, program, tried))
+            elif tried.result is not None:
+                judged.passed.append(place_of(dut))
+                judged.departed |= {place_of(dut): tried.departed} if tried.departed else {}
+                yield dut, tried.result
 
     def _relate(
         self, part: Any, checks: Checks, programs: Mapping[Isa, Program], ran: Mapping[Dut, RunResult], judged: Judged
@@ -192,12 +210,16 @@ class ModelJudge:
                 told = f"fails: {error.message}"
             judged.relation[place_of(dut)] = told.partition(":")[0]
             if told.startswith("fails"):
-                judged.failures.append(Failure(f"relation {checks.relation}", "", (place_of(dut),), told))
+                operator = relation.at_fault(dut)
+                judged.failures.append(Failure(f"relation {checks.relation}", operator, (place_of(dut),), told))
 
 
 def reason(error: HarnessError) -> str:
     """Why a program is refused, without names and numbers of that very program."""
-    said = error.message.partition(": ")[2] if isinstance(error, LoweringError) else error.message
+    said = error.message
+    if isinstance(error, LoweringError):  # its stage, and the last of the causes that it tells
+        stage, _, cause = said.partition(": ")[2].partition(" failed")
+        said = f"{stage}: {cause.rpartition('; from ')[2].removeprefix(': ')}"
     said = re.sub(r"(?<=_default)_\d+", "", said)
     said = re.sub(r" at node %?\w+| at [^ ]+:\d+", "", said.splitlines()[0])
     said = re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", said)
@@ -205,12 +227,15 @@ def reason(error: HarnessError) -> str:
     return f"{type(error).__name__}: {said[:120]}" + (f" ({operator})" if operator else "")
 
 
-def _failure(dut: Dut, program: Program, error: VerdictError, kinds: Sequence[Kind]) -> Failure:
-    kind, operator = " ".join([type(error).__name__, *(one.value for one in kinds[:1])]), error.operator
+def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:
+    error = tried.error
+    assert error is not None
+    operator = error.operator
     if isinstance(error, Mismatch):
         found = localize(dut, program)
         wrong = [row.operator for row in (*found.wrong_layout, *found.at_fault)]
         operator = wrong[0] if wrong else operator
+    kind = f"{type(error).__name__} {tried.kind}".strip()
     return _told(Failure(kind, operator.partition(" (")[0], (place_of(dut),), error.message), dut)
 
 
@@ -276,6 +301,14 @@ class Relation:
             "batch": self._batch, "permutation": self._permutation, "padding": self._padding, "layout": self._layout,
         }[self._checks.relation](dut, program)  # fmt: skip
 
+    def at_fault(self, dut: Dut) -> str:
+        """The operator of the changed program that is wrong by the dialect, "" where none is."""
+        if self._exported is None:
+            return ""
+        program = lowering.lower(self._exported, isa=dut.target.isa)
+        tried = attempt(dut, program, replace(self._checks, redzones=False))
+        return _failure(dut, program, tried).operator if tried.error is not None else ""
+
     def _batch(self, dut: Dut, program: Program) -> str:
         """A batch of two gives what two runs give. Quantised by the same numbers twice, so by the same ranges."""
         from cortex_m_hil.lowering.recipe_part import other_inputs, with_batch
@@ -327,7 +360,7 @@ class Relation:
                 self._exported = lowering.export(part.module(), part.arguments(), layout)
             except ConfigError:  # the changed module does not run: it has a shape written into it
                 return None
-        return lowering.lower(self._exported, isa=isa, options=LoweringOptions(layout=layout))
+        return lowering.lower(self._exported, isa=isa)
 
     def _outputs(self, dut: Dut, program: Program, inputs: Sequence[Any]) -> list[Array]:
         given = flow.arrange(program, [value.numpy() for value in inputs])

@@ -86,9 +86,11 @@ def integers() -> Iterator[None]:
 
 class _PoolsInAnyLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.max_pool2d_with_indices.default and args[0].dtype == torch.int8:
-            args = (args[0].contiguous(), *args[1:])
-        return func(*args, **(kwargs or {}))
+        if func is not torch.ops.aten.max_pool2d_with_indices.default or args[0].dtype != torch.int8:
+            return func(*args, **(kwargs or {}))
+        was = torch._prims_common.suggest_memory_format(args[0])
+        pooled = func(args[0].contiguous(), *args[1:], **(kwargs or {}))
+        return tuple(one.contiguous(memory_format=was) for one in pooled)  # operators behind it ask for the layout
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,306 @@
+"""Generated networks: drawn by rule, the same each time; judged, related to changed ones, and shrunk."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from command_line import OK, environment
+from cortex_m_hil import flow, lowering
+from cortex_m_hil.api import OpenTarget
+from cortex_m_hil.campaigns.models import Plan, Programs, Workers
+from cortex_m_hil.campaigns.models_worker import checks_of, packed, unpacked
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.errors import LaunchError, Mismatch
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.fuzz import models
+from cortex_m_hil.fuzz.generate import ROUND, Generator
+from cortex_m_hil.fuzz.models import Checks, ModelJudge, Relation
+from cortex_m_hil.fuzz.shrunk import write_shrunk
+from cortex_m_hil.lowering.parts import Part
+from cortex_m_hil.lowering.reach import lines, lower_and_trace
+from cortex_m_hil.lowering.recipe import Recipe, image_size
+from cortex_m_hil.lowering.recipe_part import part_of
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
+from planting import BUGS
+
+SEED = 7
+DEADLINE = 900.0  # seconds
+PLAN = Plan(("native",), ("builtin",), 60, SEED)
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Dut]:
+    with flow.open_dut(resolve("native", load_targets())) as opened:
+        yield opened
+
+
+def drawn(seed: int, count: int) -> list[Recipe]:
+    generator = Generator(seed)
+    return [generator.draw(number) for number in range(count)]
+
+
+def part(module: nn.Module, *inputs: torch.Tensor) -> Part:
+    exported = lowering.export(module, inputs)
+    return Part.of(exported.program, exported.inputs)
+
+
+# --- drawing -------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_makes_the_same_programs_and_another_makes_others() -> None:
+    assert drawn(SEED, 60) == drawn(SEED, 60)
+    assert drawn(SEED, 60) != drawn(SEED + 1, 60)
+
+
+def test_a_recipe_survives_json() -> None:
+    for recipe in drawn(SEED, 60):
+        again = Recipe.of(json.loads(json.dumps(dataclasses.asdict(recipe))))
+        assert json.dumps(dataclasses.asdict(again)) == json.dumps(dataclasses.asdict(recipe))
+        assert all(
+            torch.equal(*pair) for pair in zip(part_of(again).arguments(), part_of(recipe).arguments(), strict=True)
+        )
+
+
+def test_every_recipe_is_a_module_that_runs() -> None:
+    for recipe in drawn(SEED, 150):
+        made = part_of(recipe)
+        assert len(made.outputs) == 1
+        assert torch.equal(made.module()(*made.arguments()), made.values[made.outputs[0]])
+
+
+def test_all_attributes_are_drawn_before_long() -> None:
+    chosen = {choice for recipe in drawn(SEED, 300) for choice in recipe.choices}
+    assert {
+        ("kind", kind)
+        for kind in (
+            "conv",
+            "transposed",
+            "avg_pool",
+            "max_pool",
+            "mean",
+            "join",
+            "table",
+            "pad",
+            "cat",
+            "linear",
+            "softmax",
+            "amax",
+            "select",
+            "unsqueeze",
+            "permute",
+            "clamp",
+        )
+    } <= chosen
+    assert {("conv stride", str(stride)) for stride in ((1, 1), (2, 2), (1, 2), (2, 1), (3, 2))} <= chosen
+    assert {("layout", layout) for layout in ("channels_last", "explicit")} <= chosen
+
+
+def test_programs_that_reached_something_new_are_drawn_again_with_changes() -> None:
+    generator = Generator(SEED)
+    first = [generator.draw(number) for number in range(ROUND)]
+    generator.learn(first, [frozenset({"pass.py:1"})] + [frozenset()] * (ROUND - 1))
+    assert generator.discoveries == [first[0].choices]
+    generator.learn(first, [frozenset({"pass.py:1"})] * ROUND)
+    assert generator.discoveries == [first[0].choices]
+    learnt = [generator.draw(number) for number in range(ROUND, 4 * ROUND)]
+    assert learnt != drawn(SEED, 4 * ROUND)[ROUND:]
+
+
+@pytest.mark.parametrize("ceil", (False, True))
+def test_sizes_of_windows_are_torchs(ceil: bool) -> None:
+    for size in range(1, 9):
+        for kernel in range(1, min(4, size + 1)):
+            for stride in range(1, 4):
+                for padding in range(kernel // 2 + 1):
+                    given = torch.zeros(1, 1, size, size)
+                    made = nn.functional.max_pool2d(given, kernel, stride, padding, ceil_mode=ceil)
+                    assert image_size(size, kernel, stride, padding, ceil=ceil) == made.shape[2]
+
+
+def runs_of(recipes: list[int], verdict: str = "passed") -> list[Run]:
+    nothing = packed(())
+    return [Run(str(number), verdict, "told", figures={"reached": nothing}) for number in recipes]
+
+
+def test_a_round_waits_for_the_one_before(tmp_path: Path) -> None:
+    programs = Programs(PLAN, Workers(PLAN, tmp_path))
+    assert programs.next(runs_of(list(range(3))), ("3", "5")) == "4"
+    assert programs.next(runs_of(list(range(ROUND - 1))), (str(ROUND - 1),)) is None
+    assert programs.next(runs_of(list(range(ROUND)))) == str(ROUND)
+    assert programs.next(runs_of(list(range(60)))) is None
+
+
+def test_a_campaign_ends_where_nothing_is_learnt(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="nothing was learnt from 4 programs in a row: told"):
+        Programs(PLAN, Workers(PLAN, tmp_path)).next(runs_of(list(range(4)), "infra"))
+
+
+def test_what_was_reached_is_packed() -> None:
+    reached = frozenset({"a.py:1", "a.py:70", "b.py:3", "CortexMDivCheck.check_pattern: False"})
+    assert unpacked(json.loads(json.dumps(packed(reached)))) == reached
+
+
+# --- judging -------------------------------------------------------------------------------------------------
+
+
+def test_what_the_compiler_does_is_traced_and_the_same_from_the_cache() -> None:
+    torch.manual_seed(1)
+    exported = lowering.export(nn.Sequential(nn.Linear(5, 7), nn.ReLU()), (torch.randn(3, 5),))
+    first, again = (lower_and_trace(exported, (Isa.DSP, Isa.MVE), lowering.DEFAULT).reached for _ in range(2))
+    assert first == again
+    assert "CortexMLinearCheck.check_quantization_config: True" in first
+    numbers = {int(one.rpartition(":")[2]) for one in first if one.startswith("aten_to_cortex_m_pass.py:")}
+    assert numbers and numbers <= lines()["aten_to_cortex_m_pass.py"]
+
+
+IMAGE = torch.linspace(-1, 1, 1 * 3 * 5 * 6).reshape(1, 3, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("relation", "module"),
+    (
+        ("batch", lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())),
+        ("permutation", lambda: nn.Sequential(nn.Conv2d(3, 4, 3, bias=True), nn.ReLU())),
+        ("padding", lambda: nn.Conv2d(3, 4, 3, padding=(2, 1))),
+        ("layout", lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6())),
+    ),
+)
+def test_a_relation_holds(native: Dut, relation: str, module: Any) -> None:
+    torch.manual_seed(3)
+    judged = ModelJudge([native]).judge(part(module(), IMAGE), Checks(relation=relation))
+    assert judged.relation == {"native builtin": "holds"}
+    assert judged.failures == []
+
+
+def test_one_element_that_differs_breaks_a_relation() -> None:
+    right, wrong = (IMAGE.numpy().copy() for _ in range(2))
+    wrong[0, 1, 2, 3] += 1
+    assert models._compared([right], [right]) == "holds"
+    assert models._compared([right], [wrong]) == "fails: 1 of 90 elements of output 0 differ"
+    assert models._compared([right], [right[0]]).startswith("fails: output 0 has shape [3, 5, 6]")
+
+
+def test_a_relation_sees_a_kernel_that_pads_wrongly(tmp_path: Path) -> None:
+    """Without any reference: what the kernel pads differs from what an operator pads."""
+    torch.manual_seed(3)
+    whole = part(nn.Conv2d(3, 4, 3, padding=1), IMAGE)
+    firmware = BUGS["off_by_one_at_the_left_padding"].plant(tmp_path)
+    with flow.open_dut(resolve("native", load_targets()), firmware=firmware) as dut:
+        program = lowering.lower(whole.module(), whole.arguments(), isa=Isa.SCALAR)
+        assert Relation(whole, Checks(relation="padding")).told(dut, program).startswith("fails: ")
+
+
+def test_a_relation_is_not_asked_of_what_is_quantised_otherwise(native: Dut) -> None:
+    torch.manual_seed(3)
+    small, large = (part(nn.Conv2d(3, 4, 3), IMAGE * factor) for factor in (1, 2))
+    one, other = (lowering.lower(each.module(), each.arguments(), isa=Isa.SCALAR) for each in (small, large))
+    assert models._quantised_alike(one, one)
+    assert not models._quantised_alike(one, other)
+
+
+def test_a_part_that_is_not_lowered_is_refused_with_a_reason(native: Dut) -> None:
+    judged = ModelJudge([native]).judge(
+        part(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.ReLU()), torch.rand(2, 4)), Checks()
+    )
+    assert list(judged.refused) == ["native builtin"]
+    assert judged.refused["native builtin"].startswith("UnsupportedOperator: ")
+    assert judged.failures == []
+
+
+@pytest.mark.parametrize("bug", ("multiplier_of_another_channel", "zero_point_ignored_in_padding"))
+def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_path: Path) -> None:
+    """The test fails with the bug, and passes without."""
+    firmware = BUGS[bug].plant(tmp_path)
+    with flow.open_dut(resolve("native", load_targets()), firmware=firmware) as dut:
+        recipe, failure = _first_failure(dut)
+        assert failure.operator.partition("::")[2].partition(".")[0].removesuffix("_nhwc") in BUGS[bug].operators
+        found = write_shrunk([dut], recipe, failure, tmp_path / "out", 120.0, "hil fuzz --models -t native --seed 7")
+        test = _module(Path(found["fails"]))
+        assert "hil fuzz --models -t native --seed 7" in test.__doc__
+        assert found["operators"] <= len(recipe.steps) + 2
+        with pytest.raises(Mismatch):
+            test.test_part(OpenTarget(dut))
+    test.test_part(OpenTarget(native))
+
+
+def _first_failure(dut: Dut) -> tuple[Recipe, models.Failure]:
+    for recipe in drawn(SEED, 60):
+        failures = ModelJudge([dut]).judge(part_of(recipe), checks_of(recipe)).failures
+        if failures and failures[0].kind.startswith("Mismatch"):
+            return recipe, failures[0]
+    raise AssertionError("none of 60 programs shows it")
+
+
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+def hil(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cortex_m_hil.cli", "fuzz", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+
+
+def test_a_small_campaign_on_two_targets_and_what_goes_on_is_the_same(tmp_path: Path) -> None:
+    arguments = ["--models", "-t", "native,m4-qemu", "--count", "6", "--seed", "3", "--json"]
+    first = hil(tmp_path, *arguments, "--store", "one", "-n", "2")
+    assert first.returncode == OK, first.stderr
+    told = json.loads(first.stdout)
+    assert told["programs"] == 6
+    assert told["defects"] == []
+    assert told["outcomes"]["passed"] >= 4
+    assert set(told["runs"]) == {"native builtin", "m4-qemu builtin"}
+    assert told["reached"]["files"]["aten_to_cortex_m_pass.py"]["reached"] > 100
+    part_of_it = hil(tmp_path, *arguments, "--store", "two", "--seconds", "1")
+    rest = hil(tmp_path, *arguments, "--store", "two")
+    assert json.loads(part_of_it.stdout)["left"] > 0
+    for name in ("programs", "outcomes", "operators", "classes", "reached", "relations", "refusals"):
+        assert json.loads(rest.stdout)[name] == told[name]
+
+
+def test_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
+    given = ["--models", "-t", "native", "--count", "3", "--store", "s"]
+    hil(tmp_path, *given, "--seconds", "1")
+    other = hil(tmp_path, *given, "--seed", "5")
+    assert other.returncode == 2
+    assert "something else is under way in this folder: hil fuzz --models -t native" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    (
+        (["--models", "-t", "native", "x.pte"], "--models generates its programs, and takes none"),
+        (["-t", "native", "--seconds", "5"], "--seconds: of mutated programs there are no campaigns"),
+        (["-t", "native", "--reset", "-n", "2"], "--jobs and --reset: of mutated programs there are no campaigns"),
+        (["--models", "-t", "nativ"], "did you mean 'native'"),
+        (["--models", "-t", "native", "--runtime", "builtin,fast"], "unknown runtime 'fast'"),
+        (["--models", "-t", "vboard-f405"], "vboard-f405 is a board"),
+        (["--models", "-t", "native", "--seconds", "nan"], "nan"),
+        (["--models", "-t", "native", "--count", "0"], "0"),
+    ),
+)
+def test_bad_options(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = hil(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr

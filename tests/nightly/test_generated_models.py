@@ -1,0 +1,109 @@
+"""2,000 generated networks, none of which may fail; and 300 of them on kernels with a bug each, which they find.
+
+Three hours of CPU time.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cortex_m_hil import flow, lowering
+from cortex_m_hil.campaigns.models_worker import checks_of
+from cortex_m_hil.errors import HarnessError, LoweringError
+from cortex_m_hil.fuzz.generate import ROUND, Generator
+from cortex_m_hil.fuzz.models import REFUSALS, Checks, attempt
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.lowering.reach import lower_and_trace
+from cortex_m_hil.lowering.recipe import Recipe
+from cortex_m_hil.lowering.recipe_part import part_of
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.runner.executorch_install import find
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
+from planting import BUGS, Bug
+
+TARGETS = {Isa.MVE: "m55-qemu", Isa.DSP: "m4-qemu", Isa.SCALAR: "m0-qemu"}
+SEED = 1
+NETWORKS = 2000
+WITH_BUGS = 300
+DEADLINE = 6 * 3600.0  # seconds
+
+
+def has_executorch() -> bool:
+    try:
+        for name in TARGETS.values():
+            find(load_targets()[name], cache_directory())
+    except HarnessError:
+        return False
+    return True
+
+
+def test_no_generated_network_fails(tmp_path: Path) -> None:
+    runtimes = "builtin,executorch" if has_executorch() else "builtin"
+    arguments = ["fuzz", "--models", "-t", ",".join(TARGETS.values()), "--runtime", runtimes, "-n", "2", "--json"]
+    arguments += ["--count", str(NETWORKS), "--seed", str(SEED), "--store", str(tmp_path / "store")]
+    command = [sys.executable, "-m", "cortex_m_hil.cli", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, timeout=DEADLINE, check=False)
+    told = json.loads(done.stdout)
+    print(json.dumps(told, indent=1))
+    assert [one for one in told["defects"] if not one["known"]] == []
+    assert told["outcomes"]["infra"] == 0
+    assert done.returncode == 0
+
+
+@dataclass(frozen=True)
+class Network:
+    number: int
+    checks: Checks
+    programs: Mapping[Isa, Program]
+
+
+@functools.cache
+def networks() -> list[Network]:
+    """The first ones of the campaign, without what is not lowered."""
+    found: list[Network] = []
+    generator = Generator(SEED)
+    while len(found) < WITH_BUGS:
+        recipes = [generator.draw(number) for number in range(len(found), len(found) + ROUND)]
+        reached = []
+        for recipe in recipes:
+            network, lines = lowered(recipe)
+            found.append(network)
+            reached.append(lines)
+        generator.learn(recipes, reached)
+    return found
+
+
+def lowered(recipe: Recipe) -> tuple[Network, frozenset[str]]:
+    part, checks = part_of(recipe), checks_of(recipe)
+    try:
+        exported = lowering.export(part.module(), part.arguments(), checks.layout)
+    except LoweringError:
+        return Network(recipe.number, checks, {}), frozenset()
+    made = lower_and_trace(exported, tuple(TARGETS), checks.options)
+    return Network(recipe.number, checks, made.programs), made.reached
+
+
+@pytest.mark.parametrize("isa", TARGETS)
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str, isa: Isa, tmp_path: Path) -> None:
+    bug: Bug = BUGS[name]
+    if isa not in bug.classes:
+        pytest.skip(f"no {isa.value} core shows it")
+    with flow.open_dut(resolve(TARGETS[isa], load_targets()), firmware=bug.plant(tmp_path)) as dut:
+        for network in networks():
+            if isa in network.programs:
+                error = attempt(dut, network.programs[isa], network.checks).error
+                if error is not None and not isinstance(error, REFUSALS):
+                    print(f"{name} on {isa.value}: network {network.number}: {error.describe()}", flush=True)
+                    return
+    pytest.fail(f"none of {WITH_BUGS} networks shows it")
