@@ -60,15 +60,15 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
     return Done(end.value.code, out, err)
 
 
-def spawn(*arguments: object, cwd: Path, deadline: float = FIRST_BUILD, **changes: str) -> Done:
-    """Calls the command in a process of its own, which has `deadline` seconds."""
+def spawn(*arguments: object, cwd: Path, **changes: str) -> Done:
+    """Calls the command in a process of its own."""
     done = subprocess.run(
         command(*arguments),
         cwd=cwd,
         env=environment(**changes),
         capture_output=True,
         text=True,
-        timeout=deadline,
+        timeout=FIRST_BUILD,
         check=False,
     )
     assert "Traceback" not in done.stdout + done.stderr
