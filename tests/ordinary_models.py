@@ -2,24 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from cortex_m_hil import OpenTarget
+from cortex_m_hil.errors import HarnessError, LintError, LoweringError, Mismatch, ProgramRejected
+from cortex_m_hil.lowering import Layout
+
+
+class Way(Enum):
+    """How a model is lowered."""
+
+    QUANTIZED = "quantized"
+    FLOAT = "float"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What a model stops at, with a part of what is said."""
+
+    error: type[HarnessError]
+    said: str
+
 
 @dataclass(frozen=True)
 class Model:
-    """``inputs``: shapes of standard normal numbers; a tuple (limit, *shape) with a negative limit is of indices."""
+    """``inputs``: shapes of standard normal numbers; (-limit, *shape) is of indices below the limit.
+
+    ``obstacles``: where it does not run, the first thing that is in the way.
+    """
 
     module: Callable[[], nn.Module]
     inputs: tuple[tuple[int, ...], ...]
+    layout: Layout = "channels_last"
+    obstacles: Mapping[Way, Obstacle] = field(default_factory=dict)
 
     def made(self) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         return self.module().eval(), tuple(_input(shape) for shape in self.inputs)
+
+
+def check(target: OpenTarget, model: Model, way: Way) -> None:
+    """Runs it and compares, or finds its obstacle."""
+    torch.manual_seed(1)
+    module, inputs = model.made()
+    obstacle = model.obstacles.get(way)
+    expected = pytest.raises(obstacle.error, match=obstacle.said) if obstacle is not None else nullcontext()
+    with expected:
+        if way is Way.QUANTIZED:
+            target.check(module, inputs, layout=model.layout)
+        else:
+            target.check(module, inputs, layout=model.layout, quantize=False, atol=1e-5, rtol=1e-5, eager_sqnr=100.0)
 
 
 def _input(shape: tuple[int, ...]) -> torch.Tensor:
@@ -142,6 +182,10 @@ def _applied(function: Callable[..., Any], *layers: Callable[[], nn.Module]) -> 
 _IMAGE = ((1, 3, 8, 8),)
 _ROWS = ((2, 16),)
 _TIME = ((1, 10, 6),)
+_VIEW = Obstacle(Mismatch, "elements differ from eager")
+"""ExecuTorch makes a view of a channels-last tensor without a copy: the items are in another order than the view's."""
+_NO_SCALE = Obstacle(LintError, "on integers ExecuTorch computes without their scales")
+"""A number is compared with quantised integers."""
 
 MODELS = {
     "mlp": Model(lambda: nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4), nn.LogSoftmax(-1)), _ROWS),
@@ -150,7 +194,11 @@ MODELS = {
     "lstm": Model(lambda: Recurrent(nn.LSTM(6, 8, batch_first=True), 8), _TIME),
     "rnn": Model(lambda: Recurrent(nn.RNN(6, 8, batch_first=True), 8), _TIME),
     "layer_norm": Model(lambda: nn.Sequential(nn.Linear(16, 12), nn.LayerNorm(12), nn.ReLU(), nn.Linear(12, 4)), _ROWS),
-    "attention": Model(lambda: Attention(8), ((1, 5, 8),)),
+    "attention": Model(
+        lambda: Attention(8),
+        ((1, 5, 8),),
+        obstacles={Way.QUANTIZED: Obstacle(LoweringError, "expected scalar type torch.int8")},
+    ),
     "transformer": Model(lambda: Transformer(8), ((1, 5, 8),)),
     "embedding": Model(Texts, ((-20, 2, 7),)),
     "leaky_relu": Model(_convolved(nn.BatchNorm2d(8), nn.LeakyReLU(0.1), nn.Conv2d(8, 4, 3)), _IMAGE),
@@ -161,10 +209,18 @@ MODELS = {
     "softplus": Model(lambda: nn.Sequential(nn.Linear(16, 12), nn.Softplus(), nn.Linear(12, 4)), _ROWS),
     "mish": Model(_convolved(nn.Mish(), nn.Conv2d(8, 4, 3)), _IMAGE),
     "prelu": Model(_convolved(nn.PReLU(8), nn.Conv2d(8, 4, 3)), _IMAGE),
-    "hardswish": Model(_convolved(nn.Hardswish(), nn.Conv2d(8, 4, 1), nn.Hardsigmoid()), _IMAGE),
+    "hardswish": Model(
+        _convolved(nn.Hardswish(), nn.Conv2d(8, 4, 1), nn.Hardsigmoid()),
+        _IMAGE,
+        obstacles={Way.FLOAT: Obstacle(LoweringError, "DecomposeHardswishPass")},
+    ),
     "group_norm": Model(_convolved(nn.GroupNorm(2, 8), nn.ReLU()), _IMAGE),
     "instance_norm": Model(_convolved(nn.InstanceNorm2d(8), nn.ReLU()), _IMAGE),
-    "pixel_shuffle": Model(_convolved(nn.PixelShuffle(2)), _IMAGE),
+    "pixel_shuffle": Model(
+        _convolved(nn.PixelShuffle(2)),
+        _IMAGE,
+        obstacles={Way.QUANTIZED: Obstacle(ProgramRejected, "1 to 4 dimensions in both needed"), Way.FLOAT: _VIEW},
+    ),
     "upsample_nearest": Model(_convolved(nn.Upsample(scale_factor=2), nn.Conv2d(8, 3, 3)), _IMAGE),
     "upsample_bilinear": Model(_convolved(nn.Upsample(scale_factor=2, mode="bilinear")), _IMAGE),
     "temporal": Model(Temporal, ((1, 4, 20),)),
@@ -181,7 +237,7 @@ MODELS = {
             nn.Linear(6, 3),
         ),
         _IMAGE,
-    ),  # fmt: skip
+    ),
     "unet": Model(
         _applied(
             lambda down, up, last, x: last(torch.cat((x, up(torch.relu(down(x)))), 1)),
@@ -192,7 +248,7 @@ MODELS = {
         _IMAGE,
     ),
     "argmax": Model(_applied(lambda layer, x: layer(x).argmax(-1), lambda: nn.Linear(16, 7)), _ROWS),
-    "top_of_rows": Model(_applied(lambda layer, x: layer(x).max(1), lambda: nn.Linear(16, 7)), _ROWS),
+    "top_of_rows": Model(_applied(lambda layer, x: tuple(layer(x).max(1)), lambda: nn.Linear(16, 7)), _ROWS),
     "cumsum": Model(_applied(lambda layer, x: layer(torch.cumsum(x, 1)), lambda: nn.Linear(16, 4)), _ROWS),
     "pad_reflect": Model(lambda: nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(3, 4, 3)), _IMAGE),
     "pad_replicate": Model(lambda: nn.Sequential(nn.ReplicationPad2d(1), nn.Conv2d(3, 4, 3)), _IMAGE),
@@ -200,8 +256,16 @@ MODELS = {
     "einsum": Model(
         _applied(lambda layer, x: torch.einsum("bij,bkj->bik", layer(x), x), lambda: nn.Linear(8, 8)), ((2, 5, 8),)
     ),
-    "where": Model(_applied(lambda layer, x: torch.where(x > 0, layer(x), x * 0.1), lambda: nn.Linear(16, 16)), _ROWS),
-    "masked": Model(_applied(lambda layer, x: layer(x.masked_fill(x < 0, 0.0)), lambda: nn.Linear(16, 4)), _ROWS),
+    "where": Model(
+        _applied(lambda layer, x: torch.where(x > 0, layer(x), x * 0.1), lambda: nn.Linear(16, 16)),
+        _ROWS,
+        obstacles={Way.QUANTIZED: _NO_SCALE},
+    ),
+    "masked": Model(
+        _applied(lambda layer, x: layer(x.masked_fill(x < 0, 0.0)), lambda: nn.Linear(16, 4)),
+        _ROWS,
+        obstacles={Way.QUANTIZED: _NO_SCALE},
+    ),
     "standardised": Model(
         _applied(
             lambda layer, x: layer((x - x.mean(-1, True)) / (x.std(-1, keepdim=True) + 1e-5)), lambda: nn.Linear(16, 4)
@@ -234,7 +298,11 @@ MODELS = {
         ),
         _ROWS,
     ),
-    "shuffled": Model(_convolved(nn.ChannelShuffle(2), nn.Conv2d(8, 8, 1), nn.ReLU()), _IMAGE),
+    "shuffled": Model(
+        _convolved(nn.ChannelShuffle(2), nn.Conv2d(8, 8, 1), nn.ReLU()),
+        _IMAGE,
+        obstacles={Way.QUANTIZED: Obstacle(LintError, "channels-last dim order"), Way.FLOAT: _VIEW},
+    ),
     "gated": Model(lambda: nn.Sequential(nn.Linear(16, 12), nn.GLU(), nn.Linear(6, 4)), _ROWS),
     "rolled": Model(
         _applied(lambda layer, x: layer(torch.roll(x, 1, 1)) + torch.flip(x, (1,)), lambda: nn.Linear(16, 16)), _ROWS

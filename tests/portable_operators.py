@@ -1,6 +1,6 @@
 """Small modules that together use every portable operator of the runners, with arguments that tell them apart.
 
-Each takes shapes that `drawn` draws from a seed; a module's outputs are many, so that one lowering is enough for a family.
+Their sizes are drawn from a seed. A module has many outputs, so that one lowering is enough for a family.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+
+from cortex_m_hil import Exported, export
+from cortex_m_hil.lowering import Layout
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -32,6 +35,7 @@ class Apply(nn.Module):
 class Family:
     """``exact``: ExecuTorch's kernels give the same bits; where not, their libm or order of a sum differs.
 
+    ``layout``: tensors of four dimensions stay contiguous, as ExecuTorch's kernels need them, unless the compiler refuses.
     ``in_executorch``: its portable library has them all, which leaves linear and silu to other libraries.
 
     ``make`` gives module and inputs, of random sizes from torch's generator.
@@ -40,6 +44,7 @@ class Family:
     make: Callable[[], tuple[nn.Module, Tensors]]
     exact: bool = True
     in_executorch: bool = True
+    layout: Layout = "explicit"
 
 
 def size(low: int = 1, high: int = 6) -> int:
@@ -211,13 +216,13 @@ FAMILIES = {
     "layers": Family(_layers, exact=False),
     "channels": Family(_channels),
     "dense": Family(_dense, exact=False, in_executorch=False),
-    "pools": Family(_pools),
+    "pools": Family(_pools, layout="channels_last"),
     "enlargements": Family(_enlargements),
     "fills": Family(_fills),
 }
 
 
-def drawn(family: str, seed: int) -> tuple[nn.Module, Tensors]:
+def drawn(family: str, seed: int) -> Exported:
     torch.manual_seed(seed)
     module, inputs = FAMILIES[family].make()
-    return module.eval(), inputs
+    return export(module.eval(), inputs, layout=FAMILIES[family].layout)
