@@ -111,6 +111,39 @@ Call& Call::tensors(const std::vector<std::pair<Sizes, std::vector<int8_t>>>& it
   return add_list(ValueType::kTensorList, bytes_of(numbers), numbers.size());
 }
 
+Call& Call::text(const char* value) {
+  Value string;
+  string.type = ValueType::kString;
+  string.string = value;
+  return add(string);
+}
+
+Call& Call::doubles(const std::vector<double>& items) {
+  return add_list(ValueType::kDoubleList, bytes_of(items), items.size());
+}
+
+Call& Call::indices(const std::vector<std::vector<int64_t>>& items) {
+  std::vector<int32_t> numbers;
+  for (const std::vector<int64_t>& item : items) {
+    numbers.push_back(item.empty() ? -1 : static_cast<int32_t>(values_.size()));
+    if (item.empty()) continue;
+    values_.push_back(
+        place(DType::kInt64, {static_cast<int32_t>(item.size())}, bytes_of(item), false));
+  }
+  return add_list(ValueType::kOptionalTensorList, bytes_of(numbers), numbers.size());
+}
+
+Call& Call::outs(const std::vector<Sizes>& items) {
+  std::vector<int32_t> numbers;
+  for (const Sizes& sizes : items) {
+    numbers.push_back(static_cast<int32_t>(values_.size()));
+    size_t bytes = 1;
+    for (const int32_t size : sizes) bytes *= static_cast<size_t>(size);
+    values_.push_back(place(DType::kInt8, sizes, std::vector<uint8_t>(bytes, 0xA5), true));
+  }
+  return add_list(ValueType::kTensorList, bytes_of(numbers), numbers.size());
+}
+
 std::string Call::run() {
   REQUIRE(op_ != nullptr);
   std::vector<int32_t> args = args_;

@@ -27,13 +27,24 @@ class Call {
   Call& int32(const Sizes& sizes, const std::vector<int32_t>& items) {
     return tensor(DType::kInt32, sizes, items);
   }
+  Call& floats(const Sizes& sizes, const std::vector<float>& items) {
+    return tensor(DType::kFloat32, sizes, items);
+  }
+  Call& int64(const Sizes& sizes, const std::vector<int64_t>& items) {
+    return tensor(DType::kInt64, sizes, items);
+  }
   Call& out(Sizes sizes, DType dtype = DType::kInt8);
   Call& none() { return add(Value()); }
   Call& integer(int64_t value);
   Call& integers(const std::vector<int64_t>& items);  // one argument each
   Call& boolean(bool value);
   Call& real(double value);
+  Call& text(const char* value);
   Call& list(const std::vector<int64_t>& items);
+  Call& doubles(const std::vector<double>& items);
+  // Of int64 tensors of one dimension; an empty one stands for None.
+  Call& indices(const std::vector<std::vector<int64_t>>& items);
+  Call& outs(const std::vector<Sizes>& items);
   Call& tensors(const std::vector<std::pair<Sizes, std::vector<int8_t>>>& items);
   Call& out_of_first(Sizes sizes);  // in the memory of the first tensor
 

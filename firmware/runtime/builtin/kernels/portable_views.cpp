@@ -136,6 +136,12 @@ bool place_indexed(const Tensor& self, const OptionalTensorList& indices, const 
       places.strides(i)[to] = index.size(axis) == 1 ? 0 : strides[axis];
     }
   }
+  // No dimension of out is longer than that of all indices.
+  for (int to = indexed.first; to < indexed.first + indexed.rank; ++to) {
+    uint32_t moves = 0;
+    for (int i = 0; i < indexed.count; ++i) moves |= places.strides(i)[to];
+    if (moves == 0 && out.size(to) > 1) return false;
+  }
   return true;
 }
 

@@ -1,0 +1,285 @@
+// ATen's operators at edges that no program reaches: what they refuse, and integers' and NaN's
+// ends.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/call.h"
+
+namespace hil::builtin {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+
+bool says(Call& call, const char* part) { return call.run().find(part) != std::string::npos; }
+
+Call embedding(const std::vector<int64_t>& indices, const Sizes& out) {
+  return Call("aten::embedding.out")
+      .int8({3, 2}, {1, 2, 3, 4, 5, 6})
+      .int64({static_cast<int32_t>(indices.size())}, indices)
+      .integer(-1)
+      .boolean(false)
+      .boolean(false)
+      .out(out);
+}
+
+TEST_CASE("a row that a table has not is refused") {
+  Call right = embedding({2, 0}, {2, 2});
+  REQUIRE(right.run() == "");
+  CHECK(right.result() == std::vector<int8_t>{5, 6, 1, 2});
+  for (const int64_t index : {int64_t{3}, int64_t{-1}, kLeast}) {
+    Call call = embedding({0, index}, {2, 2});
+    CHECK(says(call, "of 3 items of the dimension"));
+  }
+  Call shape = embedding({0, 1}, {2, 3});
+  CHECK(says(shape, "not a row of weight for each index"));
+}
+
+Call indexed(const std::vector<std::vector<int64_t>>& indices, const Sizes& out) {
+  return Call("aten::index.Tensor_out").int8({2, 3}, {1, 2, 3, 4, 5, 6}).indices(indices).out(out);
+}
+
+TEST_CASE("indices count from the end if negative, and must be inside") {
+  Call right = indexed({{}, {-1, 0}}, {2, 2});
+  REQUIRE(right.run() == "");
+  CHECK(right.result() == std::vector<int8_t>{3, 1, 6, 4});
+  Call beyond = indexed({{}, {3}}, {2, 1});
+  CHECK(says(beyond, "index 3 of 3 items"));
+  Call before = indexed({{}, {-4}}, {2, 1});
+  CHECK(says(before, "index -4 of 3 items"));
+  Call none = indexed({{}, {}}, {2, 3});
+  CHECK(says(none, "indices has 0 tensors"));
+  Call many = indexed({{}, {}, {0}}, {2, 3});
+  CHECK(says(many, "indices has 3 items"));
+  Call shape = indexed({{0}, {0}}, {2});
+  CHECK(says(shape, "not what the indices choose"));
+}
+
+TEST_CASE("indices of dimensions that are not neighbours are refused") {
+  Call call("aten::index.Tensor_out");
+  call.int8({1, 2, 1}, {1, 2}).indices({{0}, {}, {0}}).out({1, 2});
+  CHECK(says(call, "not neighbours"));
+}
+
+Call strided(const std::vector<int64_t>& stride, int64_t offset, const Sizes& out = {2, 2}) {
+  Call call("aten::as_strided_copy.out");
+  call.int8({5}, {1, 2, 3, 4, 5}).list({2, 2}).list(stride).integer(offset).out(out);
+  return call;
+}
+
+TEST_CASE("strides that leave the tensor are refused") {
+  Call right = strided({2, 1}, 1);
+  REQUIRE(right.run() == "");
+  CHECK(right.result() == std::vector<int8_t>{2, 3, 4, 5});
+  Call beyond = strided({2, 2}, 1);
+  CHECK(says(beyond, "the strides reach beyond it"));
+  Call huge = strided({INT32_MAX, INT32_MAX}, INT32_MAX);
+  CHECK(says(huge, "the strides reach beyond it"));
+  Call negative = strided({-1, 1}, 2);
+  CHECK(says(negative, "stride item 0 is -1"));
+  Call shape = strided({2, 1}, 1, {4});
+  CHECK(says(shape, "not of the size asked for"));
+}
+
+Call slice(int64_t start, int64_t end, int64_t step, int32_t out) {
+  return Call("aten::slice_copy.Tensor_out")
+      .int8({4}, {1, 2, 3, 4})
+      .integers({0, start, end, step})
+      .out({out});
+}
+
+TEST_CASE("a slice's ends are those of Python") {
+  Call back = slice(-3, INT64_MAX, 2, 2);
+  REQUIRE(back.run() == "");
+  CHECK(back.result() == std::vector<int8_t>{2, 4});
+  CHECK(slice(kLeast, -1, 1, 3).run() == "");
+  CHECK(slice(3, 1, 1, 0).run() == "");
+  Call shape = slice(0, 4, 2, 3);
+  CHECK(says(shape, "the slice has 2 items of dimension 0"));
+  Call still = slice(0, 4, 0, 4);
+  CHECK(says(still, "step (argument 4) is 0"));
+}
+
+TEST_CASE("parts that do not make the whole are refused") {
+  const auto split = [](const std::vector<int64_t>& sizes, const std::vector<Sizes>& outs) {
+    return Call("aten::split_with_sizes_copy.out")
+        .int8({3}, {1, 2, 3})
+        .list(sizes)
+        .integer(0)
+        .outs(outs);
+  };
+  CHECK(split({1, 2}, {{1}, {2}}).run() == "");
+  Call number = split({1, 2}, {{1}});
+  CHECK(says(number, "split_sizes has 2 items, out 1"));
+  Call beyond = split({2, 2}, {{2}, {2}});
+  CHECK(says(beyond, "out item 1 is int8[2]: not its part"));
+  Call other = split({1, 2}, {{1}, {1}});
+  CHECK(says(other, "not its part of 2"));
+}
+
+TEST_CASE("views that change the number of items, or name a dimension twice, are refused") {
+  Call view("aten::view_copy.out");
+  view.int8({3}, {1, 2, 3}).list({4}).out({4});
+  CHECK(says(view, "the number of items differs"));
+  Call squeezed("aten::squeeze_copy.dims_out");
+  squeezed.int8({1, 2}, {1, 2}).list({0, 1}).out({1, 2});
+  CHECK(says(squeezed, "not self without those of its dimensions that have size 1"));
+  Call twice("aten::flip.out");
+  twice.int8({2}, {1, 2}).list({0, -1}).out({2});
+  CHECK(says(twice, "one twice"));
+  Call expanded("aten::expand_copy.out");
+  expanded.int8({2}, {1, 2}).list({3}).boolean(false).out({3});
+  CHECK(says(expanded, "the shape does not broadcast"));
+  Call repeated("aten::repeat.out");
+  repeated.int8({2}, {1, 2}).list({2}).out({3});
+  CHECK(says(repeated, "not self as often as repeats says"));
+}
+
+TEST_CASE("padding that cuts, and a padding of int8, are refused") {
+  Call cut("aten::constant_pad_nd.out");
+  cut.floats({3}, {1, 2, 3}).list({-1, 0}).real(0).out({2}, DType::kFloat32);
+  CHECK(says(cut, "dimension 0 is padded by -1 and 0"));
+  Call quantised("aten::constant_pad_nd.out");
+  quantised.int8({1}, {1}).list({1, 0}).integer(0).out({2});
+  CHECK(says(quantised, "self is int8[1], the operator takes float32 or int32 or int64 or bool"));
+}
+
+TEST_CASE("the smallest integer is its own opposite, and remainders have no trap") {
+  for (const char* op : {"aten::abs.out", "aten::neg.out"}) {
+    Call call(op);
+    call.int64({2}, {kLeast, -3}).out({2}, DType::kInt64);
+    REQUIRE(call.run() == "");
+    CHECK(call.result<int64_t>() == std::vector<int64_t>{kLeast, 3});
+  }
+  Call trap("aten::fmod.Scalar_out");
+  trap.int64({2}, {kLeast, -7}).integer(-1).out({2}, DType::kInt64);
+  REQUIRE(trap.run() == "");
+  CHECK(trap.result<int64_t>() == std::vector<int64_t>{0, 0});
+  Call zero("aten::fmod.Scalar_out");
+  zero.int64({1}, {1}).integer(0).out({1}, DType::kInt64);
+  CHECK(says(zero, "other is 0"));
+  Call product("aten::mul.out");
+  product.int64({1}, {kLeast}).int64({1}, {-1}).out({1}, DType::kInt64);
+  REQUIRE(product.run() == "");
+  CHECK(product.result<int64_t>() == std::vector<int64_t>{kLeast});
+}
+
+TEST_CASE("NaN wins over the largest and the smallest, and the first of equals counts") {
+  const auto at = [](const char* op, const std::vector<float>& items) {
+    Call call(op);
+    call.floats({static_cast<int32_t>(items.size())}, items)
+        .integer(0)
+        .boolean(false)
+        .out({}, DType::kInt64);
+    REQUIRE(call.run() == "");
+    return call.result<int64_t>()[0];
+  };
+  CHECK(at("aten::argmax.out", {1, 5, 5}) == 1);
+  CHECK(at("aten::argmin.out", {3, 1, 1}) == 1);
+  CHECK(at("aten::argmax.out", {1, kNan, kInfinity, kNan}) == 1);
+  CHECK(at("aten::argmin.out", {kNan, -kInfinity}) == 0);
+}
+
+TEST_CASE("there is a sum of nothing, and no largest") {
+  Call sum("aten::sum.IntList_out");
+  sum.floats({0, 2}, {}).list({0}).boolean(false).none().out({2}, DType::kFloat32);
+  REQUIRE(sum.run() == "");
+  CHECK(sum.result<float>() == std::vector<float>{0, 0});
+  Call largest("aten::amax.out");
+  largest.floats({0, 2}, {}).list({0}).boolean(false).out({2}, DType::kFloat32);
+  CHECK(says(largest, "no item to choose"));
+  Call variance("aten::var.correction_out");
+  variance.floats({1}, {3}).list({0}).integer(1).boolean(false).out({}, DType::kFloat32);
+  REQUIRE(variance.run() == "");
+  CHECK(std::isnan(variance.result<float>()[0]));
+}
+
+TEST_CASE("floats become the nearest integer that there is, and NaN zero") {
+  Call call("dim_order_ops::_to_dim_order_copy.out");
+  call.floats({5}, {kNan, kInfinity, -kInfinity, -2.9f, 3e9f})
+      .boolean(false)
+      .none()
+      .out({5}, DType::kInt32);
+  REQUIRE(call.run() == "");
+  CHECK(call.result<int32_t>() == std::vector<int32_t>{0, INT32_MAX, INT32_MIN, -2, INT32_MAX});
+}
+
+TEST_CASE("a bool that is neither 0 nor 1 is true") {
+  Call call("aten::logical_not.out");
+  call.tensor(DType::kBool, {3}, std::vector<uint8_t>{0, 1, 255}).out({3}, DType::kBool);
+  REQUIRE(call.run() == "");
+  CHECK(call.result<uint8_t>() == std::vector<uint8_t>{1, 0, 0});
+}
+
+TEST_CASE("matrices that do not fit are refused") {
+  Call product("aten::mm.out");
+  product.floats({2, 3}, std::vector<float>(6)).floats({2, 3}, std::vector<float>(6));
+  product.out({2, 3}, DType::kFloat32);
+  CHECK(says(product, "not their product"));
+  Call layer("aten::linear.out");
+  layer.floats({1, 2}, {1, 2}).floats({1, 2}, {3, 4}).floats({2}, {0, 0});
+  layer.out({1, 1}, DType::kFloat32);
+  CHECK(says(layer, "bias has not an item for each"));
+}
+
+Call layer_norm(const std::vector<int64_t>& shape, const Sizes& weight, const Sizes& statistics) {
+  Call call("aten::native_layer_norm.out");
+  call.floats({2, 2}, {1, 3, 5, 5})
+      .list(shape)
+      .floats(weight, std::vector<float>(static_cast<size_t>(weight[0]), 1.0f))
+      .none()
+      .real(0)
+      .out({2, 2}, DType::kFloat32)
+      .out(statistics, DType::kFloat32)
+      .out(statistics, DType::kFloat32);
+  return call;
+}
+
+TEST_CASE("normalisations check the tensors beside their input") {
+  CHECK(layer_norm({2}, {2}, {2, 1}).run() == "");
+  Call shape = layer_norm({3}, {3}, {2, 1});
+  CHECK(says(shape, "its last dimensions are not normalized_shape"));
+  Call weight = layer_norm({2}, {1}, {2, 1});
+  CHECK(says(weight, "weight is float32[1]: 2 contiguous items needed"));
+  Call statistics = layer_norm({2}, {2}, {1, 1});
+  CHECK(says(statistics, "2 items needed"));
+  Call groups("aten::native_group_norm.out");
+  groups.floats({1, 3}, {1, 2, 3}).none().none().integers({1, 3, 1, 2}).real(0);
+  groups.out({1, 3}, DType::kFloat32).out({1, 2}, DType::kFloat32).out({1, 2}, DType::kFloat32);
+  CHECK(says(groups, "do not make 2 groups"));
+}
+
+Call enlarged(double factor, const Sizes& out) {
+  Call call("aten::upsample_nearest2d.vec_out");
+  call.floats({1, 1, 1, 2}, {1, 2}).none().doubles({1.0, factor}).out(out, DType::kFloat32);
+  return call;
+}
+
+TEST_CASE("factors that do not give the size of out are refused") {
+  CHECK(enlarged(2, {1, 1, 1, 4}).run() == "");
+  for (const double factor : {0.0, -1.0, 1e300, 1e-300, double{kNan}, 2.6}) {
+    Call call = enlarged(factor, {1, 1, 1, 4});
+    CHECK(says(call, "scale_factors give another size"));
+  }
+  Call size("aten::_adaptive_avg_pool2d.out");
+  size.floats({1, 1, 2, 2}, {1, 2, 3, 4}).list({1, 2}).out({1, 1, 1, 1}, DType::kFloat32);
+  CHECK(says(size, "output_size is not the size of out"));
+}
+
+TEST_CASE("words and numbers that an operator does not know are refused") {
+  Call word("aten::gelu.out");
+  word.floats({1}, {1}).text("quick").out({1}, DType::kFloat32);
+  CHECK(says(word, "approximate is neither"));
+  Call number("aten::gt.Scalar_out");
+  number.int8({1}, {1}).integer(0).out({1}, DType::kBool);
+  CHECK(says(number, "self is int8[1], the operator takes float32 or int32 or int64 or bool"));
+  Call steps("aten::arange.start_out");
+  steps.real(0).real(3).real(0).out({3}, DType::kFloat32);
+  CHECK(says(steps, "not of as many items as there are steps"));
+}
+
+}  // namespace
+}  // namespace hil::builtin
