@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from cortex_m_hil import Exported, export
+from cortex_m_hil import Exported, export, flow
+from cortex_m_hil.diagnose.runtimes import compare_runtimes
+from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout
 
 Tensors = tuple[torch.Tensor, ...]
@@ -35,7 +38,7 @@ class Apply(nn.Module):
 class Family:
     """``exact``: ExecuTorch's kernels give the same bits; where not, their libm or order of a sum differs.
 
-    ``layout``: tensors of four dimensions stay contiguous, as ExecuTorch's kernels need them, unless the compiler refuses.
+    ``layout``: images stay contiguous, as ExecuTorch's kernels need them, unless the lowering refuses that.
     ``in_executorch``: its portable library has them all, which leaves linear and silu to other libraries.
 
     ``make`` gives module and inputs, of random sizes from torch's generator.
@@ -226,3 +229,20 @@ def drawn(family: str, seed: int) -> Exported:
     torch.manual_seed(seed)
     module, inputs = FAMILIES[family].make()
     return export(module.eval(), inputs, layout=FAMILIES[family].layout)
+
+
+ULPS = 8 * float(np.finfo(np.float32).eps)
+"""Of what two libm's differ by, a unit in the last place each, and sums of ten items of a few units in two orders."""
+
+
+def agree(builtin: Dut, executorch: Dut, family: str, seed: int) -> None:
+    """AssertionError where the two runtimes compute something else, after any instruction where they should not."""
+    lowered = flow.lower(drawn(family, seed), isa=builtin.target.isa, quantize=False)
+    if FAMILIES[family].exact:
+        found = [one for one in compare_runtimes(builtin, executorch, lowered, lowered.inputs) if one is not None]
+        assert found == [], "\n".join(f"{one.operator}: {one}" for one in found)
+        return
+    ours, theirs = (flow.run(one, lowered).outputs for one in (builtin, executorch))
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one.array(), other.array(), rtol=ULPS, atol=ULPS)

@@ -286,7 +286,7 @@ _UNQUANTISED: Final = "float32|int32|int64|bool"
 
 _COPY: Final = _takes("0 self any, -1 out =self")
 _POOL: Final = "0 self int8|float32, 6 out =self, 7 indices int64"
-_FUNCTION: Final = _takes("0 self float32, -1 out float32")
+_FUNCTION: Final = _takes("0 self float32, -1 out =self")
 _FUNCTION_OF_NUMBERS: Final = _takes(f"0 self {_NUMBERS}, -1 out =self")
 _ARITHMETIC: Final = _takes(f"0 self {_NUMBERS}, 1 other =self, -1 out =self")
 _CHOICE: Final = _takes(f"0 self {_CHOSEN}, 1 other =self, -1 out =self")

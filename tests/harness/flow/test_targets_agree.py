@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from cortex_m_hil import flow
 from cortex_m_hil.flow.dut import Dut
@@ -32,6 +33,33 @@ def random(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+def every_function(x: Any) -> Any:
+    """All that other libraries have in libm, and roots."""
+    given = (torch.exp, torch.log, torch.log1p, torch.tanh, torch.sigmoid, torch.sqrt, torch.rsqrt, torch.reciprocal)
+    made = (functional.silu, functional.elu, functional.gelu, lambda x: functional.gelu(x, approximate="tanh"))
+    powers = [torch.pow(x, exponent) for exponent in (2.0, 3.0, 0.3, -1.5)]
+    return torch.cat([function(x) for function in (*given, *made)] + powers)
+
+
+def every_normalisation(x: Any) -> Any:
+    channels = x.shape[1]
+    found = (
+        functional.layer_norm(x, x.shape[2:]), functional.group_norm(x, 3), functional.instance_norm(x),
+        functional.batch_norm(x, torch.linspace(-1, 1, channels), torch.linspace(0.5, 2, channels)),
+        torch.log_softmax(x, 1), (x - x.mean(1, True)) / x.std((0, 1), keepdim=True),
+    )  # fmt: skip
+    return torch.cat(found)
+
+
+def every_sum(x: Any) -> Any:
+    found = (
+        torch.bmm(x, x.transpose(1, 2)), functional.linear(x, x[0], x[0, :, 0]), torch.cumsum(x, 1), x.sum(1),
+        functional.avg_pool2d(x, 3, 1, 1), functional.adaptive_avg_pool2d(x, (2, 5)),
+        functional.interpolate(x.unsqueeze(0), scale_factor=(1.5, 2), mode="bilinear"),
+    )  # fmt: skip
+    return torch.cat([one.flatten() for one in found])
+
+
 # Subnormal, huge, signed zeros, infinite, not a number: where units that flush, contract or make their own NaNs differ.
 SPECIAL = torch.tensor(
     [1e-40, -1e-40, 1e-38, 1e-45, 3e38, -3e38, 0.0, -0.0, 1.5, -3.3, torch.inf, -torch.inf, torch.nan]
@@ -47,6 +75,9 @@ FLOATS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
     "amax": (lambda: Apply(lambda x: torch.amax(x, 0)), (SPECIAL.reshape(13, 1),)),
     "softmax": (lambda: nn.Softmax(-1), ROWS),
     "softmax_special": (lambda: nn.Softmax(-1), (SPECIAL.reshape(13, 1) * torch.ones(1, 3),)),
+    "functions": (lambda: Apply(every_function), (torch.cat((SPECIAL, torch.linspace(-120, 120, 241) / 7)),)),
+    "normalisations": (lambda: Apply(every_normalisation), (random(2, 6, 5, 4),)),
+    "sums": (lambda: Apply(every_sum), (random(3, 7, 9),)),
     "conv": (
         lambda: nn.Conv2d(3, 5, 3, padding=1),
         (random(1, 3, 9, 8),),

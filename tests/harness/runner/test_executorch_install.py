@@ -46,7 +46,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
 from cortex_m_hil.targets.resolve import resolve
-from portable_operators import FAMILIES, drawn
+from portable_operators import FAMILIES, agree
 
 TARGETS = load_targets()
 FLAGS = {
@@ -268,29 +268,13 @@ def test_two_runtimes_that_agree(dut: Dut) -> None:
     assert len(found) == len(lowered.file.instructions) and not any(found)
 
 
-ULPS = 8 * np.finfo(np.float32).eps
-"""Of what two libm's differ by, a unit in the last place each, and sums of ten items of a few units in two orders."""
-
-
 @pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.in_executorch])
 def test_portable_operators_compute_what_executorchs_do(dut: Dut, family: str) -> None:
     """Bit for bit, but for libm's functions and for sums that the wheel's kernels, which are not all the portable ones,
     add in vectors. Random shapes: tests/nightly has more.
     """
-    agree_on(dut, family, seed=1)
-
-
-def agree_on(dut: Dut, family: str, seed: int) -> None:
-    lowered = flow.lower(drawn(family, seed), isa=Isa.SCALAR, quantize=False)
     with flow.open_dut(resolve("native", TARGETS)) as builtin:
-        if FAMILIES[family].exact:
-            found = [one for one in compare_runtimes(builtin, dut, lowered, lowered.inputs) if one is not None]
-            assert found == [], "\n".join(f"{one.operator}: {one}" for one in found)
-            return
-        ours, theirs = (flow.run(one, lowered).outputs for one in (builtin, dut))
-    assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one.array(), other.array(), rtol=ULPS, atol=ULPS)
+        agree(builtin, dut, family, seed=1)
 
 
 def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> None:
