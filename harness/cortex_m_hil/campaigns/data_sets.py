@@ -64,7 +64,7 @@ class Raw:
     def __post_init__(self) -> None:
         if self.dtype and self.dtype not in RAW:
             raise ConfigError(
-                f"--raw {self.dtype}: there is no such dtype of files", hint=did_you_mean(self.dtype, RAW)
+                f"--raw {self.dtype}: files have no such dtype", hint=did_you_mean(self.dtype, RAW)
             )
 
 
