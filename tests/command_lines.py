@@ -30,6 +30,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/python ci/pictures.py",
         ".venv/bin/python ci/report_picture.py",
         ".venv/bin/python ci/known_bugs_table.py",
+        ".venv/bin/python ci/accuracy_table.py",
         "npm install --prefix .venv rp2040js@1.4.1",
     ),
     "runs what runs this test, or takes hours": (
@@ -160,6 +161,9 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil bisect run --raises LoweringError -- pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
     ),
     "names what is the user's own": (
+        "hil evaluate ds_cnn --data datasets/kws01 -t m4-qemu,m55-qemu",
+        "hil evaluate model:trained --data test.npz -t m4-qemu --min-top1 0.85",
+        "hil evaluate program.pte --data test.npz -t m4-qemu,m33-qemu --limit 200",
         "hil bisect start BAD GOOD --source PATH",
         "hil launch zephyr.elf -t m3-qemu",
         "hil launch build/zephyr/zephyr.elf -t m3-qemu --until 'Hello World'",

@@ -13,6 +13,7 @@ from shown import SHELL, blocks, pages
 PAGES: Final = pages()
 ELSEWHERE: Final = (  # test_extending.py, test_examples.py
     "docs/extending.md",
+    "examples/evaluate/README.md",
     "examples/model_tests/README.md",
     "examples/own_board/README.md",
     "examples/script/README.md",

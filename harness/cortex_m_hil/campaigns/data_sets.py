@@ -63,9 +63,7 @@ class Raw:
 
     def __post_init__(self) -> None:
         if self.dtype and self.dtype not in RAW:
-            raise ConfigError(
-                f"--raw {self.dtype}: files have no such dtype", hint=did_you_mean(self.dtype, RAW)
-            )
+            raise ConfigError(f"--raw {self.dtype}: files have no such dtype", hint=did_you_mean(self.dtype, RAW))
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,19 +66,28 @@ def evaluate(
         Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
     ],
     limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0,
-    min_top1: Annotated[float | None, typer.Option(callback=_share, help="The least share of right answers")] = None,
-    min_auc: Annotated[float | None, typer.Option(callback=_share, help="The least area under the ROC curve")] = None,
-    max_false_accepts: Annotated[int | None, typer.Option(min=0, help="What is detected and is not there")] = None,
-    max_false_rejects: Annotated[int | None, typer.Option(min=0, help="What is there and is not detected")] = None,
+    min_top1: Annotated[
+        float | None, typer.Option("--min-top1", callback=_share, help="The least share of right answers")
+    ] = None,
+    min_auc: Annotated[
+        float | None, typer.Option("--min-auc", callback=_share, help="The least area under the ROC curve")
+    ] = None,
+    max_false_accepts: Annotated[
+        int | None, typer.Option("--max-false-accepts", min=0, help="What is detected and is not there")
+    ] = None,
+    max_false_rejects: Annotated[
+        int | None, typer.Option("--max-false-rejects", min=0, help="What is there and is not detected")
+    ] = None,
     negative: Annotated[
-        str, typer.Option(metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
+        str, typer.Option("--negative", metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
     ] = "",
     stream: Annotated[bool, typer.Option("--stream", help="Samples are windows of one stream, in order")] = False,
-    raw: Annotated[str, typer.Option(metavar="DTYPE", help="Of raw files: uint8, int8 or float32")] = "",
+    raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Of raw files: uint8, int8 or float32")] = "",
     scale: Annotated[
-        float, typer.Option(callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale")
+        float,
+        typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
     ] = 1.0,
-    zero_point: Annotated[int, typer.Option(min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
+    zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
     no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
     budget: Budget = YEAR,
     require_fvp: RequireFvp = False,
