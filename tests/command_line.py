@@ -140,7 +140,7 @@ def answers(out: str) -> list[dict[str, Any]]:
         fields = set(one) - documented("Every line")
         if "error" in one:
             assert set(one["error"]) == documented("An error")
-            assert fields <= {"error", "target"}
+            assert fields <= {"error", "target", "case"}
         else:
             assert fields == documented(f"`hil {one['command']}`")
     return found

@@ -40,6 +40,7 @@ from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Layout as Layout
 from cortex_m_hil.numbers import MULTIPLIERS, in_range
+from cortex_m_hil.program.bundled import read_program
 from cortex_m_hil.program.partition import Island as Island
 from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program
@@ -69,15 +70,18 @@ def load_targets(file: Path | str | None = None) -> dict[str, Target]:
 
 @checked_call("hil.load_program")
 def load_program(source: Path | str | bytes) -> Program:
-    """A program from a `.pte` file, or from its bytes. It has no example inputs and no references.
+    """A program from a `.pte` or `.bpte` file, or from its bytes.
+
+    One of a `.pte` has no example inputs and no references. One of a `.bpte` has those of its first test case, and all
+    in `cases`, a tuple of programs: `verify` runs one and compares its outputs with those that the file expects.
 
     Raises:
         ProgramRejected: the bytes are not a valid program.
         ConfigError: the file cannot be read.
     """
     if isinstance(source, bytes):
-        return Program.from_bytes(source, "program.pte")
-    return Program.from_bytes(files.read(Path(source), files.PROGRAM_LIMIT), str(source))
+        return read_program(source, "program.pte")
+    return read_program(files.read(Path(source), files.PROGRAM_LIMIT), str(source))
 
 
 @checked_call("hil.open")

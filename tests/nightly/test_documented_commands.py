@@ -41,6 +41,12 @@ import torch
 def make():
     return torch.nn.Linear(64, 10), (torch.rand(1, 64),)
 """
+MODEL: Final = """\
+import torch
+
+ModelUnderTest = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+ModelInputs = (torch.rand(1, 64),)
+"""
 # What ends with another exit status than 0: test_model.py fails.
 FAILS: Final = re.compile(r"pytest .*test_model|hil (shrink|replay) |hil localize test_model")
 
@@ -68,6 +74,7 @@ def prepared(user_path: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "test_head.py": HEAD,
         "tests/test_mine.py": HEAD.replace("test_head", "test_mine"),
         "test_model.py": FAILING,
+        "model.py": MODEL,
     }
     write(folder, {**tests, "targets.yaml": entries, "mine/nets.py": NETS, "mine/__init__.py": ""})
     shutil.copytree(REPOSITORY / "firmware" / "boards", folder / "firmware" / "boards")

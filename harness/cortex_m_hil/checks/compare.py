@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from cortex_m_hil.checks.advice import EXPECTED, LAYOUT, LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
-from cortex_m_hil.checks.comparison import WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
+from cortex_m_hil.checks.comparison import DIALECT, WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.quanta import QUANTISED, distance, finite, to_quanta
 from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Spread, Tolerance
@@ -49,7 +49,7 @@ def compare(
         return Comparison((Finding(Kind.SHAPE, 0, text),), ())
     is_expected = references.expected is not None
     if is_expected:
-        references = References(dialect=references.expected)
+        references = References(dialect=references.expected, eager=references.eager)
     results = [
         _Output(
             number=number,
@@ -102,7 +102,10 @@ def _likely_cause(file: PteFile, number: int) -> str:
 
 @dataclass(frozen=True)
 class _Output:
-    """One output with everything it is compared with. ``is_expected``: ``dialect`` is what a user says it is."""
+    """One output with everything it is compared with.
+
+    ``is_expected``: ``dialect`` is what a user says it is, and ``eager`` is the same where that is judged by its SQNR.
+    """
 
     number: int
     actual: HostTensor
@@ -172,8 +175,9 @@ class _Output:
             if self.dialect is not None:
                 expected = to_quanta(finite(self.dialect), self.quantization)
                 quanta = int(np.abs(integers - expected).max(initial=0))
-                findings += self._quanta(integers, expected)
-                findings += self._saturation(integers, expected)
+                if not self._is_judged_by_sqnr():
+                    findings += self._quanta(integers, expected)
+                    findings += self._saturation(integers, expected)
             findings += self._off_grid(array, integers, expected)
             apart, fake_quanta, error = self._against_fake_quant(clean, integers)
         if not any(finding.kind is Kind.UNINFORMATIVE for finding in findings):
@@ -181,7 +185,11 @@ class _Output:
         return findings + apart + worse_than_eager, Figures(quanta, fake_quanta, error, sqnr, self._authority())
 
     def _authority(self) -> str:
-        return "what is expected" if self.is_expected else "the dialect"
+        return "what is expected" if self.is_expected else DIALECT
+
+    def _is_judged_by_sqnr(self) -> bool:
+        """Whether what is expected is other arithmetic's; values that are not finite have no SQNR."""
+        return self.is_expected and self.eager is not None and bool(np.isfinite(self.eager).all())
 
     def _find(self, kind: Kind, message: str, wrong: Array | None = None, *elements: tuple[str, str]) -> Finding:
         """``wrong`` masks the elements that the message speaks of."""
@@ -451,10 +459,8 @@ class _Output:
         is_met = float(np.abs(clean - expected).max()) <= self._flatness(self.eager)
         if sqnr >= self.tolerance.eager_sqnr or (is_met and self._is_flat(self.eager)):
             return sqnr, []
-        bound = self.tolerance.eager_sqnr
-        return sqnr, [
-            self._find(Kind.EAGER, f"SQNR against the float module is {sqnr:.1f} dB, the bound {bound:.1f} dB")
-        ]
+        bound, name = self.tolerance.eager_sqnr, self._authority() if self.is_expected else "the float module"
+        return sqnr, [self._find(Kind.EAGER, f"SQNR against {name} is {sqnr:.1f} dB, the bound {bound:.1f} dB")]
 
 
 def _spread(reference: Array) -> float:

@@ -27,6 +27,7 @@ class Kind(str, Enum):
     REFERENCE_SATURATION = "reference_saturation"
 
 
+DIALECT: Final = "the dialect"
 WARNINGS: Final = frozenset({Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION})
 
 
@@ -70,7 +71,7 @@ class Figures:
     fake_quant_quanta: int | None = None
     max_abs_error: float | None = None
     sqnr_db: float | None = None
-    authority: str = "the dialect"
+    authority: str = DIALECT
 
     def __str__(self) -> str:
         """All distances side by side, those that are known."""
@@ -81,7 +82,8 @@ class Figures:
         ]
         if self.max_abs_error is not None and self.fake_quant_quanta is None:
             quanta.append(f"{self.max_abs_error:.3g} from the reference")
-        return ", ".join(quanta + ([f"{self.sqnr_db:.1f} dB from eager"] if self.sqnr_db is not None else []))
+        name = "eager" if self.authority == DIALECT else "it"
+        return ", ".join(quanta + ([f"{self.sqnr_db:.1f} dB from {name}"] if self.sqnr_db is not None else []))
 
 
 def quanta_word(number: int) -> str:

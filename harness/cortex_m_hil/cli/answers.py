@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,16 +106,27 @@ def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
 
     Ends the command with the highest of their exit statuses.
     """
-    statuses = [_answer_one(name, ask, several=len(names) > 1) for name in names]
+    heading = "{}: " if len(names) > 1 else ""
+    statuses = [_answer_one({"target": name}, heading.format(name), partial(ask, name)) for name in names]
     raise typer.Exit(max(statuses))
 
 
-def _answer_one(name: str, ask: Callable[[str], Answer], *, several: bool) -> int:
+def answer_each_case(names: Sequence[str], cases: int, ask: Callable[[str, int], Answer]) -> None:
+    """The same for each target and test case of a program."""
+    statuses = [
+        _answer_one({"target": name, "case": case}, f"{name}, test case {case}: ", partial(ask, name, case))
+        for name in names
+        for case in range(cases)
+    ]
+    raise typer.Exit(max(statuses))
+
+
+def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answer]) -> int:
     try:
-        answer = ask(name)
+        answer = ask()
     except HarnessError as error:
         status = status_of(error)
-        tell_problem(Problem.of(error), status, {"target": name}, heading=f"{name}: " if several else "")
+        tell_problem(Problem.of(error), status, fields, heading)
         return status
     tell(answer)
     return answer.status

@@ -124,6 +124,17 @@ class Table:
             return ()
         return tuple(float(item) for item in self.reader.vector(at, "d", f"{self.type_name}.{name}")[1])
 
+    def data(self, name: str) -> bytes:
+        """A vector of bytes; an absent one is empty."""
+        at = self.target(name)
+        if at is None:
+            return b""
+        what = f"{self.type_name}.{name}"
+        count = self.reader.integer(at, "I", what)
+        self.reader.spend(count, what)
+        self.reader.span(at + 4, count, what)
+        return self.reader.data[at + 4 : at + 4 + count]
+
     def children(self, name: str, type_name: str) -> Iterator[Table]:
         at = self.target(name)
         if at is None:

@@ -22,7 +22,8 @@ class References:
 
     ``dialect``: the Python Cortex-M operators; ``quantized``: fake-quant; ``eager``: the float module; ``disturbed``:
     fake-quant some more times, each disturbed as rounding may (`lowering.rounding`). ``expected``: what a user says the
-    outputs are; then no other is asked.
+    outputs are; then no other is asked, but ``eager``: where it is there, other arithmetic made what is expected, and
+    quantised outputs are judged by their SQNR, not in quanta.
     """
 
     dialect: tuple[Array, ...] | None = None
@@ -68,6 +69,7 @@ class Program:
     ``undisturbed`` gives references for many inputs: without disturbed runs, and nothing is remembered on disk.
     ``sources`` has the user's `file:line` per instruction, and ``left_out`` why it is in float, by the quantiser ("":
     it is not); both are empty where nothing is known.
+    ``cases`` are those that a bundled program came with: the same program, each with inputs and a reference of its own.
     ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
@@ -85,6 +87,7 @@ class Program:
     remembered: bool = False
     no_key: str = ""
     undisturbed: ManyReferences | None = field(default=None, repr=False)
+    cases: tuple[Program, ...] = field(default=(), repr=False)
     scratch: Callable[[Isa], tuple[ScratchNeed, ...]] | None = field(default=None, repr=False)
     sources: tuple[str, ...] = field(default=(), repr=False)
     left_out: tuple[str, ...] = field(default=(), repr=False)
@@ -101,6 +104,12 @@ class Program:
         file = parse_pte(data, source)
         name = PurePath(source).stem or file.method
         return cls(data, file, None, ("",) * len(file.instructions), name)
+
+    def with_cases(self, cases: Sequence[Program]) -> Program:
+        """The program with its cases; the first one's inputs and reference are its own, too."""
+        if not cases:
+            return self
+        return replace(self, inputs=cases[0].inputs, reference=cases[0].reference, cases=tuple(cases))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Numbers of program.fbs and scalar_type.fbs: slots of tables, tags of unions, scalar types."""
+"""Numbers of program.fbs, scalar_type.fbs and bundled_program.fbs: slots of tables, tags of unions, scalar types."""
 
 from __future__ import annotations
 
@@ -120,16 +120,33 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "NamedData": {"key": "string", "segment_index": "uint32"},
 }
 """Fields by table, in program.fbs' order: type of each, an enum's being the integer that it is stored as."""
+BUNDLED_IDENTIFIER: Final = b"BP08"
+BUNDLED_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "BundledProgram": {"version": "uint", "method_test_suites": "[BundledMethodTestSuite]", "program": "[ubyte]"},
+    "BundledMethodTestSuite": {"method_name": "string", "test_cases": "[BundledMethodTestCase]"},
+    "BundledMethodTestCase": {"inputs": "[Value]", "expected_outputs": "[Value]"},
+    "BundledValue": {"val": "ValueUnion"},
+    "BundledTensor": {"scalar_type": "byte", "sizes": "[int]", "data": "[ubyte]", "dim_order": "[ubyte]"},
+}
+"""The same of bundled_program.fbs, whose `Value` and `Tensor` are `BundledValue` and `BundledTensor` here; its numbers
+are those of program.fbs."""
 UNIONS: Final = ("KernelTypes", "InstructionArguments")
+_BUNDLED_UNION: Final = "ValueUnion"
 
 
 def _slots(fields: Mapping[str, str]) -> dict[str, int]:
     """A union takes two: its type, then itself."""
-    names = (name for field, kind in fields.items() for name in ([f"{field}_type"] * (kind in UNIONS) + [field]))
+    names = (
+        name
+        for field, kind in fields.items()
+        for name in ([f"{field}_type"] * (kind in (*UNIONS, _BUNDLED_UNION)) + [field])
+    )
     return {name: slot for slot, name in enumerate(names)}
 
 
-SLOTS: Final[Mapping[str, Mapping[str, int]]] = {table: _slots(fields) for table, fields in FIELDS.items()}
+SLOTS: Final[Mapping[str, Mapping[str, int]]] = {
+    table: _slots(fields) for table, fields in {**FIELDS, **BUNDLED_FIELDS}.items()
+}
 """Field slot by table and field."""
 
 
@@ -162,6 +179,7 @@ class InstructionKind(str, Enum):
 # Union member n of the schema is entry n - 1: 0 stands for "no value" in every FlatBuffers union.
 KERNEL_TYPES: Final = tuple(ValueKind)
 INSTRUCTION_ARGUMENTS: Final = tuple(InstructionKind)
+BUNDLED_VALUES: Final = (ValueKind.TENSOR, ValueKind.INT, ValueKind.BOOL, ValueKind.DOUBLE)
 STATIC_SHAPE: Final = 0  # TensorShapeDynamism.STATIC
 DYNAMIC_UNBOUND: Final = 2  # TensorShapeDynamism.DYNAMIC_UNBOUND
 EXTERNAL_DATA: Final = 1  # TensorDataLocation.EXTERNAL

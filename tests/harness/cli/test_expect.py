@@ -39,7 +39,7 @@ def test_what_is_expected_passes_and_says_how_near_it_is(hil: Hil, files: Files)
     assert (done.status, done.err) == (OK, "")
     assert "expected  output 0: 0 quanta from what is expected\n" in done.out
     near = answer(hil(*arguments(files, moved(files, 1), "--qtol", 1, "--json")).out)
-    assert near["compared"]["outputs"] == [{"max_quanta": 1, "max_abs_error": None}]
+    assert near["compared"]["outputs"] == [{"max_quanta": 1, "max_abs_error": None, "sqnr_db": None}]
 
 
 @pytest.mark.parametrize(("qtol", "status"), [(0, NO), (1, NO), (2, OK)])

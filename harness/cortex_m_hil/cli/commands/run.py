@@ -15,7 +15,7 @@ from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.lint import UNLINTED
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.cli.answers import Answer, answer_each
+from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.files import check_outputs, read_expected, read_inputs, write_output
 from cortex_m_hil.cli.options import (
@@ -76,29 +76,42 @@ def run(
     Inputs are .npy files of the program's logical shape and dtype, however they lie in memory: a channels-last
     input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Outputs are written, and expected, the same
     way. An output that is not what --expect says is a Mismatch, with exit status 1.
+
+    A bundled program (.bpte) is run on the inputs of each of its test cases, and its outputs are compared with those
+    that the case expects.
     """
     choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
-    program = load_program(pte)
-    program = dataclasses.replace(program, inputs=read_inputs(program, inputs or []))
-    check_outputs(program, outputs or [])
-    if outputs and len(choice.names) > 1:
-        raise ConfigError("--output is for one target", hint="hil run for each target, with files of its own")
-    tolerance = _tolerance(bool(expected), {"qtol": qtol, "atol": atol, "rtol": rtol})
-    if expected:
-        references = References(expected=read_expected(program, expected))
-        program = dataclasses.replace(program, reference=lambda _: references)
-    order = _Order(pte, program, tolerance, not no_lint, redzones, outputs or ())
+    loaded = load_program(pte)
+    tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
+    programs = _with_files(loaded, inputs or [], expected or [])
+    if qtol is not None:
+        programs = [_in_quanta(program) for program in programs]
+    check_outputs(loaded, outputs or [])
+    if outputs and len(choice.names) * len(programs) > 1:
+        what = "target" if len(choice.names) > 1 else "test case"
+        raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
+    orders = [
+        _Order(pte, program, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or ())
+        for number, program in enumerate(programs)
+    ]
+    with _Duts(timeout_multiplier) as duts:
 
-    def ask(name: str) -> Answer:
-        resolved = choice.resolve(name)
-        with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
-            try:
-                return order.run(dut, resolved, verbose)
-            except LintError as error:
-                error.hint = error.hint.replace(UNLINTED, "--no-lint")
-                raise
+        def ask(name: str, case: int = 0) -> Answer:
+            with log_of_errors(verbose):
+                resolved = choice.resolve(name)
+                try:
+                    return orders[case].run(duts.open(resolved), resolved, verbose)
+                except LintError as error:
+                    error.hint = error.hint.replace(UNLINTED, "--no-lint")
+                    raise
 
-    answer_each(choice.names, ask)
+        if loaded.cases:
+            answer_each_case(choice.names, len(orders), ask)
+        answer_each(choice.names, ask)
+
+
+def _expects(program: Program) -> bool:
+    return any(case.reference is not None for case in program.cases)
 
 
 def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
@@ -109,12 +122,61 @@ def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
     return Tolerance(**chosen)
 
 
+def _with_files(program: Program, inputs: Sequence[Path], expected: Sequence[Path]) -> list[Program]:
+    """The test cases of a bundled program; else the program with inputs, and what is expected, from files."""
+    if program.cases:
+        if inputs or expected:
+            option = "--input" if inputs else "--expect"
+            hint = "run its .pte: Path(…).write_bytes(hil.load_program(file).pte)"
+            raise ConfigError(f"{option} for a bundled program, which brings its own", hint=hint)
+        return list(program.cases)
+    program = dataclasses.replace(program, inputs=read_inputs(program, inputs))
+    if expected:
+        references = References(expected=read_expected(program, expected))
+        program = dataclasses.replace(program, reference=lambda _: references)
+    return [program]
+
+
+def _in_quanta(program: Program) -> Program:
+    """The program, whose quantised outputs are compared in quanta whatever they were made by."""
+    reference = program.reference
+    if reference is None:
+        return program
+    return dataclasses.replace(program, reference=lambda given: dataclasses.replace(reference(given), eager=None))
+
+
+class _Duts:
+    """The target at work, kept for the test cases that follow on it."""
+
+    def __init__(self, multiplier: float) -> None:
+        self._multiplier = multiplier
+        self._dut: Dut | None = None
+
+    def open(self, resolved: Resolved) -> Dut:
+        if self._dut is None or self._dut.resolved.name != resolved.name:
+            self.close()
+            self._dut = flow.open_dut(resolved, multiplier=self._multiplier)
+        return self._dut
+
+    def close(self) -> None:
+        if self._dut is not None:
+            self._dut.close()
+            self._dut = None
+
+    def __enter__(self) -> _Duts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 @dataclass(frozen=True)
 class _Order:
-    """What to do with a program on each target."""
+    """What to do with a program, or with a test case of one, on each target."""
 
     pte: Path
     program: Program
+    case: int | None
     tolerance: Tolerance
     linted: bool
     redzones: bool
@@ -126,10 +188,11 @@ class _Order:
         tell_log(result.log, verbose)
         watched = WatchedMemory(self.program) if self.redzones else None
         zones = watched.describe() if watched is not None else ""
-        lines = [*lines_of_result(result, identity, resolved)]
+        lines = [*([] if self.case is None else [f"case      {self.case}"])]
+        lines += lines_of_result(result, identity, resolved)
         if watched is not None:
             lines.append(f"red zones {'intact' if watched.zones else 'none'}: {zones}")
-        fields = {"program": self.pte, "build_id": identity.build_id, "redzones": zones or None}
+        fields = {"program": self.pte, "case": self.case, "build_id": identity.build_id, "redzones": zones or None}
         fields |= fields_of_target(resolved, result.ran) | fields_of_result(result, identity)
         return Answer("\n".join([*lines, *_lines_of(comparison)]), {**fields, "compared": _fields_of(comparison)})
 
@@ -161,6 +224,6 @@ def _lines_of(comparison: Comparison | None) -> list[str]:
 def _fields_of(comparison: Comparison | None) -> dict[str, Any] | None:
     if comparison is None:
         return None
-    names = ("max_quanta", "max_abs_error")
+    names = ("max_quanta", "max_abs_error", "sqnr_db")
     figures = [{name: getattr(one, name) for name in names} for one in comparison.outputs]
     return {"outputs": figures, "warnings": [str(warning) for warning in comparison.warnings]}

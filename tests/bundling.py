@@ -1,0 +1,27 @@
+"""Bundled programs (`.bpte`), written by ExecuTorch's own serialiser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from executorch.devtools import BundledProgram
+from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
+from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+
+Values = Sequence[Any]
+
+
+def bundle(pte: Path, cases: Sequence[tuple[Values, Values | None]], method: str = "forward") -> bytes:
+    """A `.bpte` of a `.pte` with test cases: inputs and expected outputs, arrays or numbers."""
+    suite = MethodTestSuite(
+        method, [MethodTestCase(_torch(inputs), outputs and _torch(outputs)) for inputs, outputs in cases]
+    )
+    bundled = BundledProgram(None, [suite], pte_file_path=str(pte))
+    return bytes(serialize_from_bundled_program_to_flatbuffer(bundled))
+
+
+def _torch(values: Values) -> list[Any]:
+    return [value if isinstance(value, (bool, int, float)) else torch.tensor(value) for value in values]
