@@ -10,15 +10,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from cortex_m_hil.errors import ConfigError, HarnessError, TargetFault, ToolchainError, did_you_mean
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
 from cortex_m_hil.launchers.simulator import Simulator
-from cortex_m_hil.targets.cpu import cpus
+from cortex_m_hil.targets.cpu import cpu_name, cpus
 from cortex_m_hil.targets.launcher import Clock, Strict
 from cortex_m_hil.targets.model import Target
 
@@ -33,7 +33,7 @@ LIST_TIMEOUT = 20.0  # seconds, for `-machine help`
 class _Settings(Strict):
     machine: str
     args: list[str] = Field([])
-    core: str = ""
+    core: Annotated[str, AfterValidator(cpu_name)] = ""
 
 
 @dataclass(frozen=True)

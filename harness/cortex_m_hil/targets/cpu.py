@@ -63,6 +63,15 @@ def cpus() -> Mapping[str, Cpu]:
     return {cpu.name: cpu for cpu in (*found, HOST)}
 
 
+def cpu_name(spelling: str) -> str:
+    """The CPU of a target string of ExecuTorch's: `cortex-m55`, or `cortex-m55+int8`, as its README names it.
+
+    What is no such string is left as it is, for whoever asks whether there is such a CPU.
+    """
+    name = spelling.removesuffix("+int8")
+    return name if name.startswith("cortex-m") else spelling
+
+
 def architecture(cpu: str, isa: Isa, fpu: bool = True) -> str:
     """What a runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
     base = cpus()[cpu].architecture

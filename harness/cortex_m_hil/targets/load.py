@@ -12,14 +12,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from ruamel.yaml.comments import CommentedMap
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets import launcher as launchers
-from cortex_m_hil.targets.cpu import Isa, cpus
+from cortex_m_hil.targets.cpu import Isa, cpu_name, cpus
 from cortex_m_hil.targets.launcher import Launcher, Strict
 from cortex_m_hil.targets.model import Board, ExecutorchInstall, Pools, Resident, Target
 from cortex_m_hil.text import shown
@@ -58,7 +58,7 @@ class _RawBoard(Strict):
 
 
 class _RawTarget(Strict):
-    cpu: str
+    cpu: Annotated[str, AfterValidator(cpu_name)]
     board: str
     launcher: str | dict[str, Any]
     isa: str | None = None

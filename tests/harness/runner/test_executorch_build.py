@@ -255,7 +255,7 @@ def test_mistakes(order: Callable[[Path], Order], said: str, checkout: Path) -> 
 
 
 def test_the_command(checkout: Path, tmp_path: Path) -> None:
-    order = ["executorch", "install", "--source", checkout, "--cpu", "cortex-m4", "--cpu", "cortex-m5"]
+    order = ["executorch", "install", "--source", checkout, "--cpu", "cortex-m4+int8", "--cpu", "cortex-m5"]
     done = spawn(*order, cwd=tmp_path)
     assert done.status == 2 and "cortex-m4: ExecuTorch 1.6.0 " in done.out and done.out.endswith(" installed\n")
     assert "cortex-m4: configures\n" in done.err and "no CPU 'cortex-m5'" in done.err

@@ -12,6 +12,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.runner import build
 from cortex_m_hil.targets.cpu import HOST, Isa, architecture, cpus
 from cortex_m_hil.targets.load import load_targets
@@ -68,6 +69,24 @@ def test_the_compiler_makes_what_the_handshake_will_be_held_against(
         return
     said = done.stdout.rpartition("architecture =")[2].replace('"', "").replace(";", "").split()
     assert "".join(said) == architecture(cpu, isa, fpu)
+
+
+@pytest.mark.parametrize("cpu", [name for name in cpus() if name != "host"])
+def test_a_cpu_is_known_by_both_of_executorchs_spellings(cpu: str, tmp_path: Path) -> None:
+    file = tmp_path / "targets.yaml"
+    file.write_text(BOARD % (f"{cpu}+int8", "scalar"))
+    assert load_targets(file)["mine"].cpu == cpu
+    file.write_text((BOARD % (cpu, "scalar")).replace("mps2-an386", f"{{machine: it, core: {cpu}+int8}}"))
+    launcher = load_targets(file)["mine"].launcher
+    assert isinstance(launcher, QemuLauncher) and launcher.core == cpu
+
+
+@pytest.mark.parametrize("cpu", ["host+int8", "cortex-m55+int16", "cortex-m5+int8", "+int8"])
+def test_what_is_no_spelling_of_a_cpu(cpu: str, tmp_path: Path) -> None:
+    file = tmp_path / "targets.yaml"
+    file.write_text(BOARD % (cpu, "scalar"))
+    with pytest.raises(ConfigError, match="unknown cpu"):
+        load_targets(file)
 
 
 def test_a_compiler_older_than_the_cpu_is_a_toolchain_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

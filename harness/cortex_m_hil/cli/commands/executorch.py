@@ -13,6 +13,7 @@ from cortex_m_hil.cli.options import Json
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner import executorch_build
 from cortex_m_hil.runner.executorch_build import Installed, Order
+from cortex_m_hil.targets.cpu import cpu_name
 
 executorch = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(executorch, name="executorch")
@@ -57,7 +58,7 @@ def install(
         state = "installed" if found.built else "was installed already"
         return Answer(f"{_line(found)} {state}", {**_fields(found), "built": found.built})
 
-    answer_each(cpu, ask)
+    answer_each(list(map(cpu_name, cpu)), ask)
 
 
 @executorch.command("list")
