@@ -15,7 +15,7 @@ from cortex_m_hil.campaigns.nightly import KIND, Plan, commits_from, coverage_of
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import FAILED, Change, changes, comparable, in_order, needs_history, of_itself
+from cortex_m_hil.report.changes import FAILED, RECENT, Change, changes, comparable, in_order, needs_history, of_itself
 from cortex_m_hil.report.limits import beyond
 from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.series import LONGEST
@@ -105,14 +105,16 @@ def series(kept: Store, campaign: Campaign) -> list[Campaign]:
 def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
     """From one to the other, which is the campaign's, and what is beyond its limits.
 
-    The course before it counts too, where boards were measured or a test did not pass in the old one.
+    The course before it counts too: for verdicts that differ without a change of the code, and further back where
+    boards were measured or a test did not pass in the old one.
     """
     plan = Plan.of(campaign.plan)
     limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
     found = {(one.kind, one.key, one.figure, one.limit): one for one in limits}
     history: list[Night] = []
-    if old is not None and needs_history(old, new):
-        history = [night(kept, one) for one in series(kept, campaign)[-LONGEST:]]
+    if old is not None:
+        length = LONGEST if needs_history(old, new) else RECENT
+        history = [night(kept, one) for one in series(kept, campaign)[-length:]]
     told = of_itself(new) if old is None else changes(old, new, history)
     found.update({(one.kind, one.key, one.figure, one.limit): one for one in told})
     return in_order(found.values())

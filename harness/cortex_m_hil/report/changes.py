@@ -18,6 +18,7 @@ from cortex_m_hil.results import Verdict
 
 INSTRUCTIONS: Final = "instructions"
 CYCLES: Final = "cycles"
+RECENT: Final = 30  # nightlies in which a test's verdicts are looked at
 OUTPUTS: Final = "outputs"
 # Where an interrupt falls decides whether its frame and its handler are at the peak of the stack.
 _LOOSE: Final = {"stack_bytes": 256}
@@ -94,10 +95,12 @@ class Change:
 def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:
     """Gravest first, then by key. Of an incomplete nightly, only what it has is judged.
 
-    `history` are nightlies before the new one, oldest first: measured figures are judged by their course, and figures
-    of a test that did not pass in the old one are compared with those of when it last passed before.
+    `history` are nightlies before the new one, oldest first: measured figures are judged by their course, figures of a
+    test that did not pass in the old one are compared with those of when it last passed before, and a test whose
+    verdicts differed without a change of the code is flaky.
     """
     found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
+    found += _flaky([*history, *([] if old in history else [old]), new])
     until = [night for night in (*history, old) if night.began <= old.began and comparable(night.tools, new.tools)]
     for key, result in new.results.items():
         found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
@@ -149,7 +152,9 @@ def in_order(found: Iterable[Change]) -> list[Change]:
 
 
 def _same_code(old: Night, new: Night) -> bool:
-    return bool(old.commit) and old.commit == new.commit and not old.dirty and not new.dirty
+    """By the same tools: what differs then is flaky."""
+    known = bool(old.commit) and not old.dirty and not new.dirty
+    return known and old.commit == new.commit and comparable(old.tools, new.tools)
 
 
 def comparable(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:
@@ -195,16 +200,34 @@ def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterat
     was = before.verdict if before is not None else None
     ended = before.verdict.value if before is not None else "-", f"{after.verdict.value} {after.error}".strip()
     both = {was, after.verdict}
-    if any(word in FAILED for word in both) and any(word in PASSED for word in both) and same_code:
-        yield Change(Kind.FLAKY, after.key, "", *ended)
-    elif after.verdict in FAILED and was not in FAILED:
+    flaky = same_code and any(word in FAILED for word in both) and any(word in PASSED for word in both)
+    if after.verdict in FAILED and was not in FAILED and not flaky:
         yield Change(Kind.NEW_FAILURE, after.key, "", *ended)
     elif after.verdict is Verdict.INFRA and was is not Verdict.INFRA:
         yield Change(Kind.NO_VERDICT, after.key, "", *ended)
-    elif after.verdict in PASSED and was in FAILED:
+    elif after.verdict in PASSED and was in FAILED and not flaky:
         yield Change(Kind.FIXED, after.key, "", *ended)
     if after.earlier and after.verdict in PASSED:
         yield Change(Kind.FLAKY, after.key, "", ", ".join(after.earlier), ended[1])
+
+
+def _flaky(nights: Sequence[Night]) -> Iterator[Change]:
+    """Of the last one's tests: those that passed and failed in nightlies of one commit and the same tools."""
+    new = nights[-1]
+    by_commit: dict[str, list[Night]] = {}
+    for one in nights[-RECENT:]:
+        if _same_code(one, one) and comparable(one.tools, new.tools):
+            by_commit.setdefault(one.commit, []).append(one)
+    for key, result in new.results.items():
+        failed = total = 0
+        for alike in by_commit.values() if result.verdict in (*FAILED, *PASSED) else ():
+            verdicts = [one.results[key].verdict for one in alike if key in one.results]
+            bad, good = (sum(verdict in words for verdict in verdicts) for words in (FAILED, PASSED))
+            if bad and good:
+                failed, total = failed + bad, total + bad + good
+        if failed:
+            told = f"failed in {failed} of {total} nightlies of the same code"
+            yield Change(Kind.FLAKY, key, "", told, f"{result.verdict.value} {result.error}".strip())
 
 
 def _needless(result: Result) -> Iterator[Change]:

@@ -198,6 +198,44 @@ def test_what_failed_is_fixed_or_flaky_by_the_commit() -> None:
     assert told(failed, result(), commit="c1") == [(Kind.FLAKY, "")] == told(result(), failed, commit="c1")
     dirty = changes(night(failed), night(result(), dirty=True))
     assert [one.kind for one in dirty] == [Kind.FIXED]
+    tools = changes(night(failed), night(result(), tools=dict.fromkeys(TOOLS, "1")))
+    assert (Kind.FIXED, Kind.FLAKY in [one.kind for one in tools]) == (tools[0].kind, False)
+
+
+def nights_of(verdicts: str, commits: str) -> list[Night]:
+    """A character each: `F` or `.`, and the commit."""
+    words = {"F": Verdict.FAIL, ".": Verdict.PASS}
+    pairs = enumerate(zip(verdicts, commits, strict=True))
+    return [night(result(verdict=words[word]), commit=commit, began=float(at)) for at, (word, commit) in pairs]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "commits", "wanted"),
+    [
+        ("..F...", "aaabbb", [(Kind.FLAKY, "failed in 1 of 3 nightlies of the same code")]),  # not in the last two
+        ("F.F.F", "aaaaa", [(Kind.FLAKY, "failed in 3 of 5 nightlies of the same code")]),
+        (
+            "F..F",
+            "aabc",
+            [(Kind.NEW_FAILURE, "pass"), (Kind.FLAKY, "failed in 1 of 2 nightlies of the same code")],
+        ),
+        ("...FF", "aaabb", []),  # it fails since the commit
+        ("FF..", "aabb", []),
+        ("F...", "abcd", []),
+    ],
+)
+def test_a_test_is_flaky_by_all_nightlies_of_a_commit(
+    verdicts: str, commits: str, wanted: list[tuple[Kind, str]]
+) -> None:
+    *history, old, new = nights_of(verdicts, commits)
+    assert [(one.kind, one.before) for one in changes(old, new, [*history, old])] == wanted
+
+
+def test_what_differs_by_other_tools_or_changed_files_is_not_flaky() -> None:
+    old, new = nights_of("F.", "ab")
+    others = nights_of("..", "aa")
+    unlike = [replace(others[0], dirty=True), replace(others[1], tools=dict.fromkeys(TOOLS, "1"))]
+    assert [one.kind for one in changes(old, new, [*unlike, old])] == [Kind.FIXED]
 
 
 def test_other_tools_are_told_once_and_their_figures_not_compared() -> None:
