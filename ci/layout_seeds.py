@@ -1,0 +1,110 @@
+"""Does MVE's layout of linear layers explain tests of MobileNets that are flaky? Weights and inputs of many seeds.
+
+    python ci/layout_seeds.py mobilenet_v3_small --seeds 20 --side 96
+
+Each network is lowered with the layout that is right for the target and with MVE's, and runs on a target of each class.
+Its outputs are judged as ExecuTorch's own test does it (`backends/cortex_m/test/models/test_mobilenet_v3.py`): at most
+20 quanta from fake-quant, and the same class as fake-quant. And as this harness does it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+import cortex_m_hil as hil
+
+TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
+QTOL: Final = 20
+SAMPLES: Final = 8  # of calibration
+DEADLINE: Final = 20.0  # how often a run may take the ordinary time
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one network on one target: quanta from fake-quant, and what the two judges say."""
+
+    quanta: float
+    same_class: bool
+    caught: bool
+
+    @property
+    def passes_upstream(self) -> bool:
+        return self.same_class and self.quanta <= QTOL
+
+
+def network(name: str, seed: int, side: int) -> tuple[hil.Exported, list[tuple[torch.Tensor, ...]]]:
+    """The network exported, and samples for its calibration."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    import architectures
+
+    torch.manual_seed(seed)
+    shape = (1, 3, side, side)
+    module, inputs = getattr(architectures, name)(shape)
+    return hil.export(module, inputs), [*((torch.randn(shape),) for _ in range(SAMPLES)), inputs]
+
+
+def outcome(target: hil.OpenTarget, program: hil.Program) -> Outcome:
+    """The program run, whatever its layout."""
+    assert program.reference is not None
+    expected = program.reference(program.inputs).quantized
+    assert expected is not None
+    got, wanted = target.run(program, lint=False).outputs[0].array().ravel(), expected[0].ravel()
+    step = np.diff(np.unique(wanted)).min()  # fake-quant's outputs are whole quanta
+    caught = False
+    try:
+        target.verify(program)
+    except hil.VerdictError:
+        caught = True
+    return Outcome(float(np.abs(got - wanted).max() / step), bool(got.argmax() == wanted.argmax()), caught)
+
+
+def measure(name: str, seeds: Sequence[int], side: int) -> dict[tuple[str, str], list[Outcome]]:
+    """By target and layout, an outcome for each seed."""
+    found: dict[tuple[str, str], list[Outcome]] = {}
+    opened = {target: hil.open(target, timeout_multiplier=DEADLINE) for target in TARGETS}
+    try:
+        for seed in seeds:
+            exported, samples = network(name, seed, side)
+            for target, dut in opened.items():
+                for layout, isa in (("its own", None), ("MVE's", hil.Isa.MVE)):
+                    program = dut.lower(exported, isa=isa, calibration=samples)
+                    found.setdefault((target, layout), []).append(outcome(dut, program))
+    finally:
+        for dut in opened.values():
+            dut.close()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network", help="a function of tests/architectures.py")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--side", type=int, default=96, help="of the image, in pixels")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", hil.HilWarning)
+    head = ("target", "layout", "quanta from fake-quant", "its class", "passes upstream's test", "caught here")
+    print(f"| {' | '.join(head)} |")
+    print(f"|{'---|' * len(head)}")
+    for (target, layout), every in measure(given.network, range(given.seeds), given.side).items():
+        quanta = sorted(one.quanta for one in every)
+        counts = (
+            sum(one.same_class for one in every),
+            sum(one.passes_upstream for one in every),
+            sum(one.caught for one in every),
+        )
+        shares = " | ".join(f"{count} of {len(every)}" for count in counts)
+        print(f"| {target} | {layout} | {quanta[0]:.0f} to {quanta[-1]:.0f} | {shares} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
