@@ -46,7 +46,9 @@ from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program
 from cortex_m_hil.program.program import References as References
 from cortex_m_hil.program.tensor import HostTensor as HostTensor
+from cortex_m_hil.results import Frame as Frame
 from cortex_m_hil.results import RunResult as RunResult
+from cortex_m_hil.results import Streamed as Streamed
 from cortex_m_hil.targets.cpu import Isa as Isa
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.model import Target as Target
@@ -343,6 +345,47 @@ class OpenTarget:
                 self.dut, program,
                 tolerance=tolerance, linted=linted, excluded=excluded, observe=attempt.observe, guards=self._guards(),
             )  # fmt: skip
+
+    @checked_call("hil.stream")
+    def stream(
+        self,
+        program: Program,
+        frames: Iterable[Sequence[Any]],
+        *,
+        state: Sequence[HostTensor] | None = None,
+        tolerance: Tolerance = _DEFAULT,
+        lint: bool = True,
+    ) -> Streamed:
+        """Runs a program that keeps state once for each frame. It is loaded once; what one frame leaves the next finds.
+
+        Each call begins with the program's initial state, as `run` and `check` do: nothing is left of an earlier one.
+
+        Arguments:
+            program: from `lower` or `load_program`.
+            frames: the inputs of each frame, as `run` takes them.
+            state: what the first frame finds, `Streamed.state` of an earlier stream; None: the initial state.
+            tolerance: how far outputs and state of each frame may be from the dialect, stepped on this machine with a
+                state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` against the float module.
+                A program from `load_program` is compared with nothing.
+            lint: False runs what does not fit the target.
+
+        Returns:
+            `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state`, the content after the
+            last one; `stats`, `ran`, `log`.
+
+        Raises:
+            Mismatch: an output or a state is not the dialect's; the message names the frame.
+            ConfigError: there are no frames, or the inputs or the state are not the program's.
+            And what `run` raises.
+        """
+        __tracebackhide__ = True
+        with Reporting(self.dut.resolved):
+            given = [_host(program, inputs) for inputs in frames]
+            streamed = flow.stream_frames(
+                self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
+            )
+        self._ran(program, streamed.as_run())
+        return streamed
 
     @checked_call("hil.localize")
     def localize(self, program: Program, inputs: tuple[Any, ...] | list[Any] | None = None) -> Localization:

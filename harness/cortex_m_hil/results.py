@@ -133,6 +133,46 @@ class RunResult:
         return self.ticks if self.ran.clock is Clock.INSTRUCTIONS else None
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What one frame of a stream gave.
+
+    Attributes:
+        outputs: in the program's order; `array()` gives each in its logical shape.
+        state: the CRC-32 of each state's bytes, as the frame leaves it.
+        ticks: those of `Identity.tick_source` during execution.
+    """
+
+    outputs: tuple[HostTensor, ...]
+    state: tuple[int, ...]
+    ticks: int
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What a stream gave.
+
+    Attributes:
+        frames: a `Frame` for each, in order.
+        state: the content of each state after the last frame; another stream may begin with it.
+        stats, ran, log: as those of `RunResult`.
+        seconds: by the host's clock, for loading and all frames.
+    """
+
+    frames: tuple[Frame, ...]
+    state: tuple[HostTensor, ...]
+    stats: Mapping[str, Usage]
+    seconds: float
+    ran: Ran
+    log: str = field(repr=False)
+
+    def as_run(self) -> RunResult:
+        """All frames as one run: their outputs one after the other, and the sum of their ticks."""
+        outputs = tuple(output for frame in self.frames for output in frame.outputs)
+        ticks = sum(frame.ticks for frame in self.frames)
+        return RunResult(outputs, (), self.stats, ticks, self.seconds, self.ran, self.log)
+
+
 class Verdict(str, Enum):
     """One word a test, for tables and reports."""
 

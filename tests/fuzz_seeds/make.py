@@ -93,6 +93,26 @@ class _Rest(torch.nn.Module):
         return product / (product * product + 1), self.up(y)
 
 
+class _Kept(torch.nn.Module):
+    """State that is shifted and state that is computed, of two initial values."""
+
+    window: torch.Tensor
+    hidden: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.register_buffer("window", torch.zeros(1, 3, 4))
+        self.register_buffer("hidden", torch.full((1, 3), 0.5))
+
+    def forward(self, x: Any) -> Any:
+        window = torch.cat((self.window[:, 1:], x), 1)
+        self.window.copy_(window)
+        hidden = self.linear(window[:, 0]) + self.hidden
+        self.hidden.copy_(hidden)
+        return hidden
+
+
 def main() -> None:
     folder = Path(__file__).parent
     conv = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.AvgPool2d(2))
@@ -104,6 +124,7 @@ def main() -> None:
         ("images", _Images(), _input(1, 2, 5, 5), "channels_last"),
         ("images_nhwc", _Images(), _input(1, 2, 5, 5), "explicit"),
         ("floats", _Floats(), (*_input(1, 2, 5, 4), *_input(1, 6, 1, 1)), None),
+        ("kept", _Kept(), _input(1, 1, 4), "channels_last"),
         ("rest", _Rest(), (*_input(3, 6), *_input(1, 1, 3, 3)), "channels_last"),
     ]
     for name, module, inputs, layout in programs:

@@ -199,6 +199,8 @@ OTHERS = {
     "amax": Case(lambda: Apply(lambda x: torch.amax(x, (0, 2))), ((3, 4, 5),), ("aten::amax.out",)),
     "select": Case(lambda: Apply(lambda x: x[:, 1]), ((3, 4, 5),), ("aten::select_copy.int_out",)),
     "select_backwards": Case(lambda: Apply(lambda x: x.select(-1, -2)), ((3, 4, 5),), ("aten::select_copy.int_out",)),
+    "slice": Case(lambda: Apply(lambda x: x[:, 1:3] + x[:, -2:]), ((3, 4, 5),), ("aten::slice_copy.Tensor_out",)),
+    "slice_apart": Case(lambda: Apply(lambda x: x[..., 1::2]), ((3, 4, 5),), ("aten::slice_copy.Tensor_out",)),
     "pad": Case(lambda: nn.ConstantPad1d((2, 3), 0.0), ((3, 5),), ("pad",)),
     "pad_value": Case(lambda: nn.ConstantPad2d((1, 2, 3, 4), 0.5), ((1, 3, 4, 5),), ("pad",)),
     "pad_batch": Case(

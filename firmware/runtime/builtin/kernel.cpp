@@ -62,7 +62,7 @@ const Tensor* KernelContext::optional_tensor(const char* name, DType dtype) {
   return argument.is_none() ? nullptr : &tensor(argument, dtype);
 }
 
-const Tensor& KernelContext::out() { return writable(any("out")); }
+const Tensor& KernelContext::out(const char* name) { return writable(any(name)); }
 
 const Tensor& KernelContext::out(DType dtype, const char* name) {
   const Argument argument = any(name);

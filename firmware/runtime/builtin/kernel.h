@@ -93,7 +93,7 @@ class KernelContext {
   const Tensor* optional_tensor(const char* name, DType dtype);
   // A tensor that may be written.
   const Tensor& out(DType dtype, const char* name = "out");
-  const Tensor& out();
+  const Tensor& out(const char* name = "out");
 
   int64_t integer(const char* name);
   int32_t integer(const char* name, int32_t low, int32_t high);

@@ -280,10 +280,9 @@ bool Loader::count_bytes(uint32_t index, Tensor* tensor) {
 bool Loader::find_data(uint32_t index, const schema::Tensor& source, Tensor* tensor) {
   const schema::AllocationDetails* place = source.allocation_info();
   const uint32_t constant = source.data_buffer_idx();
-  if (place != nullptr && constant != 0) {
-    return reject_value(index, "a mutable tensor with an initial state, which this runtime lacks");
+  if (place != nullptr) {
+    return find_planned(index, *place, tensor) && (constant == 0 || set_state(constant, *tensor));
   }
-  if (place != nullptr) return find_planned(index, *place, tensor);
   if (constant != 0) {
     const uint8_t* data = nullptr;
     if (!find_constant(file_, constant, tensor->nbytes, item_size(tensor->dtype), &data,
@@ -321,6 +320,14 @@ bool Loader::find_planned(uint32_t index, const schema::AllocationDetails& place
   tensor->data = planned_.data + buffer_starts_.data[buffer] + static_cast<size_t>(offset);
   if (planned_.data == nullptr) tensor->data = nothing;
   tensor->writable = true;
+  return true;
+}
+
+// A mutable tensor begins with what the program says. Nothing sets it again until the next load.
+bool Loader::set_state(uint32_t number, const Tensor& tensor) {
+  const uint8_t* data = nullptr;
+  if (!find_state(file_, number, tensor.nbytes, &data, failure_)) return false;
+  std::memcpy(tensor.data, data, tensor.nbytes);
   return true;
 }
 

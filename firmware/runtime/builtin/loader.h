@@ -37,6 +37,7 @@ class Loader {
   bool count_bytes(uint32_t index, Tensor* tensor);
   bool find_data(uint32_t index, const schema::Tensor& source, Tensor* tensor);
   bool find_planned(uint32_t index, const schema::AllocationDetails& place, Tensor* tensor);
+  bool set_state(uint32_t number, const Tensor& tensor);
 
   bool load_ends();
   bool load_end(const char* what, const flatbuffers::Vector<int32_t>* source,

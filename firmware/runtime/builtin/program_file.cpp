@@ -89,11 +89,33 @@ bool refuse_unsupported(const schema::Program& program, Failure* failure) {
                   " entries, the first \"", text_of(program.named_data()->Get(0)->key()),
                   "\"), which this runner does not load");
   }
-  if (count_of(program.mutable_data_segments()) != 0) {
-    return reject(failure,
-                  "the program has mutable data segments (tensors with an initial state), which "
-                  "this runner does not load");
+  if (count_of(program.mutable_data_segments()) > 1) {
+    return reject(failure, "the program has ", count_of(program.mutable_data_segments()),
+                  " segments of mutable data, a program of one method has one");
   }
+  return true;
+}
+
+// The bytes of the segment that `parts` cuts up.
+bool find_segment(Span<const uint8_t> bytes, const Layout& layout, const ProgramFile& file,
+                  const schema::SubsegmentOffsets& parts, Span<const uint8_t>* found,
+                  Failure* failure) {
+  const uint32_t number = parts.segment_index();
+  if (number >= count_of(file.program->segments())) {
+    return reject(failure, "data of tensors are in segment ", number, " of ",
+                  count_of(file.program->segments()));
+  }
+  if (layout.segment_base == 0) {
+    return reject(failure, "the program has segments but no extended header to find them by");
+  }
+  const schema::DataSegment* segment = file.program->segments()->Get(number);
+  if (!within(layout.segment_base, segment->offset(), bytes.size) ||
+      !within(layout.segment_base + segment->offset(), segment->size(), bytes.size)) {
+    return reject(failure, "truncated: segment ", number, " is ", segment->size(), " bytes at ",
+                  layout.segment_base, " + ", segment->offset(), ", the file ends at ", bytes.size);
+  }
+  *found = {bytes.data + layout.segment_base + segment->offset(),
+            static_cast<size_t>(segment->size())};
   return true;
 }
 
@@ -105,40 +127,42 @@ bool find_constant_segment(Span<const uint8_t> bytes, const Layout& layout, Prog
   if (count_of(file->program->constant_buffer()) > 1) {
     return reject(failure, "constants both inline and in a segment: the file is corrupt");
   }
-  if (constants->segment_index() >= count_of(file->program->segments())) {
-    return reject(failure, "the constants are in segment ", constants->segment_index(), " of ",
-                  count_of(file->program->segments()));
-  }
-  if (layout.segment_base == 0) {
-    return reject(failure, "the program has segments but no extended header to find them by");
-  }
-  const schema::DataSegment* segment = file->program->segments()->Get(constants->segment_index());
-  if (!within(layout.segment_base, segment->offset(), bytes.size) ||
-      !within(layout.segment_base + segment->offset(), segment->size(), bytes.size)) {
-    return reject(failure, "truncated: segment ", constants->segment_index(), " is ",
-                  segment->size(), " bytes at ", layout.segment_base, " + ", segment->offset(),
-                  ", the file ends at ", bytes.size);
-  }
-  file->constants.data = bytes.data + layout.segment_base + segment->offset();
-  file->constants.size = static_cast<size_t>(segment->size());
-  return true;
+  return find_segment(bytes, layout, *file, *constants, &file->constants, failure);
 }
 
-bool find_in_segment(const ProgramFile& file, uint32_t index, Span<const uint8_t>* room,
-                     Failure* failure) {
-  const auto* offsets = file.program->constant_segment()->offsets();
+const schema::SubsegmentOffsets* states_of(const schema::Program& program) {
+  const auto* segments = program.mutable_data_segments();
+  return count_of(segments) == 0 ? nullptr : segments->Get(0);
+}
+
+bool find_state_segment(Span<const uint8_t> bytes, const Layout& layout, ProgramFile* file,
+                        Failure* failure) {
+  const schema::SubsegmentOffsets* states = states_of(*file->program);
+  return states == nullptr || find_segment(bytes, layout, *file, *states, &file->states, failure);
+}
+
+// From where part `index` begins to where the next one does, or the segment ends.
+bool find_part(const char* what, const schema::SubsegmentOffsets& parts,
+               Span<const uint8_t> segment, uint32_t index, Span<const uint8_t>* room,
+               Failure* failure) {
+  const auto* offsets = parts.offsets();
   const uint64_t offset = item_of(offsets, index);
-  uint64_t end = file.constants.size;
+  uint64_t end = segment.size;
   if (offset > end) {
-    return reject(failure, "constant ", index, " starts at ", offset, ", its segment ends at ",
-                  end);
+    return reject(failure, what, " ", index, " starts at ", offset, ", its segment ends at ", end);
   }
   if (index + 1 < offsets->size()) {
     const uint64_t next = item_of(offsets, index + 1);
     if (next >= offset && next < end) end = next;
   }
-  *room = {file.constants.data + offset, static_cast<size_t>(end - offset)};
+  *room = {segment.data + offset, static_cast<size_t>(end - offset)};
   return true;
+}
+
+bool require_room(const char* what, uint32_t index, Span<const uint8_t> room, uint32_t nbytes,
+                  Failure* failure) {
+  if (nbytes <= room.size) return true;
+  return reject(failure, what, " ", index, " has ", room.size, " bytes, its tensor needs ", nbytes);
 }
 
 Span<const uint8_t> find_inline(const ProgramFile& file, uint32_t index) {
@@ -167,7 +191,8 @@ bool open_program(Span<const uint8_t> bytes, ProgramFile* file, Failure* failure
   if (!verify_structure(bytes, layout, failure)) return false;
   file->program = schema::GetProgram(bytes.data);
   return refuse_unsupported(*file->program, failure) &&
-         find_constant_segment(bytes, layout, file, failure);
+         find_constant_segment(bytes, layout, file, failure) &&
+         find_state_segment(bytes, layout, file, failure);
 }
 
 bool find_constant(const ProgramFile& file, uint32_t index, uint32_t nbytes, uint32_t alignment,
@@ -175,19 +200,32 @@ bool find_constant(const ProgramFile& file, uint32_t index, uint32_t nbytes, uin
   Span<const uint8_t> room;
   const schema::SubsegmentOffsets* segment = file.program->constant_segment();
   if (segment != nullptr && index < count_of(segment->offsets())) {
-    if (!find_in_segment(file, index, &room, failure)) return false;
+    if (!find_part("constant", *segment, file.constants, index, &room, failure)) return false;
   } else if (index < count_of(file.program->constant_buffer())) {
     room = find_inline(file, index);
   } else {
     return reject(failure, "constant ", index, " does not exist");
   }
-  if (nbytes > room.size) {
-    return reject(failure, "constant ", index, " has ", room.size, " bytes, its tensor needs ",
-                  nbytes);
-  }
+  if (!require_room("constant", index, room, nbytes, failure)) return false;
   if (reinterpret_cast<uintptr_t>(room.data) % alignment != 0) {
     return reject(failure, "constant ", index, " is not aligned to its items of ", alignment,
                   " bytes");
+  }
+  *data = room.data;
+  return true;
+}
+
+bool find_state(const ProgramFile& file, uint32_t index, uint32_t nbytes, const uint8_t** data,
+                Failure* failure) {
+  constexpr char kWhat[] = "initial value";
+  const schema::SubsegmentOffsets* states = states_of(*file.program);
+  if (states == nullptr || index >= count_of(states->offsets())) {
+    return reject(failure, kWhat, " ", index, " does not exist");
+  }
+  Span<const uint8_t> room;
+  if (!find_part(kWhat, *states, file.states, index, &room, failure) ||
+      !require_room(kWhat, index, room, nbytes, failure)) {
+    return false;
   }
   *data = room.data;
   return true;

@@ -10,6 +10,7 @@ namespace hil::builtin {
 struct ProgramFile {
   const schema::Program* program = nullptr;
   Span<const uint8_t> constants;  // the constant segment; empty if the program has none
+  Span<const uint8_t> states;     // the segment of initial values of mutable tensors, likewise
 };
 
 bool open_program(Span<const uint8_t> bytes, ProgramFile* file, Failure* failure);
@@ -17,5 +18,9 @@ bool open_program(Span<const uint8_t> bytes, ProgramFile* file, Failure* failure
 // The `nbytes` bytes of constant `index`, aligned to `alignment`.
 bool find_constant(const ProgramFile& file, uint32_t index, uint32_t nbytes, uint32_t alignment,
                    const uint8_t** data, Failure* failure);
+
+// The `nbytes` bytes that mutable tensor `index` begins with.
+bool find_state(const ProgramFile& file, uint32_t index, uint32_t nbytes, const uint8_t** data,
+                Failure* failure);
 
 }  // namespace hil::builtin

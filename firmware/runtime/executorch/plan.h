@@ -15,7 +15,7 @@ namespace hil::executorch_runtime {
 class Plan {
  public:
   // Verifies every FlatBuffers offset in `program`. Refuses, into `failure`, what this runner
-  // cannot drive: several methods or chains, delegates, tensors with an initial state.
+  // cannot drive: several methods or chains, delegates.
   bool open(Span<const uint8_t> program, Failure* failure);
   void close() { plan_ = nullptr; }
 

@@ -60,6 +60,7 @@ Tensor& clamp_out(Context&, const Tensor&, const std::optional<Scalar>&,
 Tensor& constant_pad_nd_out(Context&, const Tensor&, Ints, const Scalar&, Tensor&);
 Tensor& convolution_out(Context&, const Tensor&, const Tensor&, const std::optional<Tensor>&, Ints,
                         Ints, Ints, bool, Ints, int64_t, Tensor&);
+Tensor& copy_(Context&, Tensor&, const Tensor&, bool);
 Tensor& cumsum_out(Context&, const Tensor&, int64_t, std::optional<ScalarType>, Tensor&);
 Tensor& div_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& elu_out(Context&, const Tensor&, const Scalar&, const Scalar&, const Scalar&, Tensor&);
@@ -211,6 +212,7 @@ const Kernel kernels[] = {
     Kernel("aten::avg_pool2d.out", boxed<native::avg_pool2d_out>),
     Kernel("aten::bmm.out", boxed<native::bmm_out>),
     Kernel("aten::constant_pad_nd.out", boxed<native::constant_pad_nd_out>),
+    Kernel("aten::copy_", boxed<native::copy_>),
     Kernel("aten::cumsum.out", boxed<native::cumsum_out>),
     Kernel("aten::div.out", boxed<native::div_out>),
     Kernel("aten::elu.out", boxed<native::elu_out>),

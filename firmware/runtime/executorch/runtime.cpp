@@ -42,6 +42,11 @@ class InPlaceLoader final : public DataLoader {
     if (offset > bytes_.size || size > bytes_.size - offset) return Error::InvalidArgument;
     return FreeableBuffer(bytes_.data + offset, size, nullptr);
   }
+  Error load_into(size_t offset, size_t size, const SegmentInfo&, void* buffer) const override {
+    if (offset > bytes_.size || size > bytes_.size - offset) return Error::InvalidArgument;
+    std::memcpy(buffer, bytes_.data + offset, size);
+    return Error::Ok;
+  }
   Result<size_t> size() const override { return bytes_.size; }
 
  private:

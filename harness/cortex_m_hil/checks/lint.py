@@ -31,11 +31,12 @@ class Rule(str, Enum):
     OPERATOR = "operator"
     DELEGATE = "delegate"
     FLOAT_NOTE = "float-note"
+    STATE_NOTE = "state-note"
     PLANNED_POOL = "planned-pool"
     PROGRAM_POOL = "program-pool"
 
 
-NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE})
+NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.STATE_NOTE})
 """Rules whose findings are worth telling and stop nothing."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
@@ -67,7 +68,7 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, plan, operators, floats, memory.
+    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, plan, operators, floats, state, memory.
 
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
     target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
@@ -80,6 +81,7 @@ def lint(
         *_overlaps(program),
         *_operators(program, operators),
         *_left_in_float(program),
+        *_state(program),
         *_memory(program, target),
     )
 
@@ -168,6 +170,22 @@ def _left_in_float(program: Program) -> Iterator[LintFinding]:
         if kind_of(program.file, instruction) is Kind.FLOAT and out is not None and "float" in out.dtype:
             text = f"{instruction.operator} computes in {out.dtype}: ExecuTorch left it out of the quantisation"
             yield _finding(Rule.FLOAT_NOTE, text, program, instruction)
+
+
+def _state(program: Program) -> Iterator[LintFinding]:
+    """What the program keeps from one call to the next: each run begins with the initial state, a stream keeps it."""
+    file = program.file
+    if not file.states:
+        return
+    found = []
+    for number, index in enumerate(file.states):
+        name = program.state_names[number] if program.state_names else f"value {index}"
+        unset = (
+            "" if file.values[index].initial is not None else ", without an initial value: it begins with zeros here"
+        )
+        found.append(f"{name}, {file.values[index].spec}{unset}")
+    nbytes = sum(one.spec.nbytes for one in file.initial_state())
+    yield LintFinding(Rule.STATE_NOTE, f"the program has state, {nbytes} bytes: {'; '.join(found)}")
 
 
 def _is_blind(instruction: Instruction, program: Program) -> bool:

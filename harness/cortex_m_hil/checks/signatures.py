@@ -285,6 +285,7 @@ _ITEMS: Final = "float32|int8|int32|int64|bool"
 _UNQUANTISED: Final = "float32|int32|int64|bool"
 
 _COPY: Final = _takes("0 self any, -1 out =self")
+_IN_PLACE: Final = "0 self any, 1 src =self"
 _POOL: Final = "0 self int8|float32, 6 out =self, 7 indices int64"
 _FUNCTION: Final = _takes("0 self float32, -1 out =self")
 _FUNCTION_OF_NUMBERS: Final = _takes(f"0 self {_NUMBERS}, -1 out =self")
@@ -339,6 +340,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::clamp.out": _takes(f"0 self {_CHOSEN}, -1 out =self"),
     "aten::constant_pad_nd.out": _takes(f"0 self {_UNQUANTISED}, -1 out =self"),
     "aten::convolution.out": _takes("0 input float32, 1 weight float32, 2 bias? float32, -1 out float32"),
+    "aten::copy_": _takes(_IN_PLACE),
     "aten::cumsum.out": _FUNCTION,
     "aten::div.out": _takes("0 self float32, 1 other float32, -1 out float32"),
     "aten::elu.out": _FUNCTION,
@@ -449,6 +451,7 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::clamp.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::constant_pad_nd.out": _takes(f"0 self {_FLOATS}|int32|int64|bool, -1 out =self", _same_order),
     "aten::convolution.out": _takes(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", _input_and_out_in_order),
+    "aten::copy_": _takes(_IN_PLACE, _same_order),
     "aten::cumsum.out": _ANY,
     "aten::div.out": _ANY_BINARY,
     "aten::elu.out": _FLOAT,

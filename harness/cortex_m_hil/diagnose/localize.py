@@ -465,7 +465,8 @@ def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
 
 _NOT_JUDGED: Final = (
     *("quantize_per_tensor", "dequantize_per_tensor"),
-    *("cat", "full", "pad", "permute_copy", "select_copy", "transpose", "unsqueeze_copy", "_clone_dim_order"),
+    *("cat", "copy_", "full", "pad", "permute_copy", "select_copy", "slice_copy", "transpose", "unsqueeze_copy"),
+    "_clone_dim_order",
 )
 """Operators of which the graph column is empty in a right graph too: they convert, or compute nothing."""
 

@@ -248,6 +248,8 @@ def role(program: Program, value: int, writer: int = -1) -> str:
         name = f"input {file.inputs.index(value)}"
     elif value in file.outputs:
         name = f"output {file.outputs.index(value)}"
+    elif value in file.states:
+        name = f"state {file.states.index(value)}"
     elif users:
         name = f"scratch {scratch_of(file, file.instructions[users[0]]).index(value)}"
     else:
@@ -269,7 +271,7 @@ def scratch_of(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
 def _is_scratch(value: Value, outs: set[int], file: PteFile) -> bool:
     if value.kind is not ValueKind.TENSOR or value.planned is None or value.spec is None:
         return False
-    return value.spec.dtype == "uint8" and value.index not in outs and value.index not in file.inputs
+    return value.spec.dtype == "uint8" and value.index not in {*outs, *file.inputs, *file.states}
 
 
 def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, req
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.running import findings, kept_input, run, scratch_needs, stream
 from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.flow.streaming import stream_frames
 
 __all__ = [
     "EXECUTE",
@@ -28,5 +29,6 @@ __all__ = [
     "scratch_needs",
     "selftest",
     "stream",
+    "stream_frames",
     "verify",
 ]

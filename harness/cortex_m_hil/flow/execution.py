@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import ProtocolError
-from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.flow.state import fill_around, is_set_by_loading, write_state
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
@@ -30,7 +30,9 @@ def execute(
 ) -> RunResult:
     began = time.monotonic()
     load(session, program)
-    outputs, unwritten, ticks = execute_loaded(dut, session, program, inputs, guard)
+    # With the state that the load left, where the file says what that is.
+    kept = is_set_by_loading(program.file)
+    outputs, unwritten, ticks = execute_loaded(dut, session, program, inputs, guard, keep_state=kept)
     if guard:
         guard.judge(dut, session, inputs)
     seconds = time.monotonic() - began
@@ -42,10 +44,19 @@ def load(session: Session, program: Program) -> None:
 
 
 def execute_loaded(
-    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
+    dut: Dut,
+    session: Session,
+    program: Program,
+    inputs: Sequence[HostTensor],
+    guard: Guard | None = None,
+    *,
+    keep_state: bool = False,
 ) -> tuple[list[HostTensor], list[npt.NDArray[np.bool_]], int]:
-    """Outputs, a mask for each of elements that nobody wrote, and ticks of the first pass."""
-    outputs, ticks = _pass(dut, session, program, inputs, POISON, guard)
+    """Outputs, a mask for each of elements that nobody wrote, and ticks of the first pass.
+
+    It begins with the initial state; `keep_state`: with what is there, as after a load.
+    """
+    outputs, ticks = _pass(dut, session, program, inputs, POISON, guard, keep_state=keep_state)
     unwritten = [_equals(output, POISON) for output in outputs]
     if guard or any(mask.any() for mask in unwritten):
         again, _ = _pass(dut, session, program, inputs, COUNTER_POISON, guard)
@@ -54,9 +65,16 @@ def execute_loaded(
 
 
 def _pass(
-    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], poison: int, guard: Guard | None
+    dut: Dut,
+    session: Session,
+    program: Program,
+    inputs: Sequence[HostTensor],
+    poison: int,
+    guard: Guard | None,
+    *,
+    keep_state: bool = False,
 ) -> tuple[list[HostTensor], int]:
-    prepare(session, inputs, poison, guard)
+    prepare(session, inputs, poison, guard, keep_state=keep_state)
     ticks = session.execute(dut.seconds)
     _require_ticks(dut, program, ticks)
     if guard:
@@ -73,14 +91,24 @@ def _require_ticks(dut: Dut, program: Program, ticks: int) -> None:
         raise ProtocolError(what, target=dut.target.name)
 
 
-def prepare(session: Session, inputs: Sequence[HostTensor], poison: int, guard: Guard | None = None) -> None:
-    """Before a pass over a loaded program: arena full of poison, inputs set.
+def prepare(
+    session: Session,
+    inputs: Sequence[HostTensor],
+    poison: int,
+    guard: Guard | None = None,
+    *,
+    keep_state: bool = False,
+) -> None:
+    """Before a pass over a loaded program: arena full of poison, inputs set, and state as it is at the beginning.
 
+    `keep_state` leaves state as it is: the last call's.
     It begins at the first instruction unless steps were left off in the middle: STEP goes on where it stopped.
     """
-    session.fill(MemoryRegion.PLANNED, 0, poison)
+    fill_around(session, session.file, poison)
     if guard:
         guard.fill(session, poison)
+    if session.file is not None and not keep_state:
+        write_state(session, session.file, session.file.initial_state())
     for number, value in enumerate(inputs):
         session.set_input(number, value)
 

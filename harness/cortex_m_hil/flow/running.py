@@ -30,7 +30,7 @@ from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import ResponseTimeout, Session
+from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.targets.model import Target
@@ -80,11 +80,11 @@ def run(
         _keep(program, given, dut.keep, dut.what)
     session = dut.session()
     if linted:
-        _lint(dut, session, program, excluded)
+        require_lint(dut, program, excluded)
     try:
         result = execute(dut, session, program, given, guards(program) if guards else None)
     except ResponseTimeout as stuck:
-        problem = _explain_hang(dut, program, given, stuck, session.log)
+        problem = explain_silence(dut, program, given, stuck, session.log)
     else:
         if complete:
             _refuse_unwritten(program, result.unwritten, dut.target.name, result.log)
@@ -98,7 +98,7 @@ def stream(
     """One program on sample after sample, loaded once: the outputs for each. Raises what `run` does."""
     session = dut.session()
     if linted:
-        _lint(dut, session, program)
+        require_lint(dut, program)
     loaded = False
     for inputs in samples:
         require_fit(program, inputs, dut.target.name)
@@ -108,7 +108,7 @@ def stream(
                 loaded = True
             outputs, unwritten, _ = execute_loaded(dut, session, program, inputs)
         except ResponseTimeout as stuck:
-            problem = _explain_hang(dut, program, inputs, stuck, session.log)
+            problem = explain_silence(dut, program, inputs, stuck, session.log)
         else:
             _refuse_unwritten(program, unwritten, dut.target.name, session.log)
             yield tuple(outputs)
@@ -116,8 +116,9 @@ def stream(
         raise problem
 
 
-def _lint(dut: Dut, session: Session, program: Program, excluded: Sequence[str] = ()) -> None:
-    offered = [name for name in session.identity.operators if not any(map(partial(fnmatch, name), excluded))]
+def require_lint(dut: Dut, program: Program, excluded: Sequence[str] = ()) -> None:
+    """LintError, UnsupportedOperator or OutOfTargetMemory where the program does not fit the target or its runner."""
+    offered = [name for name in dut.session().identity.operators if not any(map(partial(fnmatch, name), excluded))]
     raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
 
 
@@ -154,7 +155,7 @@ def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: st
         raise InfraError(what, hint="another --keep-programs") from error
 
 
-def _explain_hang(
+def explain_silence(
     dut: Dut, program: Program, inputs: Sequence[HostTensor], stuck: ResponseTimeout, log: str
 ) -> HarnessError:
     """The program hangs, or the target does: the self-test tells, and on a board a second run."""

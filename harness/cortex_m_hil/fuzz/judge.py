@@ -21,9 +21,11 @@ from cortex_m_hil.checks.inputs import misfits
 from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
+from cortex_m_hil.flow.state import write_state
 from cortex_m_hil.fuzz.mutate import MOST_ITEMS, Mutant, Mutator
 from cortex_m_hil.links.protocol import Loaded, MemoryRegion, Request
 from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import (
     InstructionKind,
@@ -165,9 +167,9 @@ class Fuzzer:
             self._agree(session, loaded, program)
             misfit = next(misfits(program, self.inputs), None)
             if misfit:
-                self._run(session, example_inputs(program), len(program.file.outputs), POISON)
+                self._run(session, program.file, example_inputs(program), POISON)
                 return Outcome.UNFIT, misfit[0]
-            return self._compare(session, len(program.file.outputs))
+            return self._compare(session, program.file)
         except ResponseTimeout as stuck:
             if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
                 return Outcome.HANG, f"no end after {EXECUTE:g} s of engine time"
@@ -204,21 +206,22 @@ class Fuzzer:
             session.digest(MemoryRegion.OUTPUT, number)
         return Outcome.DIFFERS, "ran"
 
-    def _compare(self, session: Session, outputs: int) -> tuple[Outcome, str]:
+    def _compare(self, session: Session, file: PteFile) -> tuple[Outcome, str]:
         """A pass is bit-equal from either poison: an output may not depend on what memory held."""
         for poison in (POISON, COUNTER_POISON):
-            got = self._run(session, self.inputs, outputs, poison)
+            got = self._run(session, file, self.inputs, poison)
             difference = _difference(got, self.expected)
             if difference:
                 return Outcome.DIFFERS, difference
         return Outcome.PASS, ""
 
-    def _run(self, session: Session, inputs: Sequence[HostTensor], outputs: int, poison: int) -> list[HostTensor]:
+    def _run(self, session: Session, file: PteFile, inputs: Sequence[HostTensor], poison: int) -> list[HostTensor]:
         session.fill(MemoryRegion.PLANNED, 0, poison)
+        write_state(session, file, file.initial_state())
         for number, value in enumerate(inputs):
             session.set_input(number, value)
         self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
-        return [session.get_output(number) for number in range(outputs)]
+        return [session.get_output(number) for number in range(len(file.outputs))]
 
 
 def _may_loop(program: Program) -> bool:

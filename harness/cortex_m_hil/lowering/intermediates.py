@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from cortex_m_hil.lowering.ancestry import names
 from cortex_m_hil.lowering.reference import HostModels, integers, to_torch
+from cortex_m_hil.lowering.states import state_kept
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.program import Intermediate
@@ -66,10 +67,10 @@ class _Recorder(Interpreter):
         return self.values[node]
 
 
-def _record(module: Any, inputs: Sequence[HostTensor], structure: Any) -> dict[Node, Any]:
+def _record(module: Any, inputs: Sequence[HostTensor], structure: Any, states: Sequence[str] = ()) -> dict[Node, Any]:
     recorder = _Recorder(module)
     leaves = [to_torch(value) for value in inputs]
-    with torch.no_grad():
+    with torch.no_grad(), state_kept(module, states):
         recorder.run(*pytree.tree_unflatten(leaves, structure))
     return recorder.values
 
@@ -88,7 +89,7 @@ def intermediates(
     name and gives what it gives, the others where no node of the fake-quantised graph is its counterpart.
     """
     with integers():
-        dialect = _record(models.dialect, inputs, models.structure)
+        dialect = _record(models.dialect, inputs, models.structure, models.states)
         floats = _Floats(models, eager, inputs)
         by_name = {node.name: node for node in dialect}
         found = []
@@ -152,10 +153,12 @@ class _Floats:
     """The fake-quantised and the float graph, run, and where nodes of the dialect came from."""
 
     def __init__(self, models: HostModels, eager: Any | None, inputs: Sequence[HostTensor]) -> None:
-        self._quantized = {} if models.quantized is None else _record(models.quantized, inputs, models.structure)
+        self._quantized = (
+            {} if models.quantized is None else _record(models.quantized, inputs, models.structure, models.states)
+        )
         self._nodes = {node.name: node for node in self._quantized}
         module = None if eager is None else eager.module(check_guards=False)
-        floats = {} if module is None else _record(module, inputs, models.structure)
+        floats = {} if module is None else _record(module, inputs, models.structure, models.states)
         self._eager = {node.name: value for node, value in floats.items()}
 
     def origin(self, node: Node, value: Any) -> _Origin | None:

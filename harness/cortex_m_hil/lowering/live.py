@@ -26,6 +26,7 @@ from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.shortcuts import without_guards
 from cortex_m_hil.lowering.snapshot import Snapshot
 from cortex_m_hil.lowering.stages import stage_of
+from cortex_m_hil.lowering.states import state_kept
 
 T = TypeVar("T")
 
@@ -40,7 +41,9 @@ _FAILS: Final = "call the module with these inputs yourself; their number, shape
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
 _GUARDS: Final = "_guards_fn"  # a call in the module of an exported program
 _TRAINING: Final = "was it exported for training? module.eval() before torch.export.export(module, inputs)"
-_STATE: Final = "programs with state are not supported: take the state as an input and return the new one"
+_STATE: Final = (
+    "state that a program keeps is a registered buffer, changed in place: self.state.copy_(new), self.cache[:, 0] = x"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,7 @@ class Exported:
         inputs: the module's arguments, laid out for it.
         outputs: what the module gave for them.
         program: the `torch.export.ExportedProgram`, with parameters and constants of its own.
+        states: the buffers that forward changes, by name; `program` has what they held before.
     """
 
     title: str
@@ -60,12 +64,15 @@ class Exported:
     inputs: Inputs
     outputs: Any
     program: Any
+    states: tuple[str, ...] = ()
 
     def __call__(self, *arguments: Any) -> Any:
         """The float module; for other arguments than its own the exported program speaks, for the module may change."""
         if _same(arguments, self.inputs):
             return self.outputs
-        return self.program.module(check_guards=False)(*arguments)
+        module = self.program.module(check_guards=False)
+        with state_kept(module, self.states):
+            return module(*arguments)
 
     def on(self, inputs: Inputs) -> Exported:
         """The same module with other inputs, laid out already. ConfigError unless they are like its own."""
@@ -76,7 +83,8 @@ class Exported:
 def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
     """The module runs and is exported. The inputs are arranged for the layout already.
 
-    Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported or has state.
+    Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported, or changes what is
+    no buffer.
     """
     torch, title = load_torch(), title_of(module)
     before = Snapshot(module)
@@ -96,9 +104,9 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
         arranged.restore()
         exported = stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
         _require_values(title, exported)
-        _require_stateless(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
+        states = _states(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
         # Before the parameters get the layout back that they had.
-        return Exported(title, layout, inputs, outputs, _own(exported))
+        return Exported(title, layout, inputs, outputs, _own(exported), states)
     finally:
         before.restore()
 
@@ -276,24 +284,30 @@ def _is_still(value: Any, before: Any, content: Any) -> bool:
     return value is before and bool(load_torch().equal(value, content))
 
 
-def _require_stateless(title: str, exported: Any, changed: list[str], hint: str) -> None:
-    """LoweringError if forward writes to a buffer, a parameter or a constant, which no run of a program remembers.
+def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[str, ...]:
+    """The buffers that forward writes to, in the export's order.
 
-    ``changed`` are the buffers that the module's own run changed: of one that is replaced the export knows nothing, and
-    batch norm's schema does not tell that it writes.
+    LoweringError if it writes to a parameter or a constant, or replaces a buffer. ``changed`` are the buffers that the
+    module's own run changed: of one that is replaced the export knows nothing, and batch norm's schema does not tell
+    that it writes.
     """
-    targets = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target}
-    memory: dict[int, str] = {}
+    torch = load_torch()
+    specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs if spec.target}
+    memory: dict[int, Any] = {}
+    found = set()
     for node in exported.graph.nodes:
-        if node.op == "placeholder" and node.name in targets:
-            memory[_storage(node)] = targets[node.name]
-        for value in _written(node):
-            if _storage(value) in memory:
+        if node.op == "placeholder" and node.name in specs:
+            memory[_storage(node)] = specs[node.name]
+        for spec in (memory[_storage(value)] for value in _written(node) if _storage(value) in memory):
+            if spec.kind is not torch.export.graph_signature.InputKind.BUFFER:
                 place = user_line(node.meta.get("stack_trace") or "")
                 where = f" at {place}" if place else ""
-                raise LoweringError(f"{title}: forward changes {memory[_storage(value)]}{where}", hint=hint)
-    if changed:
-        raise LoweringError(f"{title}: forward changes {', '.join(changed)}", hint=hint)
+                raise LoweringError(f"{title}: forward changes {spec.target}{where}, which is no buffer", hint=hint)
+            found.add(spec.target)
+    if unseen := [name for name in changed if name not in found]:
+        what = f"{title}: forward changes {', '.join(unseen)} in a way that torch.export does not see"
+        raise LoweringError(what, hint=hint)
+    return tuple(spec.target for spec in exported.graph_signature.input_specs if spec.target in found)
 
 
 def _storage(node: Any) -> int:

@@ -31,6 +31,7 @@ from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptio
 from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
+from cortex_m_hil.lowering.states import Opened, keep_initial_values
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program, References
 from cortex_m_hil.program.pte import parse_pte
@@ -206,7 +207,17 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         with compiler_state.work(source.no_key):
             return intermediates(file, nodes, sources, host, source.exported.program, inputs)
 
+    def stream(
+        frames: Sequence[tuple[HostTensor, ...]], state: Sequence[HostTensor], floats: bool
+    ) -> tuple[References, ...]:
+        host = replace(models(), eager=source.exported.program.module(check_guards=False))
+        with compiler_state.work(source.no_key):
+            return host.stream(frames, state, floats)
+
     def origin() -> Any:
+        if source.exported.states:
+            what = f"{source.title} has state ({_few(source.exported.states)}), which a part of it would not have"
+            raise ConfigError(what, hint="hil localize names the operator")
         from cortex_m_hil.lowering.parts import Origin, Part
 
         options = replace(source.options, calibration=None)
@@ -218,7 +229,19 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     return Program(
         pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size,
         no_key=source.no_key, undisturbed=undisturbed, sources=sources, left_out=tuple(entry["left_out"]),
+        state_names=_state_names(source, file), stream=stream,
     )  # fmt: skip
+
+
+def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
+    """The buffer of each state, which the emitter writes in the order of the graph's. ToolchainError if it did not."""
+    names, program = source.exported.states, source.exported.program
+    held = {**program.state_dict, **program.constants}
+    wanted = [held[name].detach().cpu().numpy() for name in names]
+    if [one.tobytes() for one in wanted] != [one.array().tobytes() for one in file.initial_state()]:
+        what = f"{source.title}: the program's state is not what its buffers ({_few(names)}) hold"
+        raise ToolchainError(what, hint="a defect of the lowering: report it with the module")
+    return names
 
 
 def _lowered(source: _Source, isa: Isa) -> _Lowered:
@@ -316,28 +339,48 @@ def _prepare(source: _Source) -> _Shared:
     hint = _hint(source.options)
     # A copy: what was exported may be lowered again, and is the float reference.
     exported = copy.deepcopy(source.exported.program)
-    quantized, left_out = _quantize(source, exported, hint) if source.options.quantize else (None, {})
-    if quantized is not None:
-        what = "export of the quantised module"
-        exported = stage(source.title, what, hint, lambda: strict_export(quantized, source.inputs))
+    quantized: Any = None
+    left_out: Mapping[str, str] = {}
+    if source.options.quantize:
+        quantized, exported, left_out = _quantized(source, exported, hint)
     config = api.edge_compile_config()
     edge = stage(source.title, "to_edge", hint, lambda: api.to_edge(exported, compile_config=config))
     return _Shared(quantized, left_out, edge, hint)
 
 
-def _quantize(source: _Source, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
-    """The fake-quantised module (PT2E with upstream's Cortex-M quantiser); nodes that it leaves in float, and why."""
+def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Mapping[str, str]]:
+    """The fake-quantised module, its export, and nodes that the quantiser leaves in float, and why."""
+    title, what = source.title, "export of the quantised module"
+    if not source.exported.states:
+        module, left_out = _quantize(source, None, exported, hint)
+        return module, stage(title, what, hint, lambda: strict_export(module, source.inputs)), left_out
+    opened: Opened = stage(title, "state as inputs", hint, lambda: Opened.of(exported, title))
+    module, left_out = _quantize(source, opened, opened.program, hint)
+    again = stage(title, what, hint, lambda: strict_export(module, (*opened.first, *source.inputs)))
+    bound = stage(title, "inputs as state", hint, lambda: opened.bind(again, source.inputs))
+    return bound.module(check_guards=False), bound, left_out
+
+
+def _quantize(source: _Source, opened: Opened | None, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
+    """The fake-quantised module (PT2E with upstream's Cortex-M quantiser); nodes that it leaves in float, and why.
+
+    Of a program with state, what was exported is the `opened` one.
+    """
     api, title = executorch_api(), source.title
     explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
     # With guards in it the exported module is no graph the quantiser understands.
     graph = exported.module(check_guards=False)
     quantizer = api.quantizer(**explicit)
     prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
-    for number, sample in enumerate(source.samples):
+    state = () if opened is None else opened.first
+    # Samples are frames of one stream. The state that the last one leaves is read by none: it is observed once more.
+    for number, sample in enumerate([*source.samples, *(source.samples[-1:] if opened is not None else ())]):
         try:
-            stage(title, f"calibration with sample {number}", hint, functools.partial(prepared, *sample))
+            call = functools.partial(prepared, *state, *sample)
+            given = stage(title, f"calibration with sample {number}", hint, call)
         except LoweringError as error:
             raise (_mistake(source, number, error) or error) from error.__cause__
+        state = () if opened is None else opened.next(given)
     left_out = ancestry.left_out(quantizer, exported.graph)
     return stage(title, "convert_pt2e", hint, lambda: api.convert_pt2e(prepared)), left_out
 
@@ -367,6 +410,7 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     edge._edge_programs["forward"] = stage(
         title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, source.options, isa)
     )
+    keep_initial_values(edge.exported_program())
     # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
     dialect = copy.deepcopy(edge.exported_program())
     spacing = Spacing() if source.options.redzones else None
@@ -375,7 +419,8 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     made = stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
     structure = load_torch().utils._pytree.tree_structure(source.inputs)
-    models = HostModels(None, shared.quantized, dialect.module(check_guards=False), structure)
+    states = source.exported.states
+    models = HostModels(None, shared.quantized, dialect.module(check_guards=False), structure, states)
     size_without_redzones = None if spacing is None else spacing.size_without_redzones
     nodes = graph_nodes(made, parse_pte(pte, title))
     ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)

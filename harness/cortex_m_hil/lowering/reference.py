@@ -22,6 +22,7 @@ from cortex_m_hil.lowering.cache import passing_key
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
+from cortex_m_hil.lowering.states import state_kept
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -98,30 +99,65 @@ class HostModels:
     """What computes the references of one program; each callable takes the module's own arguments.
 
     ``structure`` is the pytree of those arguments. ``quantized`` is None for a float program, ``eager`` where only
-    the lowered program is known.
+    the lowered program is known. ``states`` are the buffers that the program keeps, which each model has too.
     """
 
     eager: Any | None
     quantized: Any | None
     dialect: Any
     structure: Any
+    states: tuple[str, ...] = ()
 
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
-        """References for the inputs. ConfigError if their number is not the module's."""
+        """References for the inputs, from the initial state. ConfigError if their number is not the module's."""
         leaves = _leaves(inputs, self.structure)
         found = self.undisturbed(inputs)
         with stage_of("reference: disturbed runs"):
-            more = tuple(_run(model, leaves, self.structure) or () for model in disturbed(self.quantized))
+            more = tuple(self._disturbed(model, leaves) for model in disturbed(self.quantized))
         return replace(found, disturbed=more)
 
     def undisturbed(self, inputs: tuple[HostTensor, ...]) -> References:
         """The same without disturbed runs, which take most of the time."""
         leaves = _leaves(inputs, self.structure)
-        with stage_of("reference: dialect"), integers():
+        with stage_of("reference: dialect"), integers(), state_kept(self.dialect, self.states):
             dialect = _run(self.dialect, leaves, self.structure)
-        with stage_of("reference: fake-quant"):
+        with stage_of("reference: fake-quant"), state_kept(self.quantized, self.states):
             quantized = _run(self.quantized, leaves, self.structure)
         return References(dialect, quantized, _run(self.eager, leaves, self.structure))
+
+    def _disturbed(self, model: Callable[..., Any], leaves: list[Any]) -> tuple[Array, ...]:
+        with state_kept(self.quantized, self.states):
+            return _run(model, leaves, self.structure) or ()
+
+    def stream(
+        self, frames: Sequence[tuple[HostTensor, ...]], state: Sequence[HostTensor], floats: bool
+    ) -> tuple[References, ...]:
+        """References for one frame after another, each with the outputs, and behind them the states that it leaves.
+
+        `state` is what the first frame finds. Without `floats` the dialect alone. None is of disturbed runs.
+        """
+        leaves = [_leaves(inputs, self.structure) for inputs in frames]
+        with stage_of("reference: dialect"), integers():
+            dialect = self._streamed(self.dialect, leaves, state)
+        with stage_of("reference: fake-quant"):
+            quantized = self._streamed(self.quantized if floats else None, leaves, state)
+        return tuple(map(References, dialect, quantized, self._streamed(self.eager if floats else None, leaves, state)))
+
+    def _streamed(
+        self, model: Any | None, frames: list[list[Any]], state: Sequence[HostTensor]
+    ) -> list[tuple[Array, ...] | None]:
+        """Each model keeps a state of its own."""
+        if model is None:
+            return [None] * len(frames)
+        found: list[tuple[Array, ...] | None] = []
+        with torch.no_grad(), state_kept(model, self.states):
+            buffers = [model.get_buffer(name) for name in self.states]
+            for buffer, tensor in zip(buffers, state, strict=True):
+                buffer.copy_(to_torch(tensor))
+            for leaves in frames:
+                outputs = _run(model, leaves, self.structure) or ()
+                found.append((*outputs, *(np.array(buffer.detach().cpu().numpy()) for buffer in buffers)))
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
 
 # --- following values back -------------------------------------------------------------------------------
@@ -33,6 +34,9 @@ VIEWS: Final = frozenset(
     }
 )
 """Operators whose every output element is an element of their first argument, unchanged."""
+
+COPY_IN_PLACE: Final = "aten::copy_"
+"""The operator that writes its second argument over its first: how a program keeps its state."""
 
 
 class OutputQuantization(NamedTuple):
@@ -79,10 +83,32 @@ def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
     return (last.index,)
 
 
+def in_place(instruction: Instruction) -> bool:
+    """Whether an operator writes to its first argument, as `aten::copy_` does."""
+    name = instruction.operator.partition("::")[2].partition(".")[0]
+    return instruction.kind is InstructionKind.KERNEL and name.endswith("_")
+
+
+def states(values: Sequence[Value], inputs: Sequence[int], instructions: Sequence[Instruction]) -> tuple[int, ...]:
+    """Planned tensors that the next call finds as this one leaves them.
+
+    Those that the file has an initial value for; of others, those that an operator writes in place before any has made
+    them, and that are no input: ExecuTorch leaves them unset unless a pass of the user's asks for more.
+    """
+    found = {value.index for value in values if value.initial is not None}
+    made = set(inputs)
+    for instruction in instructions:
+        if in_place(instruction) and instruction.args and instruction.args[0] not in made:
+            found.add(instruction.args[0])
+        made.update(instruction.args[-1:])
+    return tuple(value.index for value in values if value.index in found and value.planned is not None and value.spec)
+
+
 def skip_views(file: PteFile, instruction: Instruction | None) -> Instruction | None:
     """The instruction that computed what a chain of views ends in; None if the chain begins at an input."""
-    while instruction is not None and instruction.operator in VIEWS:
-        source, result = file.values[instruction.args[0]], file.values[instruction.args[-1]]
+    while instruction is not None and (instruction.operator in VIEWS or instruction.operator == COPY_IN_PLACE):
+        copied = 1 if instruction.operator == COPY_IN_PLACE else 0
+        source, result = file.values[instruction.args[copied]], file.values[instruction.args[-1]]
         if source.spec is None or result.spec is None or source.spec.dtype != result.spec.dtype:
             return instruction
         instruction = producer(file, source.index, instruction.index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cortex_m_hil.program.dataflow import VIEWS, written
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, in_place, written
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 
@@ -48,7 +48,7 @@ class Lifetimes:
         return Extent(begin, begin + planned.nbytes)
 
     def live(self, position: int) -> tuple[int, ...]:
-        """Values that hold something which an instruction after `position` reads, or that are outputs."""
+        """Values that hold something which an instruction after `position` reads, or that are outputs or state."""
         return tuple(span.value for span in self._spans if span.written <= position < span.read)
 
     def dead(self, position: int) -> Iterator[Extent]:
@@ -75,10 +75,12 @@ class Lifetimes:
                         yield Overlap(instruction.index, value, victim)
 
     def _follow(self) -> Iterator[_Span]:
-        """What is read is what was last written to the same place. Outputs are read after all instructions."""
+        """What is read is what was last written to the same place. Outputs are read after all instructions, and so is
+        state: by the next call."""
         file = self._file
-        current: dict[object, _Span] = {memory_of(file, value): _Span(value, -1, -1) for value in file.inputs}
-        made = {*file.inputs, *(value for one in file.instructions for value in _outs(file, one))}
+        given = (*file.inputs, *file.states)
+        current: dict[object, _Span] = {memory_of(file, value): _Span(value, -1, -1) for value in given}
+        made = {*given, *(value for one in file.instructions for value in _outs(file, one))}
 
         def read(value: int, position: int) -> None:
             place = memory_of(file, value)
@@ -91,13 +93,13 @@ class Lifetimes:
         for instruction in file.instructions:
             outs = _outs(file, instruction)
             for value in arguments(file, instruction):
-                if value not in outs:
+                if value not in outs or (in_place(instruction) and instruction.operator != COPY_IN_PLACE):
                     read(value, instruction.index)
             for value in outs:
                 if (before := current.pop(memory_of(file, value), None)) is not None:
                     yield before
                 current[memory_of(file, value)] = _Span(value, instruction.index, instruction.index)
-        for value in file.outputs:
+        for value in (*file.outputs, *file.states):
             read(value, len(file.instructions))
         yield from current.values()
 

@@ -28,8 +28,8 @@ class Value:
 
     ``spec`` for tensors and numeric scalars; ``scalar`` for Int, Bool, Double, String; ``items`` for lists:
     value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers themselves for
-    DoubleList and BoolList. ``constant`` is (offset, bytes) in the file. The shape of a tensor that ``is_dynamic`` is
-    an upper bound.
+    DoubleList and BoolList. ``constant`` is (offset, bytes) in the file, and so is ``initial``: what a planned tensor
+    holds after loading. The shape of a tensor that ``is_dynamic`` is an upper bound.
     """
 
     index: int
@@ -39,6 +39,7 @@ class Value:
     items: tuple[int | float | bool, ...] = ()
     planned: Planned | None = None
     constant: tuple[int, int] | None = None
+    initial: tuple[int, int] | None = None
     is_dynamic: bool = False
 
 
@@ -75,6 +76,8 @@ class PteFile:
     delegates: tuple[str, ...]
     planned_sizes: tuple[int, ...]
     """Bytes of each planned buffer; entry 0 is a placeholder, as in the file."""
+    states: tuple[int, ...] = ()
+    """Values that a program keeps from one call to the next, in the order of the file."""
 
     @property
     def size(self) -> int:
@@ -111,10 +114,22 @@ class PteFile:
     def constant(self, index: int) -> HostTensor | None:
         """The constant tensor at a value index, or None where the value is none."""
         value = self.values[index]
-        if value.spec is None or value.constant is None:
+        return self._held(value, value.constant)
+
+    def initial_state(self) -> tuple[HostTensor, ...]:
+        """What each state begins with: what the file says, else zeros, though ExecuTorch promises nothing."""
+        values = [self.values[index] for index in self.states]
+        held = [self._held(value, value.initial) for value in values]
+        return tuple(
+            HostTensor(value.spec, bytes(value.spec.nbytes)) if one is None else one
+            for one, value in zip(held, values, strict=True)
+            if value.spec is not None
+        )
+
+    def _held(self, value: Value, place: tuple[int, int] | None) -> HostTensor | None:
+        if value.spec is None or place is None:
             return None
-        offset, nbytes = value.constant
-        return HostTensor(value.spec, self.data[offset : offset + nbytes])
+        return HostTensor(value.spec, self.data[place[0] : place[0] + place[1]])
 
     def ints(self, index: int) -> tuple[int, ...]:
         """An IntList's numbers, looked up through its value indices."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from cortex_m_hil.program.dataflow import VIEWS, written
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, written
 from cortex_m_hil.program.lifetimes import arguments, memory_of
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
@@ -46,6 +46,7 @@ _MOVES: Final = frozenset(
         *("aten::index.Tensor_out", "aten::index_select.out", "aten::gather.out", "aten::embedding.out"),
         *("aten::split_copy.Tensor_out", "aten::split_with_sizes_copy.out", "aten::unbind_copy.int_out"),
         *("aten::slice_scatter.out", "aten::select_scatter.out", "aten::index_put.out", "aten::roll.out"),
+        COPY_IN_PLACE,
         *VIEWS,
     }
 )

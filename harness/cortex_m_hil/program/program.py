@@ -53,6 +53,7 @@ class Intermediate:
 
 Reference = Callable[[tuple[HostTensor, ...]], References]
 ManyReferences = Callable[[Sequence[tuple[HostTensor, ...]]], list[References]]
+StreamReference = Callable[[Sequence[tuple[HostTensor, ...]], Sequence[HostTensor], bool], tuple[References, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,9 @@ class Program:
     ``sources`` has the user's `file:line` per instruction, and ``left_out`` why it is in float, by the quantiser ("":
     it is not); both are empty where nothing is known.
     ``cases`` are those that a bundled program came with: the same program, each with inputs and a reference of its own.
+    ``state_names`` are the buffers of the states that the program keeps, in the order of `PteFile.states`; ``stream``
+    gives references for one frame after another, from a state on: the outputs, and behind them the states. The
+    dialect's alone, or also those of the models that compute in float.
     ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
@@ -89,6 +93,8 @@ class Program:
     undisturbed: ManyReferences | None = field(default=None, repr=False)
     cases: tuple[Program, ...] = field(default=(), repr=False)
     scratch: Callable[[Isa], tuple[ScratchNeed, ...]] | None = field(default=None, repr=False)
+    state_names: tuple[str, ...] = ()
+    stream: StreamReference | None = field(default=None, repr=False)
     sources: tuple[str, ...] = field(default=(), repr=False)
     left_out: tuple[str, ...] = field(default=(), repr=False)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cortex_m_hil.program.dataflow import states
 from cortex_m_hil.program.flatbuffers import Reader, Table
 from cortex_m_hil.program.model import MAX_RANK, Instruction, Planned, PteFile, Value
 from cortex_m_hil.program.schema import (
@@ -36,6 +37,13 @@ class Layout(NamedTuple):
     segments_end: int
 
 
+class _Areas(NamedTuple):
+    """(begin, end) in the file by data_buffer_idx: of constants, and of what mutable tensors begin with."""
+
+    constants: tuple[tuple[int, int], ...]
+    states: tuple[tuple[int, int], ...]
+
+
 def parse_pte(data: bytes, source: str = "") -> PteFile:
     """Read a `.pte`. Arbitrary bytes raise ProgramRejected and nothing else, in time linear in their number."""
     layout = read_header(data, source)
@@ -46,24 +54,25 @@ def parse_pte(data: bytes, source: str = "") -> PteFile:
         raise reader.fail(f"the program has {len(plans)} methods; one is supported")
     plan = plans[0]
     planned_sizes = _read_planned_sizes(plan)
-    constants = _constant_areas(program, layout)
+    areas = _Areas(_constant_areas(program, layout), _state_areas(program, layout))
     tables = list(plan.children("values", "EValue"))
-    values = tuple(
-        _read_value(table, index, len(tables), constants, planned_sizes) for index, table in enumerate(tables)
-    )
+    values = tuple(_read_value(table, index, len(tables), areas, planned_sizes) for index, table in enumerate(tables))
     operators = tuple(_operator_name(table) for table in plan.children("operators", "Operator"))
     delegates = tuple(table.text("id") for table in plan.children("delegates", "BackendDelegate"))
+    inputs = _value_indices(plan, "inputs", len(values))
+    instructions = _read_instructions(plan, operators, delegates, len(values))
     return PteFile(
         data=data,
         source=source,
         method=plan.text("name"),
         values=values,
-        inputs=_value_indices(plan, "inputs", len(values)),
+        inputs=inputs,
         outputs=_value_indices(plan, "outputs", len(values)),
-        instructions=_read_instructions(plan, operators, delegates, len(values)),
+        instructions=instructions,
         operators=operators,
         delegates=delegates,
         planned_sizes=planned_sizes,
+        states=states(values, inputs, instructions),
     )
 
 
@@ -117,24 +126,35 @@ def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ..
     offsets = subsegment.integers("offsets", "Q") if subsegment is not None else ()
     if subsegment is None or not offsets:
         return tuple(inline)
+    if len(offsets) == 1 and not list(program.children("segments", "DataSegment")):
+        return ((0, 0),)  # an export without constants still writes the placeholder offset, and no segment
+    return _parts(program, layout, subsegment, "constants")
+
+
+def _state_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
+    """The same of the values that mutable tensors begin with."""
+    held = list(program.children("mutable_data_segments", "SubsegmentOffsets"))
+    if len(held) > 1:
+        raise program.reader.fail(f"{len(held)} segments of mutable data; a program of one method has one")
+    return _parts(program, layout, held[0], "initial values") if held else ()
+
+
+def _parts(program: Table, layout: Layout, subsegment: Table, what: str) -> tuple[tuple[int, int], ...]:
+    """(begin, end) in the file of each part of a segment, at most: where it begins, and where the segment ends."""
+    reader = program.reader
     segments = [(table.integer("offset", "Q"), table.integer("size", "Q"))
                 for table in program.children("segments", "DataSegment")]  # fmt: skip
     number = subsegment.integer("segment_index", "I")
     if number >= len(segments):
-        # An export without constants still writes the placeholder offset, and no segment.
-        if not segments and len(offsets) == 1:
-            return ((0, 0),)
-        raise reader.fail(f"constants are in segment {number} of {len(segments)}")
+        raise reader.fail(f"{what} are in segment {number} of {len(segments)}")
     begin = layout.segments_begin + segments[number][0]
     end = begin + segments[number][1]
     if end > layout.segments_end:
         raise reader.fail(f"segment {number} ends at byte {end}, the segments at {layout.segments_end}")
-    return tuple((min(begin + offset, end), end) for offset in offsets)
+    return tuple((min(begin + offset, end), end) for offset in subsegment.integers("offsets", "Q"))
 
 
-def _read_value(
-    table: Table, index: int, count: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
-) -> Value:
+def _read_value(table: Table, index: int, count: int, areas: _Areas, planned_sizes: tuple[int, ...]) -> Value:
     number = table.integer("val_type", "B")
     if number == 0:
         return Value(index, ValueKind.NULL)
@@ -145,7 +165,7 @@ def _read_value(
     if body is None:
         raise table.reader.fail(f"value {index} is a {kind.value} without contents")
     if kind is ValueKind.TENSOR:
-        return _read_tensor(body, index, constants, planned_sizes)
+        return _read_tensor(body, index, areas, planned_sizes)
     return _read_plain_value(body, index, kind, count)
 
 
@@ -172,9 +192,7 @@ def _read_plain_value(body: Table, index: int, kind: ValueKind, count: int) -> V
     return Value(index, kind)
 
 
-def _read_tensor(
-    body: Table, index: int, constants: tuple[tuple[int, int], ...], planned_sizes: tuple[int, ...]
-) -> Value:
+def _read_tensor(body: Table, index: int, areas: _Areas, planned_sizes: tuple[int, ...]) -> Value:
     spec = _read_spec(body, index)
     if body.integer("storage_offset", "i"):
         raise body.reader.fail(f"tensor {index} has a storage offset, which the runtime does not support")
@@ -184,14 +202,18 @@ def _read_tensor(
     allocation = body.child("allocation_info", "AllocationDetails")
     planned = _read_planned(allocation, index, spec.nbytes, planned_sizes) if allocation is not None else None
     buffer = body.integer("data_buffer_idx", "I")
-    constant = None
-    if buffer and planned is None:
-        begin, end = constants[buffer] if buffer < len(constants) else (0, -1)
+    held = None
+    if buffer:
+        what, known = ("constant", areas.constants) if planned is None else ("mutable", areas.states)
+        begin, end = known[buffer] if buffer < len(known) else (0, -1)
         if begin + spec.nbytes > end:
-            raise body.reader.fail(f"the data of constant tensor {index} ({spec}) lies outside the file")
-        constant = (begin, spec.nbytes)
+            raise body.reader.fail(f"the data of {what} tensor {index} ({spec}) lies outside the file")
+        held = (begin, spec.nbytes)
+    constant, initial = (held, None) if planned is None else (None, held)
     is_dynamic = body.integer("shape_dynamism", "b") != STATIC_SHAPE
-    return Value(index, ValueKind.TENSOR, spec, planned=planned, constant=constant, is_dynamic=is_dynamic)
+    return Value(
+        index, ValueKind.TENSOR, spec, planned=planned, constant=constant, initial=initial, is_dynamic=is_dynamic
+    )
 
 
 def _read_spec(body: Table, index: int) -> TensorSpec:

@@ -213,8 +213,8 @@ def _end_or_release(request: pytest.FixtureRequest, dut: flow.Dut) -> None:
 def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
     """The target of this test, to lower for, run and check on: `hil.check(module, inputs)`.
 
-    A `cortex_m_hil.OpenTarget`, with `check`, `verify`, `lower`, `lint` and `run`; their docstrings have arguments,
-    results and errors. What is measured goes into the JUnit file.
+    A `cortex_m_hil.OpenTarget`, with `check`, `verify`, `lower`, `lint`, `run` and `stream`; their docstrings have
+    arguments, results and errors. What is measured goes into the JUnit file.
     """
     return Hil(hil_dut, request.node, request.config.getoption("redzones"))
 

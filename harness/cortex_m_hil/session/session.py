@@ -72,7 +72,7 @@ class Session:
         self._events = Events(process)
         self._exchange = Exchange(process, self._events)
         self._operators: Callable[[int], str] = lambda _: ""
-        self._file: PteFile | None = None  # what the host read in the program
+        self.file: PteFile | None = None  # what the host read in the program that is loaded
         self.broken = False
         with self._breaking():
             self.identity = self._hello()
@@ -107,7 +107,7 @@ class Session:
             struct.pack("<II", len(pte), zlib.crc32(pte)),
             lambda reader: protocol.loaded(reader, len(pte), file, self.identity.planned_pool),
         )
-        self._events.instructions, self._file = loaded.instructions, file
+        self._events.instructions, self.file = loaded.instructions, file
         return loaded
 
     def _holds(self, region: MemoryRegion, pte: bytes) -> bool:
@@ -126,7 +126,7 @@ class Session:
     def reset(self) -> None:
         """Forgets the program."""
         self._ask(Request.RESET)
-        self._events.instructions, self._file = 0, None
+        self._events.instructions, self.file = 0, None
 
     def write(self, region: MemoryRegion, index: int, data: bytes) -> None:
         if not self._process.lossless and len(data) > CHUNK:
@@ -175,7 +175,7 @@ class Session:
 
     def get_output(self, number: int) -> HostTensor:
         """As the program says of it, if `load` was told that; smaller only where its shape is dynamic."""
-        said = self._file.values[self._file.outputs[number]] if self._file is not None else None
+        said = self.file.values[self.file.outputs[number]] if self.file is not None else None
         asked = struct.pack("<BI", MemoryRegion.OUTPUT, number)
         spec = self._ask(Request.DESCRIBE, asked, lambda reader: protocol.output_spec(reader, said))
         return HostTensor(spec, self.read(MemoryRegion.OUTPUT, number, spec.nbytes))
@@ -209,7 +209,7 @@ class Session:
 
         Forgets the program. Only a runner that counts has it, others end the session with a ProtocolError.
         """
-        self._events.instructions, self._file = 0, None
+        self._events.instructions, self.file = 0, None
         where = MemoryRegion.COVERAGE, 0
         spec = self._ask(Request.DESCRIBE, struct.pack("<BI", *where), protocol.described)
         content = self.read(*where, spec.nbytes if spec is not None else 0)

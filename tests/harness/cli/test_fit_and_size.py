@@ -31,7 +31,7 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     pools = ", ".join(f"{name}: {sizes[name]}" for name in ("program", "planned", "method"))
     assert f"board.yaml   pools: {{{pools}}}\n" in shown
     assert f"board.ld     HIL_STACK_SIZE = {sizes['stack']};\n" in shown
-    assert "depends on   the inputs' values; builtin 4; arm-none-eabi-g++" in shown
+    assert "depends on   the inputs' values; builtin 5; arm-none-eabi-g++" in shown
 
 
 def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:

@@ -809,10 +809,11 @@ class Counts(nn.Module):
         super().__init__()
         self.register_buffer("count", torch.zeros(4))
         self.register_buffer("mean", torch.zeros(4))
+        self.table = torch.zeros(4)
 
     def forward(self, x: Any) -> Any:
-        self.count[:2].add_(x.sum())  # the line
-        return x + self.count
+        self.table[:2].add_(x.sum())  # the line
+        return x + self.table
 
 
 class Replaces(Counts):
@@ -832,12 +833,15 @@ def line_of(text: str) -> int:
     return next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith(text))
 
 
-def test_state_is_refused_with_its_place() -> None:
-    place = f"count at {__file__}:{line_of('# the line')}"
-    for module, text in ((Counts(), place), (Replaces(), "count"), (Averages(), "count, mean")):
+def test_what_changes_and_is_no_state_is_refused_with_its_place() -> None:
+    place = f"table at {__file__}:{line_of('# the line')}, which is no buffer"
+    unseen = "in a way that torch.export does not see"
+    refused = ((Counts(), place), (Replaces(), f"count {unseen}"), (Averages(), f"count, mean {unseen}"))
+    for module, text in refused:
         with pytest.raises(LoweringError, match=f"forward changes {text}") as caught:
             lower(module, (X,), isa=Isa.DSP)
-        assert "state" in caught.value.hint and not module.get_buffer("count").any()
+        assert "registered buffer" in caught.value.hint
+        assert not module.get_buffer("count").any() and not module.table.any()
 
 
 class Divides(nn.Module):

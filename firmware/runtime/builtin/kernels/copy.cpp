@@ -191,6 +191,26 @@ void cat(KernelContext& ctx) {
   }
 }
 
+// aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)
+// How a program keeps its state: what was computed is copied over it.
+void copy_in_place(KernelContext& ctx) {
+  const Tensor& self = ctx.out("self");
+  const Tensor& src = ctx.tensor("src", self.dtype);
+  const bool non_blocking = ctx.boolean("non_blocking");
+  if (!ctx.done()) return;
+  if (!ctx.require(!non_blocking, "non_blocking is True: only blocking copies exist here") ||
+      !ctx.require(same_shape(self, src), "self is ", self, ", src is ", src,
+                   ": the shapes differ") ||
+      !ctx.require_disjoint(self, src, "src")) {
+    return;
+  }
+  if (same_dim_order(self, src)) {
+    std::memcpy(self.data, src.data, self.nbytes);
+  } else {
+    copy_reordered(src, self);
+  }
+}
+
 // aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out)
 void permute_copy(KernelContext& ctx) {
   const Tensor& self = ctx.tensor("self");

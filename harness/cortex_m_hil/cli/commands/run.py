@@ -75,7 +75,8 @@ def run(
 
     Inputs are .npy files of the program's logical shape and dtype, however they lie in memory: a channels-last
     input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Outputs are written, and expected, the same
-    way. An output that is not what --expect says is a Mismatch, with exit status 1.
+    way. An output that is not what --expect says is a Mismatch, with exit status 1. A program with state runs once,
+    from its initial state; a stream of frames is for Python (hil docs writing-tests).
 
     A bundled program (.bpte) is run on the inputs of each of its test cases, and its outputs are compared with those
     that the case expects.
@@ -190,9 +191,13 @@ class _Order:
         zones = watched.describe() if watched is not None else ""
         lines = [*([] if self.case is None else [f"case      {self.case}"])]
         lines += lines_of_result(result, identity, resolved)
+        nbytes = sum(one.spec.nbytes for one in self.program.file.initial_state())
+        if nbytes:
+            lines.append(f"state     {nbytes} bytes, as the program begins: one call keeps nothing for the next")
         if watched is not None:
             lines.append(f"red zones {'intact' if watched.zones else 'none'}: {zones}")
         fields = {"program": self.pte, "case": self.case, "build_id": identity.build_id, "redzones": zones or None}
+        fields |= {"state_bytes": nbytes}
         fields |= fields_of_target(resolved, result.ran) | fields_of_result(result, identity)
         return Answer("\n".join([*lines, *_lines_of(comparison)]), {**fields, "compared": _fields_of(comparison)})
 

@@ -1,0 +1,74 @@
+"""What a program keeps from one call to the next: set, read, digested, and spared by the poison.
+
+A LOAD sets each state that the file has an initial value for. FILL, WRITE, READ and DIGEST do the rest
+(docs/protocol.md): a runner knows nothing of state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.program.lifetimes import Extent
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.session.session import Session
+
+State = tuple[HostTensor, ...]
+"""The content of each state, in the order of `PteFile.states`."""
+
+
+def is_set_by_loading(file: PteFile) -> bool:
+    """Whether the file has an initial value for every state."""
+    return all(file.values[value].initial is not None for value in file.states)
+
+
+def write_state(session: Session, file: PteFile, state: State) -> None:
+    for value, tensor in zip(file.states, state, strict=True):
+        session.write(MemoryRegion.VALUE, value, tensor.data)
+
+
+def read_state(session: Session, file: PteFile) -> State:
+    specs = ((value, file.values[value].spec) for value in file.states)
+    return tuple(
+        HostTensor(spec, session.read(MemoryRegion.VALUE, value, spec.nbytes)) for value, spec in specs if spec
+    )
+
+
+def digest_state(session: Session, file: PteFile) -> tuple[int, ...]:
+    """The CRC-32 of each state."""
+    return tuple(session.digest(MemoryRegion.VALUE, value) for value in file.states)
+
+
+def fill_around(session: Session, file: PteFile | None, poison: int) -> None:
+    """The whole arena but what is state."""
+    if file is None or not file.states:
+        session.fill(MemoryRegion.PLANNED, 0, poison)
+        return
+    for extent in _around(file):
+        length = extent.end - extent.begin
+        session.fill(MemoryRegion.PLANNED, 0, poison, offset=extent.begin, length=length)
+
+
+def _around(file: PteFile) -> Iterator[Extent]:
+    reached = 0
+    planned = [one for value in file.states if (one := file.values[value].planned) is not None]
+    for begin, nbytes in sorted((file.planned_bases[one.memory_id] + one.offset, one.nbytes) for one in planned):
+        if begin > reached:
+            yield Extent(reached, begin)
+        reached = max(reached, begin + nbytes)
+    if reached < file.planned_bytes:
+        yield Extent(reached, file.planned_bytes)
+
+
+def require_state(file: PteFile, state: Sequence[HostTensor], name: str) -> State:
+    """ConfigError where a saved state is not one of this program's."""
+    wanted = [file.values[value].spec for value in file.states]
+    if [one.spec for one in state] != wanted:
+        given, own = (", ".join(map(str, specs)) or "nothing" for specs in ([one.spec for one in state], wanted))
+        raise ConfigError(
+            f"{name}: the state is {given}, and the program's is {own}",
+            hint="state=streamed.state, of a stream of the same program",
+        )
+    return tuple(state)

@@ -1,0 +1,159 @@
+"""One frame after another through a program that keeps state: loaded once, and compared frame by frame."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.inputs import require_fit
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.errors import ConfigError, Mismatch
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, operator_at, prepare
+from cortex_m_hil.flow.running import explain_silence, require_lint
+from cortex_m_hil.flow.state import State, digest_state, is_set_by_loading, read_state, require_state, write_state
+from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.tensor import Array, HostTensor
+from cortex_m_hil.results import Frame, Streamed
+from cortex_m_hil.session.session import ResponseTimeout, Session
+
+Inputs = tuple[HostTensor, ...]
+
+
+def stream_frames(
+    dut: Dut,
+    program: Program,
+    frames: Sequence[Inputs],
+    *,
+    state: Sequence[HostTensor] | None = None,
+    tolerance: Tolerance,
+    linted: bool = True,
+    guards: Guards | None = None,
+) -> Streamed:
+    """Runs the program once for each frame. It is loaded before the first one, and keeps its state between them.
+
+    `state` is what the first frame finds; None: the program's initial state. Where the program has references, outputs
+    and state of each frame are compared with the dialect's, which is stepped here. Between two frames all of the arena
+    but the state is filled with poison. Raises what `run` does; a Mismatch names its frame.
+    """
+    if not frames:
+        raise ConfigError(f"{program.name}: a stream of no frames", hint="a list of input tuples: [(x0,), (x1,), …]")
+    for inputs in frames:
+        require_fit(program, inputs, dut.target.name)
+    first = program.file.initial_state() if state is None else require_state(program.file, state, program.name)
+    if linted:
+        require_lint(dut, program)
+    references = program.stream(frames, first, not _is_quantised(program.file)) if program.stream is not None else ()
+    guard = guards(program) if guards else None
+    one = _Stream(dut, dut.session(), program, references, tolerance, guard)
+    return one.run(frames, None if state is None and is_set_by_loading(program.file) else first)
+
+
+class _Stream:
+    """One program, loaded once."""
+
+    def __init__(
+        self,
+        dut: Dut,
+        session: Session,
+        program: Program,
+        references: Sequence[References],
+        tolerance: Tolerance,
+        guard: Guard | None,
+    ) -> None:
+        self._dut, self._session, self._program = dut, session, program
+        self._references, self._tolerance, self._guard = references, tolerance, guard
+
+    def run(self, frames: Sequence[Inputs], state: State | None) -> Streamed:
+        """`state` is written before the first frame; None: it is what the load leaves."""
+        began = time.monotonic()
+        session, file = self._session, self._program.file
+        session.load(self._program.pte, lambda at: operator_at(self._program, at), file=file)
+        if state is not None:
+            write_state(session, file, state)
+        found = tuple(self._frame(number, inputs) for number, inputs in enumerate(frames))
+        left = read_state(session, file)
+        if self._guard:
+            self._guard.judge(self._dut, session, frames[-1])
+        seconds = time.monotonic() - began
+        return Streamed(found, left, session.stats(), seconds, self._dut.ran(), session.log)
+
+    def _frame(self, number: int, inputs: Inputs) -> Frame:
+        poison = COUNTER_POISON if number % 2 else POISON
+        session = self._session
+        prepare(session, inputs, poison, self._guard, keep_state=True)
+        try:
+            ticks = session.execute(self._dut.seconds)
+        except ResponseTimeout as stuck:
+            raise explain_silence(self._dut, self._program, inputs, stuck, session.log) from None
+        if self._guard:
+            self._guard.inspect(session, poison)
+        outputs = tuple(session.get_output(at) for at in range(len(self._program.file.outputs)))
+        frame = Frame(outputs, digest_state(session, self._program.file), ticks)
+        if self._references:
+            self._compare(number, frame, self._references[number])
+        return frame
+
+    def _compare(self, number: int, frame: Frame, references: References) -> None:
+        """Mismatch where outputs or state are not the dialect's."""
+        file = self._program.file
+        if references.dialect is None or _is_equal(file, frame, references.dialect):
+            return
+        outputs = (*frame.outputs, *read_state(self._session, file))
+        everything = _with_states_as_outputs(file)
+        comparison = compare(everything, outputs, _judged_by(everything, references), self._tolerance)
+        try:
+            comparison.raise_for_verdict(self._dut.resolved.display_name)
+        except Mismatch as wrong:
+            wrong.message = f"frame {number}: {self._named(comparison, wrong.message)}"
+            raise
+
+    def _named(self, comparison: Comparison, message: str) -> str:
+        """What the comparison takes for one more output by its name."""
+        at = comparison.errors[0].output
+        state = at - len(self._program.file.outputs)
+        if state < 0:
+            return message
+        name = f" ({self._program.state_names[state]})" if self._program.state_names else ""
+        return message.replace(f"output {at}:", f"state {state}{name}:", 1)
+
+
+def _is_equal(file: PteFile, frame: Frame, dialect: tuple[Array, ...]) -> bool:
+    """Bit for bit."""
+    outputs = dialect[: len(frame.outputs)]
+    if not all(np.array_equal(one.array(), other) for one, other in zip(frame.outputs, outputs, strict=True)):
+        return False
+    specs = [spec for value in file.states if (spec := file.values[value].spec) is not None]
+    states = dialect[len(frame.outputs) :]
+    wanted = [HostTensor.from_array(array, spec.dim_order) for array, spec in zip(states, specs, strict=True)]
+    return frame.state == tuple(zlib.crc32(one.data) for one in wanted)
+
+
+def _is_quantised(file: PteFile) -> bool:
+    """Whether all outputs and states are: then they are the dialect's bits, or wrong."""
+    everything = _with_states_as_outputs(file)
+    return all(output_quantization(everything, number) is not None for number in range(len(everything.outputs)))
+
+
+def _with_states_as_outputs(file: PteFile) -> PteFile:
+    return replace(file, outputs=(*file.outputs, *file.states))
+
+
+def _judged_by(file: PteFile, references: References) -> References:
+    """What is left in float is held against fake-quant, or against the float module where nothing is quantised.
+
+    How far rounding takes a stream of integers from fake-quant is not known: there the dialect alone counts.
+    """
+    if references.dialect is None or references.quantized is None:
+        return references
+    pairs = enumerate(zip(references.dialect, references.quantized, strict=True))
+    kept = (exact if output_quantization(file, at) is not None else fake for at, (exact, fake) in pairs)
+    return References(references.dialect, tuple(kept))

@@ -1,0 +1,163 @@
+"""Programs with state: buffers that forward changes, which the next call finds as this one left them.
+
+torchao's convert_pt2e takes every buffer for a constant. It folds what it quantises of one, so that a program would
+read the first value in every call, whatever it writes (pytorch/executorch #4627, #11782); and calibrating leaves its
+last values in the buffer. So a module is quantised with its state as inputs and outputs (`Opened`), which are made
+state again afterwards (`Opened.bind`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cortex_m_hil.errors import LoweringError
+from cortex_m_hil.lowering.capability import load_torch
+
+_INITIALISED: Final = "et_init_buffer"
+"""What ExecuTorch's emitter asks of a buffer's node before it writes its value (exir/passes/init_mutable_pass.py)."""
+_INPUTS: Final = "of what it is given forward may change nothing: x.clone() first"
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """An exported program whose state comes in and goes out.
+
+    Attributes:
+        program: the `torch.export.ExportedProgram`; its first inputs are the states of `names`, its first output is a
+            tuple of those of `changed`: the same ones, in the order in which forward changes them.
+        initial: what each begins with.
+        outputs: the structure of what else it gives.
+    """
+
+    program: Any
+    names: tuple[str, ...]
+    changed: tuple[str, ...]
+    initial: Mapping[str, Any]
+    outputs: Any
+
+    @classmethod
+    def of(cls, exported: Any, title: str) -> Opened:
+        """LoweringError where forward changes one of its inputs, too."""
+        # Writes to buffers, also through views of them, become values that the program returns.
+        program = copy.deepcopy(exported).run_decompositions({})
+        kinds, signature = _kinds(), program.graph_signature
+        if any(one.kind is kinds.OutputKind.USER_INPUT_MUTATION for one in signature.output_specs):
+            raise LoweringError(f"{title}: forward changes a buffer, and one of its inputs", hint=_INPUTS)
+        changed = written_buffers(program)
+        names = tuple(one.target for one in signature.input_specs if one.target in changed)
+        held = {**program.state_dict, **program.constants}
+        initial = {name: held[name].detach().clone() for name in names}
+        outputs = program.module_call_graph[0].signature.out_spec
+        inputs = (*(initial[name] for name in names), *program.example_inputs[0])
+        made = _remade(
+            program,
+            [
+                kinds.InputSpec(kinds.InputKind.USER_INPUT, one.arg, None) if one.target in initial else one
+                for one in signature.input_specs
+            ],
+            [
+                kinds.OutputSpec(kinds.OutputKind.USER_OUTPUT, one.arg, None) if one.target in initial else one
+                for one in signature.output_specs
+            ],
+            {name: value for name, value in held.items() if name not in initial},
+            inputs,
+            _structure((tuple(changed), _unflattened(outputs))),
+        )
+        return cls(made, names, changed, initial, outputs)
+
+    @property
+    def first(self) -> tuple[Any, ...]:
+        """The states that the first call gets."""
+        return tuple(self.initial[name] for name in self.names)
+
+    def next(self, given: Any) -> tuple[Any, ...]:
+        """The states that the next call gets, by what a call gave."""
+        by_name = dict(zip(self.changed, given[0], strict=True))
+        return tuple(by_name[name].detach() for name in self.names)
+
+    def bind(self, exported: Any, inputs: tuple[Any, ...]) -> Any:
+        """What was made of the program, exported once more, with buffers in the place of these inputs and outputs."""
+        kinds, signature = _kinds(), exported.graph_signature
+        given, left = iter(self.names), iter(self.changed)
+
+        def taken(spec: Any) -> Any:
+            name = next(given, None) if spec.kind is kinds.InputKind.USER_INPUT else None
+            return spec if name is None else kinds.InputSpec(kinds.InputKind.BUFFER, spec.arg, name, True)
+
+        def returned(spec: Any) -> Any:
+            name = next(left, None)
+            return spec if name is None else kinds.OutputSpec(kinds.OutputKind.BUFFER_MUTATION, spec.arg, name)
+
+        return _remade(
+            exported,
+            [taken(one) for one in signature.input_specs],
+            [returned(one) for one in signature.output_specs],
+            {**exported.state_dict, **exported.constants, **self.initial},
+            inputs,
+            self.outputs,
+        )
+
+
+def written_buffers(program: Any) -> tuple[str, ...]:
+    """The buffers that an exported program says it changes, in that order."""
+    mutation = _kinds().OutputKind.BUFFER_MUTATION
+    return tuple(one.target for one in program.graph_signature.output_specs if one.kind is mutation)
+
+
+def keep_initial_values(program: Any) -> None:
+    """Makes ExecuTorch write into the `.pte` what the buffers that an edge program changes hold."""
+    names = {one.arg.name for one in program.graph_signature.input_specs if one.target in written_buffers(program)}
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            node.meta[_INITIALISED] = True
+
+
+@contextmanager
+def state_kept(model: Any, names: Sequence[str]) -> Iterator[None]:
+    """Within the block a host model may change its state; afterwards that is as before."""
+    buffers = [] if model is None else [model.get_buffer(name) for name in names]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        with load_torch().no_grad():
+            for buffer, content in zip(buffers, before, strict=True):
+                buffer.copy_(content)
+
+
+def _remade(
+    program: Any, inputs: list[Any], outputs: list[Any], held: Mapping[str, Any], example: tuple[Any, ...], given: Any
+) -> Any:
+    """The same graph under another signature: which of its values are inputs, and which are buffers."""
+    export = load_torch().export
+    (call, *_) = copy.deepcopy(program.module_call_graph)
+    call.signature.inputs, call.signature.outputs, call.signature.forward_arg_names = [], [], None
+    call.signature.in_spec, call.signature.out_spec = _structure((example, {})), given
+    constants = {name for name in held if name in program.constants}
+    return export.ExportedProgram(
+        root=program.graph_module,
+        graph=program.graph,
+        graph_signature=_kinds().ExportGraphSignature(inputs, outputs),
+        state_dict={name: value for name, value in held.items() if name not in constants},
+        range_constraints=program.range_constraints,
+        module_call_graph=[call],
+        example_inputs=(example, {}),
+        constants={name: held[name] for name in constants},
+        verifiers=program.verifiers,
+    )
+
+
+def _kinds() -> Any:
+    return load_torch().export.graph_signature
+
+
+def _structure(values: Any) -> Any:
+    return load_torch().utils._pytree.tree_structure(values)
+
+
+def _unflattened(structure: Any) -> Any:
+    return load_torch().utils._pytree.tree_unflatten([0] * structure.num_leaves, structure)
