@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, in_place, written
 from cortex_m_hil.program.model import Instruction, PteFile
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.schema import LISTS_OF_TENSORS, InstructionKind
 
 
 @dataclass(frozen=True, order=True)
@@ -132,5 +132,5 @@ def arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
     """Values that an instruction is given, those in lists too."""
     for argument in instruction.args:
         value = file.values[argument]
-        items = [int(item) for item in value.items] if value.kind is ValueKind.TENSOR_LIST else [argument]
+        items = [int(item) for item in value.items] if value.kind in LISTS_OF_TENSORS else [argument]
         yield from (item for item in items if item >= 0)

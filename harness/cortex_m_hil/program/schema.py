@@ -166,6 +166,10 @@ class ValueKind(str, Enum):
     OPTIONAL_TENSOR_LIST = "OptionalTensorList"
 
 
+LISTS_OF_TENSORS: Final = frozenset({ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST})
+"""Their items are indices of values; of the second, -1 stands for none."""
+
+
 class InstructionKind(str, Enum):
     """What an instruction does; the values are the table names of the InstructionArguments union."""
 

@@ -20,8 +20,8 @@ from cortex_m_hil.program.schema import (
     HEADER_MAGIC,
     INSTRUCTION_ARGUMENTS,
     KERNEL_TYPES,
+    LISTS_OF_TENSORS,
     UNIONS,
-    ValueKind,
 )
 
 
@@ -253,7 +253,7 @@ def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
     found: dict[int, tuple[str, int, int]] = {}
     for instruction in file.instructions:
         for argument, index in enumerate(instruction.args if instruction.operator else ()):
-            lists = file.values[index].kind in (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
+            lists = file.values[index].kind in LISTS_OF_TENSORS
             for value in file.values[index].items if lists else (index,):
                 found.setdefault(int(value), (instruction.operator, instruction.index, argument))
     return found

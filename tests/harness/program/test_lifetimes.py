@@ -12,8 +12,8 @@ from torch import nn
 
 from cortex_m_hil.checks.lint import Rule, lint
 from cortex_m_hil.known_answer import known_answer
-from cortex_m_hil.lowering import lower
-from cortex_m_hil.program.lifetimes import Extent, Lifetimes
+from cortex_m_hil.lowering import LoweringOptions, lower
+from cortex_m_hil.program.lifetimes import Extent, Lifetimes, arguments
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
@@ -51,6 +51,26 @@ def moved(file: PteFile, value: int, onto: int, by: int) -> PteFile:
     planned = replace(mine, memory_id=theirs.memory_id, offset=theirs.offset + by)
     values = [replace(one, planned=planned) if one.index == value else one for one in file.values]
     return replace(file, values=tuple(values))
+
+
+class Indexed(nn.Module):
+    """What is computed first, indices, is read last, and only from a list that may have holes."""
+
+    def forward(self, x: Any, at: Any) -> Any:
+        at = at + 1
+        return torch.tanh(torch.exp(x))[:, at]
+
+
+def test_indices_in_a_list_with_holes_are_read() -> None:
+    lowered = lower(
+        Indexed(), (torch.rand(2, 5), torch.arange(3)), isa=Isa.SCALAR, options=LoweringOptions(quantize=False)
+    )
+    last = lowered.file.instructions[-1]
+    assert last.operator == "aten::index.Tensor_out"
+    (indices,) = (one.args[-1] for one in lowered.file.instructions if one.operator == "aten::add.out")
+    assert indices in arguments(lowered.file, last)
+    first = next(one.args[-1] for one in lowered.file.instructions if one.operator == "aten::exp.out")
+    assert list(Lifetimes(moved(lowered.file, first, indices, 0)).overlaps())
 
 
 def test_plans_that_are_right_are_said_to_be(program: Program) -> None:
