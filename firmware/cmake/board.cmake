@@ -30,7 +30,7 @@ hil_read_size(HIL_RESIDENT_ADDRESS resident address)
 hil_read_size(HIL_RESIDENT_SIZE resident size)
 
 # portable: false
-if(hil_board_lines MATCHES "(^|;)portable: *(false|no|off)")
+if(hil_board_lines MATCHES "(^|;)portable: *false")
   set(HIL_PORTABLE OFF)
 endif()
 

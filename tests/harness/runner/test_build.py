@@ -14,16 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from cortex_m_hil import flow
-from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
+from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError, UnsupportedOperator
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner import build
-from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.runner.build import Elf, build_runner, portable_operators
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Board, Target
-from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.resolve import Resolved, resolve
 from paths import IMPORT_ROOT, REPOSITORY
 
 TARGETS = load_targets()
@@ -180,6 +181,18 @@ def test_a_cache_may_be_named_from_where_we_are(tmp_path: Path, monkeypatch: pyt
 def test_an_unchanged_copy_of_a_board_is_a_configuration_of_its_own(user_board: Target) -> None:
     """Its runner says the copy's name in its handshake, so it cannot share the original's."""
     assert build_runner(user_board).build_id != build_runner(TARGETS["m4-qemu"]).build_id
+
+
+def test_a_board_may_leave_portable_operators_out() -> None:
+    board = dataclasses.replace(TARGETS["native"].board, portable=False)
+    small = dataclasses.replace(TARGETS["native"], board=board)
+    program = flow.lower(torch.nn.ReLU(), (torch.randn(2, 3),), isa=small.isa, quantize=False)
+    with flow.open_dut(resolve("native", {"native": small})) as dut:
+        operators = set(dut.session().identity.operators)
+        assert "aten::add.out" in operators and not operators & set(portable_operators())
+        with pytest.raises(UnsupportedOperator, match=r"the runner has no aten::relu\.out"):
+            flow.run(dut, program)
+    assert "aten::relu.out" in portable_operators()
 
 
 def test_a_users_board_boots(user_board: Target) -> None:

@@ -107,7 +107,9 @@ def test_a_board_may_lie_beside_the_users_file(tmp_path: Path, monkeypatch: pyte
     for name in ("./boards/mine", "boards/mine", str(board)):
         found = load(tmp_path, entry(board=name)).board
         assert (found.name, found.directory) == ("mine", board)
-        assert found.pools == Pools(1 << 20, 512 << 10, 65536)
+        assert found.pools == Pools(1 << 20, 512 << 10, 65536) and found.portable
+    write(board, GOOD_BOARD + "portable: false\n", "board.yaml")
+    assert not load(tmp_path, entry(board=str(board))).board.portable
 
 
 def test_anchors_and_merge_keys_are_yaml_like_any_other(tmp_path: Path) -> None:
@@ -262,6 +264,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         (GOOD_BOARD + "consol: uart\n", 2, "unknown key 'consol'", "'console'"),
         (GOOD_BOARD + "clock_hz: 25000000\n", 2, "unknown key 'clock_hz'", "known: "),
         (GOOD_BOARD + "resident: {address: fast, size: 1K}\n", 2, "resident.address", "integer"),
+        (GOOD_BOARD + "portable: none\n", 2, "portable", "boolean"),
         (GOOD_BOARD + "console: telepathy\n", 2, "console", "semihosting"),
         (GOOD_BOARD + GOOD_BOARD, 2, "duplicate key", ""),
         ("", 1, "expected a mapping", ""),
