@@ -30,13 +30,14 @@ class Rule(str, Enum):
     OVERLAP = "overlap"
     OPERATOR = "operator"
     DELEGATE = "delegate"
+    FALLBACK_NOTE = "fallback-note"
     FLOAT_NOTE = "float-note"
     STATE_NOTE = "state-note"
     PLANNED_POOL = "planned-pool"
     PROGRAM_POOL = "program-pool"
 
 
-NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.STATE_NOTE})
+NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE, Rule.STATE_NOTE})
 """Rules whose findings are worth telling and stop nothing."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
@@ -143,10 +144,7 @@ def _overlaps(program: Program) -> Iterator[LintFinding]:
 
 
 def _operators(program: Program, operators: Collection[str] | None) -> Iterator[LintFinding]:
-    for delegate in dict.fromkeys(program.file.delegates):
-        yield LintFinding(
-            Rule.DELEGATE, f"the program needs delegate {delegate}, and the runner has none: lower it without", delegate
-        )
+    yield from _delegates(program)
     if operators is None:
         return
     seen: set[str] = set()
@@ -158,6 +156,31 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             finding = _finding(Rule.OPERATOR, f"the runner has no {name}{cause}", program, instruction)
             yield replace(finding, hint=_REDESIGN if blind else "")
+
+
+def _delegates(program: Program) -> Iterator[LintFinding]:
+    """Which instructions are whose: of each delegate, and of the kernels that the rest falls back on.
+
+    What a delegate's own data holds is not known. Each kernel has to be there when the program is loaded, whether it is
+    reached or not.
+    """
+    file = program.file
+    places: dict[tuple[InstructionKind, str], list[int]] = {}
+    for instruction in file.instructions:
+        places.setdefault((instruction.kind, instruction.operator), []).append(instruction.index)
+    for delegate in dict.fromkeys(file.delegates):
+        at = places.get((InstructionKind.DELEGATE, delegate), [])
+        what = f"{_at(at)} of {len(file.instructions)}" if at else "no instruction"
+        text = f"the program needs delegate {delegate} ({what}), and the runner has none: lower it without"
+        yield LintFinding(Rule.DELEGATE, text, delegate, at[0] if at else -1)
+    for (kind, name), at in places.items():
+        if file.delegates and kind is InstructionKind.KERNEL:
+            yield LintFinding(Rule.FALLBACK_NOTE, f"{_at(at)}: {name} is not delegated, a kernel runs it", name, at[0])
+
+
+def _at(instructions: Sequence[int]) -> str:
+    word = "instruction" if len(instructions) == 1 else "instructions"
+    return f"{word} {', '.join(map(str, instructions))}"
 
 
 def _left_in_float(program: Program) -> Iterator[LintFinding]:

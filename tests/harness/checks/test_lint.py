@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.backend.test.op_partitioner_demo import AddMulPartitionerDemo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,9 +130,50 @@ def test_delegates_are_named() -> None:
     found = lint(
         replace(given, file=replace(given.file, delegates=("EthosUBackend",))), target(Isa.DSP), operators=None
     )
-    assert rules(found) == [Rule.DELEGATE]
+    assert [one.rule for one in found if not one.is_note] == [Rule.DELEGATE]
+    assert "EthosUBackend (no instruction)" in found[0].message
     with pytest.raises(errors.UnsupportedOperator, match="EthosUBackend"):
         raise_findings(found, "x")
+
+
+class Partly(torch.nn.Module):
+    """Its sums and products of matrices are delegated by ExecuTorch's demonstration of a partitioner."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.sin(torch.mm(x, y) + y) + torch.cos(torch.sin(y))
+
+
+def delegated() -> Program:
+    inputs = (torch.ones(3, 3), torch.ones(3, 3))
+    exported = torch.export.export(Partly(), inputs, strict=True)
+    edge = to_edge_transform_and_lower(exported, partitioner=[AddMulPartitionerDemo()])
+    return Program.from_bytes(bytes(edge.to_executorch().buffer), "partly.pte")
+
+
+def test_the_partition_of_a_program_with_delegates_is_told() -> None:
+    """Which instructions are a delegate's, which fall back on kernels, and each kernel that is missing at load."""
+    given = delegated()
+    kinds = [(one.kind.value, one.operator) for one in given.file.instructions]
+    theirs = [number for number, (kind, _) in enumerate(kinds) if kind == "DelegateCall"]
+    assert theirs and len(theirs) < len(kinds)
+    found = lint(given, target(Isa.DSP), operators=("aten::cos.out",))
+    assert rules(found) == [Rule.DELEGATE, Rule.FALLBACK_NOTE, Rule.FALLBACK_NOTE, Rule.OPERATOR]
+    listed = f"instruction{'s' if len(theirs) > 1 else ''} {', '.join(map(str, theirs))} of {len(kinds)}"
+    assert f"delegate BackendWithCompilerDemo ({listed})" in found[0].message
+    left = {
+        name: [number for number, one in enumerate(kinds) if one[1] == name]
+        for name in ("aten::sin.out", "aten::cos.out")
+    }
+    for note in found[1:3]:
+        numbers = ", ".join(map(str, left.pop(note.operator)))
+        assert f" {numbers}: {note.operator} is not delegated, a kernel runs it" in note.message
+    assert found[3].operator == "aten::sin.out"
+    with pytest.raises(errors.UnsupportedOperator, match=r"BackendWithCompilerDemo.*the runner has no aten::sin\.out"):
+        raise_findings(found, "x")
+
+
+def test_a_program_without_delegates_has_no_fallback() -> None:
+    assert Rule.FALLBACK_NOTE not in rules(lint(program(Isa.DSP), target(Isa.DSP), operators=OPERATORS))
 
 
 def test_memory_says_what_was_asked_and_had() -> None:
