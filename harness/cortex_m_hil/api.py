@@ -158,6 +158,7 @@ class Lowering:
         isa: Isa | None = None,
         calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
         quantize: bool = LoweringOptions.quantize,
+        quantizer: Any = LoweringOptions.quantizer,
         layout: Layout = LoweringOptions.layout,
     ) -> Program:
         """The module lowered for the target's ISA class, or for `isa`.
@@ -168,7 +169,7 @@ class Lowering:
         with Reporting(self._resolved):
             return flow.lower(
                 module, inputs, isa=isa or self._resolved.target.isa, calibration=calibration, quantize=quantize,
-                layout=layout, redzones=self._redzones,
+                quantizer=quantizer, layout=layout, redzones=self._redzones,
             )  # fmt: skip
 
 
@@ -179,8 +180,8 @@ class OpenTarget:
     InfraError where nothing was learnt about the program. After either the target can be used again.
 
     Attributes:
-        lower: `lower(module, inputs=None, *, isa=None, calibration=None, quantize=True, layout="channels_last")` lowers
-            a module for this target (`Lowering`).
+        lower: `lower(module, inputs=None, *, isa=None, calibration=None, quantize=True, quantizer=None,
+            layout="channels_last")` lowers a module for this target (`Lowering`).
         dut: what is below, for the harness's own tests: no part of the public API.
     """
 
@@ -266,6 +267,7 @@ class OpenTarget:
         lint: bool = True,
         calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
         quantize: bool = LoweringOptions.quantize,
+        quantizer: Any = LoweringOptions.quantizer,
         layout: Layout = LoweringOptions.layout,
     ) -> Comparison:
         """Lowers a module for the target, lints it, runs it, and compares each output with three references.
@@ -290,6 +292,8 @@ class OpenTarget:
             lint: False runs what does not fit the target.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
             quantize: to int8; False lowers the float module.
+            quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's for
+                Cortex-M, for the layout.
             layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the
                 compiler insert transposes (ExecuTorch 1.5 or newer).
 
@@ -306,7 +310,7 @@ class OpenTarget:
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             tolerance = Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr)
-            options = LoweringOptions(calibration, quantize, layout, self._redzones)
+            options = LoweringOptions(calibration, quantize, layout, self._redzones, quantizer)
             minimum = checked_share(min_cortex_m)
             program = lowering.lower(module, inputs, isa=isa or self.isa, options=options)
             self._require_cortex_m(program, minimum, quantize)

@@ -58,6 +58,7 @@ def lower(
     isa: Isa,
     calibration: Iterable[Sequence[Any]] | None = LoweringOptions.calibration,
     quantize: bool = LoweringOptions.quantize,
+    quantizer: Any = LoweringOptions.quantizer,
     layout: Layout = LoweringOptions.layout,
     redzones: bool = LoweringOptions.redzones,
 ) -> Program:
@@ -73,6 +74,8 @@ def lower(
         isa: the path that it is lowered for.
         calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
         quantize: to int8; False lowers the float module.
+        quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's for
+            Cortex-M, for the layout.
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the compiler
             insert transposes (ExecuTorch 1.5 or newer).
         redzones: plan memory that no tensor owns around every tensor.
@@ -86,7 +89,7 @@ def lower(
         ConfigError: an argument is wrong, or the module itself fails on these inputs.
         ToolchainError: the installed ExecuTorch lacks something.
     """
-    options = LoweringOptions(calibration, quantize, layout, redzones)
+    options = LoweringOptions(calibration, quantize, layout, redzones, quantizer)
     return lowering.lower(module, inputs, isa=isa, options=options)
 
 

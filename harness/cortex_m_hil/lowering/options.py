@@ -24,6 +24,7 @@ class LoweringOptions:
     quantize: bool = True
     layout: Layout = "channels_last"
     redzones: bool = False
+    quantizer: Any = None
 
     def __post_init__(self) -> None:
         for name in ("quantize", "redzones"):
@@ -40,6 +41,20 @@ class LoweringOptions:
             if not self.quantize:
                 problem = "calibration with quantize=False: what is not quantised is not calibrated"
                 raise ConfigError(problem, hint="leave one of them out")
+
+        self._check_quantizer()
+
+    def _check_quantizer(self) -> None:
+        """By its methods: torchao's class of quantisers takes a second to import."""
+        if self.quantizer is None:
+            return
+        if isinstance(self.quantizer, type) or not all(
+            hasattr(self.quantizer, one) for one in ("annotate", "validate")
+        ):
+            problem = f"quantizer={shown(self.quantizer)}: it takes a quantiser, as prepare_pt2e does"
+            raise ConfigError(problem, hint="an object of it: quantizer=CortexMQuantizer()")
+        if not self.quantize:
+            raise ConfigError("quantizer with quantize=False: nothing is quantised", hint="leave one of them out")
 
     def samples(self, inputs: Inputs) -> tuple[Inputs, ...]:
         """The input tuples to calibrate with, for a module that is lowered with ``inputs``."""

@@ -364,13 +364,16 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
 def _quantize(source: _Source, opened: Opened | None, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
     """The fake-quantised module (PT2E with upstream's Cortex-M quantiser); nodes that it leaves in float, and why.
 
-    Of a program with state, what was exported is the `opened` one.
+    Of a program with state, what was exported is the `opened` one. Of the user's quantiser a copy is
+    used: it may keep what it found in one graph for the next.
     """
     api, title = executorch_api(), source.title
     explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
+    own = source.options.quantizer
     # With guards in it the exported module is no graph the quantiser understands.
     graph = exported.module(check_guards=False)
-    quantizer = api.quantizer(**explicit)
+    made = functools.partial(api.quantizer, **explicit) if own is None else functools.partial(copy.deepcopy, own)
+    quantizer = stage(title, "making the quantiser", hint, made)
     prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
     state = () if opened is None else opened.first
     # Samples are frames of one stream. The state that the last one leaves is read by none: it is observed once more.

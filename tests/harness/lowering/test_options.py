@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from executorch.backends.cortex_m.quantizer.quantization_configs import INT16_PER_TENSOR_CONFIG
+from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from torch import nn
+from torchao.quantization.pt2e.quantizer import ComposableQuantizer, Quantizer
 
 import wheel
 from cortex_m_hil.errors import ConfigError
@@ -17,6 +20,17 @@ from cortex_m_hil.targets.cpu import Isa
 
 X = torch.linspace(-2, 2, 32).reshape(1, 2, 4, 4)
 OTHER: dict[str, Any] = {"calibration": [(2 * X,)], "quantize": False, "layout": "explicit", "redzones": True}
+OTHER["quantizer"] = CortexMQuantizer(INT16_PER_TENSOR_CONFIG)
+
+
+class Divided(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        return y / (y * y + 1)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +46,8 @@ def test_each_option_is_in_the_key(name: str) -> None:
     if name == "layout":
         wheel.require((), layout="explicit")
     torch.manual_seed(0)
-    module = nn.Conv2d(2, 3, 3)
+    # What is divided is quantised to int16 by the other quantiser.
+    module = Divided(nn.Conv2d(2, 3, 3)) if name == "quantizer" else nn.Conv2d(2, 3, 3)
     default = LoweringOptions()
     changed = replace(default, **{name: OTHER[name]})
     before = lower(module, (X,), isa=Isa.DSP, options=default).pte
@@ -53,6 +68,9 @@ def test_each_option_is_in_the_key(name: str) -> None:
         ({"calibration": []}, "no samples"),
         ({"calibration": X}, "sample 0 is a Tensor"),  # else each row would be a sample, and its rows the inputs
         ({"calibration": [(X,), X]}, "sample 1 is a Tensor"),
+        ({"quantizer": 3}, "quantizer=3: it takes a quantiser"),
+        ({"quantizer": CortexMQuantizer}, "quantizer=CortexMQuantizer: it takes a quantiser"),
+        ({"quantizer": CortexMQuantizer(), "quantize": False}, "nothing is quantised"),
         ({"calibration": [(X,)], "quantize": False}, "what is not quantised is not calibrated"),
     ],
 )
@@ -66,3 +84,30 @@ def test_samples_may_come_from_a_generator_and_are_lists_of_a_data_loader() -> N
     options = LoweringOptions(calibration=([X] for _ in range(2)))
     assert options.samples((X,)) == options.samples((X,)) == ((X,), (X,))
     assert LoweringOptions().samples((X,)) == ((X,),)
+
+
+class Nothing(Quantizer):  # type: ignore[misc]
+    """A quantiser of the user's, which leaves everything in float."""
+
+    def annotate(self, model: Any) -> Any:
+        return model
+
+    def validate(self, model: Any) -> None:
+        pass
+
+
+def test_a_quantiser_of_the_users_has_the_key_of_its_content() -> None:
+    module = nn.Conv2d(2, 3, 3)
+    default = lower(module, (X,), isa=Isa.DSP)
+    used = CortexMQuantizer()
+    for quantizer in (used, used, CortexMQuantizer()):
+        program = lower(module, (X,), isa=Isa.DSP, options=LoweringOptions(quantizer=quantizer))
+        assert (program.pte, program.no_key) == (default.pte, "")
+
+
+def test_code_of_the_users_in_a_quantiser_gives_no_key() -> None:
+    module = nn.Linear(4, 2)
+    for quantizer in (Nothing(), ComposableQuantizer([Nothing()])):
+        program = lower(module, (torch.rand(1, 4),), isa=Isa.DSP, options=LoweringOptions(quantizer=quantizer))
+        assert "Nothing" in program.no_key
+        assert [one.operator for one in program.file.instructions] == ["aten::linear.out"]
