@@ -18,6 +18,7 @@ from cortex_m_hil.calls import checked_call
 from cortex_m_hil.checks.comparison import Comparison as Comparison
 from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
+from cortex_m_hil.checks.comparison import worst
 from cortex_m_hil.checks.left_in_float import checked_share, left_in_float, require_share
 from cortex_m_hil.checks.lint import LintFinding as LintFinding
 from cortex_m_hil.checks.tolerance import Tolerance as Tolerance
@@ -53,6 +54,7 @@ from cortex_m_hil.targets.cpu import Isa as Isa
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.model import Target as Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
+from cortex_m_hil.text import shown
 
 _DEFAULT: Final = Tolerance()
 
@@ -257,6 +259,7 @@ class OpenTarget:
         module: Any,
         inputs: Inputs | list[Any] | None = None,
         *,
+        more_inputs: Sequence[Sequence[Any]] = (),
         qtol: int = Tolerance.qtol,
         fake_quant_qtol: int | None = Tolerance.fake_quant_qtol,
         atol: float = Tolerance.atol,
@@ -280,6 +283,8 @@ class OpenTarget:
                 or what `export` gave: its layout is that of the export, and so are its inputs where none are given.
             inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
                 become the program's.
+            more_inputs: further ones like `inputs`: the same program runs on each, and is compared with references for
+                them. They calibrate nothing.
             qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.
             fake_quant_qtol: quanta that an element may differ from fake-quant; None: as far as rounding through this
                 network explains, and `qtol` more.
@@ -292,18 +297,19 @@ class OpenTarget:
             lint: False runs what does not fit the target.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
             quantize: to int8; False lowers the float module.
-            quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's for
-                Cortex-M, for the layout.
+            quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's
+                for Cortex-M, for the layout.
             layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the
                 compiler insert transposes (ExecuTorch 1.5 or newer).
 
         Returns:
-            What was found, with the worst figures of each output (`Comparison.outputs`). Findings that prove nothing
-            wrong are issued as HilWarning.
+            What was found, with the worst figures of each output (`Comparison.outputs`), over all inputs. Findings that
+            prove nothing wrong are issued as HilWarning.
 
         Raises:
             LoweringError: the module cannot be exported, quantised or lowered, or `min_cortex_m` is not reached.
-            Mismatch: an output is not what a reference says; the message has the distances from all three.
+            Mismatch: an output is not what a reference says; the message has the distances from all three, and with
+                `more_inputs` which inputs they are of.
             ConfigError: an argument is wrong, or the module itself fails on these inputs.
             And what `run` raises.
         """
@@ -312,9 +318,16 @@ class OpenTarget:
             tolerance = Tolerance(qtol, fake_quant_qtol, atol, rtol, eager_sqnr)
             options = LoweringOptions(calibration, quantize, layout, self._redzones, quantizer)
             minimum = checked_share(min_cortex_m)
+            others = []
+            if more_inputs:
+                module, inputs = lowering.exported_once(module, inputs, layout), None
+                others = [lowering.exported_once(module, given, module.layout) for given in map(_inputs, more_inputs)]
             program = lowering.lower(module, inputs, isa=isa or self.isa, options=options)
             self._require_cortex_m(program, minimum, quantize)
-            return self._verify(program, tolerance, linted=lint).comparison
+            if not others:
+                return self._verify(program, tolerance, linted=lint).comparison
+            programs = [program, *(lowering.on_inputs(program, other) for other in others)]
+            return worst([self._verify_set(number, one, tolerance, lint) for number, one in enumerate(programs)])
 
     @checked_call("hil.verify")
     def verify(self, program: Program, tolerance: Tolerance = _DEFAULT, *, excluded: Sequence[str] = ()) -> Checked:
@@ -334,6 +347,18 @@ class OpenTarget:
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             return self._verify(program, tolerance, excluded=tuple(excluded))
+
+    def _verify_set(self, number: int, program: Program, tolerance: Tolerance, linted: bool) -> Comparison:
+        """Of one set of inputs, which a verdict names."""
+        try:
+            return self._verify(program, tolerance, linted=linted).comparison
+        except VerdictError as error:
+            name = f"more_inputs[{number - 1}]" if number else "inputs"
+            error.details = (
+                ("inputs", f"{name}, {', '.join(str(one.spec) for one in program.inputs)}"),
+                *error.details,
+            )
+            raise
 
     def _require_cortex_m(self, program: Program, minimum: float | None, quantize: bool) -> None:
         if minimum is not None:
@@ -477,6 +502,13 @@ def _warn(text: str) -> None:
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "cortex_m_hil":
         level, frame = level + 1, frame.f_back
     warnings.warn(HilWarning(text), stacklevel=level)
+
+
+def _inputs(given: Any) -> Inputs:
+    """ConfigError for a tensor: taken for a set of inputs it would be its rows."""
+    if not isinstance(given, (tuple, list)):
+        raise ConfigError(f"more_inputs has {shown(given)}", hint="a tuple for each: more_inputs=[(x,), (y,)]")
+    return tuple(given)
 
 
 def _host(program: Program, inputs: Sequence[Any]) -> tuple[HostTensor, ...]:

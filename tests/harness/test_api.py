@@ -270,3 +270,31 @@ def test_targets_of_the_folder_and_of_a_file(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     assert "here" in hil.load_targets() and "there" not in hil.load_targets()
     assert "there" in hil.load_targets("other.yaml") and "here" not in hil.load_targets("other.yaml")
+
+
+def test_one_lowering_is_checked_on_several_inputs() -> None:
+    """The figures are the worst of all; a verdict names the inputs that it is of."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5))
+    first, *others = ((torch.randn(1, 3, 8, 8),) for _ in range(3))
+    with hil.open("m4-qemu") as target:
+        alone = target.lower(module, first)
+        figures = target.check(module, first, more_inputs=others).outputs[0]
+        each = [target.check(module, given, calibration=[first]).outputs[0] for given in (first, *others)]
+        assert figures.sqnr_db == min(one.sqnr_db for one in each if one.sqnr_db is not None)
+        assert figures.max_quanta == 0
+        ran: list[bytes] = []
+        target._ran = lambda program, result: ran.append(program.pte)  # type: ignore[method-assign]
+        target.check(hil.export(module, first), more_inputs=[list(others[0])])
+        assert ran == [alone.pte] * 2
+        far = (others[1][0] * 100,)  # saturates: far from the float module
+        with pytest.raises(errors.Mismatch) as caught:
+            target.check(module, first, more_inputs=[others[0], far])
+        assert caught.value.details[0] == ("inputs", "more_inputs[1], float32[1, 3, 8, 8] dim order [0, 2, 3, 1]")
+        mistakes: list[tuple[Any, str]] = [
+            ([first[0]], "more_inputs has Tensor"),
+            ([(first[0][..., 1:],)], "was exported with"),
+        ]
+        for wrong, said in mistakes:
+            with pytest.raises(errors.ConfigError, match=said):
+                target.check(module, first, more_inputs=wrong)

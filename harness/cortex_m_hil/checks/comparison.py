@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from cortex_m_hil.checks.advice import Advice
 from cortex_m_hil.errors import Mismatch
@@ -142,3 +143,23 @@ class Comparison:
             hint=advice.hint,
             log="\n".join(map(str, (*errors, *self.warnings))),
         )
+
+
+def worst(comparisons: Sequence[Comparison]) -> Comparison:
+    """One for all that a program computed from several inputs: all findings, and the worst figures of each output."""
+    outputs = zip(*(one.outputs for one in comparisons), strict=True)
+    findings = tuple(finding for one in comparisons for finding in one.findings)
+    return replace(comparisons[0], findings=findings, outputs=tuple(map(_worst, outputs)))
+
+
+def _worst(figures: Sequence[Figures]) -> Figures:
+    def known(name: str) -> list[Any]:
+        return [value for one in figures if (value := getattr(one, name)) is not None]
+
+    return Figures(
+        max_quanta=max(known("max_quanta"), default=None),
+        fake_quant_quanta=max(known("fake_quant_quanta"), default=None),
+        max_abs_error=max(known("max_abs_error"), default=None),
+        sqnr_db=min(known("sqnr_db"), default=None),
+        authority=figures[0].authority,
+    )

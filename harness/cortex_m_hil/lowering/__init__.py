@@ -3,7 +3,7 @@
 from cortex_m_hil.lowering.capability import executorch_api, quiet
 from cortex_m_hil.lowering.live import Exported
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
-from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, export, lower
+from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, export, exported_once, lower, on_inputs
 from cortex_m_hil.lowering.scratch import required_scratch
 from cortex_m_hil.lowering.spacing import RED_ZONE
 
@@ -18,7 +18,9 @@ __all__ = [
     "clear_cache",
     "executorch_api",
     "export",
+    "exported_once",
     "lower",
+    "on_inputs",
     "quiet",
     "required_scratch",
 ]

@@ -134,7 +134,7 @@ def lower(
     cannot run on these inputs either).
     """
     began = time.monotonic()
-    exported = _exported(module, inputs, options.layout)
+    exported = exported_once(module, inputs, options.layout)
     options = replace(options, layout=exported.layout)
     if options.quantize:
         require_float(exported.title, exported.program)
@@ -160,7 +160,7 @@ def lower(
     return replace(program, name=name or source.title, lowering_seconds=seconds, remembered=made is None)
 
 
-def _exported(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) -> Exported:
+def exported_once(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) -> Exported:
     """The module, exported unless it is already. ConfigError for another layout, and for inputs of other shapes."""
     if not isinstance(module, Exported):
         return export(module, inputs, layout)
@@ -171,6 +171,15 @@ def _exported(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) ->
         return module
     with quiet(), load_torch().random.fork_rng(devices=[]):
         return module.on(_arranged(inputs, module.layout))
+
+
+def on_inputs(program: Program, exported: Exported) -> Program:
+    """A program, on the inputs of an export of the module that it was lowered from."""
+    from cortex_m_hil.lowering.reference import conform, to_host
+
+    leaves = load_torch().utils._pytree.tree_leaves(exported.inputs)
+    inputs = conform([to_host(leaf) for leaf in leaves], program.file.input_specs())
+    return replace(program, inputs=inputs, lowering_seconds=0.0, remembered=True)
 
 
 def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key: str | None) -> Program:
