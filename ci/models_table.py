@@ -1,0 +1,348 @@
+"""The tables in docs/models.md, made by running the models: `python ci/models_table.py [NAME...]`.
+
+The models of ExecuTorch's backend suite and of its Cortex-M tests, MLPerf Tiny's and this repository's own, and the
+tests of operators of the backend suite. NAME is a glob: `MLPerf Tiny/resnet8`, `backend suite/*`, `operators/add`. Rows
+of what it does not match stay as they are. All of it takes hours.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import functools
+import importlib
+import itertools
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+if str(ROOT / "tests") not in sys.path:
+    sys.path.append(str(ROOT / "tests"))
+
+from cortex_m_hil import api, flow  # noqa: E402 - tests/ is found by the line above
+from cortex_m_hil.checks.comparison import Kind  # noqa: E402
+from cortex_m_hil.checks.tolerance import Tolerance  # noqa: E402
+from cortex_m_hil.errors import (  # noqa: E402
+    HarnessError,
+    LoweringError,
+    Mismatch,
+    OutOfTargetMemory,
+    UnsupportedOperator,
+    VerdictError,
+)
+from cortex_m_hil.lowering import Exported, networks, suite  # noqa: E402
+from cortex_m_hil.text import percent  # noqa: E402
+
+PAGE: Final = ROOT / "docs" / "models.md"
+TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
+LONGER: Final = 40.0  # times the 30 s that a program has: MobileNetV2 on a Cortex-M0
+NOT_RUN: Final = "not run"  # in the place of an obstacle: since the model or operator is listed
+ALL: Final = "all"  # in the place of a target: what does not depend on one
+OWNERS: Final = ("package", "model", "exporter", "quantiser", "pass", "kernel", "memory")
+COLUMNS: Final = (
+    *("model", "of", "target", "lowers", "operators", "MACs", "runs", "quanta", "SQNR", "planned bytes"),
+    *("instructions", "first obstacle"),
+)
+OPERATOR_COLUMNS: Final = ("operator", "tests", *TARGETS, "first obstacles")
+_BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_CASES_OF_SEVERAL: Final = ("test_nn_functional", "test_nn_modules", "test_torch_functions")  # collections of layers
+_LONGEST: Final = 110  # characters of an obstacle
+
+Module = tuple[Any, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """`load` gives module and inputs; it raises what its package raises."""
+
+    name: str
+    of: str
+    load: Callable[[], Module]
+
+
+# --- what there is -------------------------------------------------------------------------------------------
+
+
+def models() -> list[Model]:
+    """Found by reading: nothing is imported."""
+    ours = ("mobilenet_v2", "mobilenet_v3_small")
+    found = [Model(name, "MLPerf Tiny", functools.partial(networks.load, name)) for name in networks.NETWORKS]
+    found += [Model(name, "tests/architectures.py", functools.partial(_own, name)) for name in ours]
+    for path in sorted((suite.find() / "models").glob("test_*.py")):
+        name = path.stem.removeprefix("test_")
+        if path.stem not in _CASES_OF_SEVERAL and name not in networks.NETWORKS:
+            load = functools.partial(_case, f"executorch.backends.cortex_m.test.models.{path.stem}")
+            found.append(Model(name, "Cortex-M tests", load))
+    for path in sorted((_backend_suite() / "models").glob("test_*.py")):
+        module = f"executorch.backends.test.suite.models.{path.stem}"
+        for name in _test_functions(path):
+            load = functools.partial(_handed_over, module, name)
+            found.append(Model(name.removeprefix("test_"), "backend suite", load))
+    return found
+
+
+def operators() -> dict[str, str]:
+    """By operator the module of the backend suite with its tests."""
+    files = sorted((_backend_suite() / "operators").glob("test_*.py"))
+    return {path.stem.removeprefix("test_"): f"executorch.backends.test.suite.operators.{path.stem}" for path in files}
+
+
+def _backend_suite() -> Path:
+    return suite.find().parents[1] / "test" / "suite"
+
+
+def _test_functions(path: Path) -> list[str]:
+    body = ast.parse(path.read_text()).body
+    return [one.name for one in body if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")]
+
+
+def _own(name: str) -> Module:
+    import torch
+
+    architectures = importlib.import_module("architectures")
+    torch.manual_seed(0)
+    made: Module = getattr(architectures, name)()
+    return made
+
+
+def _case(module: str) -> Module:
+    """The only McuTestCase of a test module of ExecuTorch's."""
+    [case] = importlib.import_module(module).test_cases.values()
+    return case.model, case.get_example_inputs()
+
+
+class _TestRunner:
+    """What a test of the backend suite is given in place of its runner: it keeps what it is told to run."""
+
+    def __init__(self) -> None:
+        self._flow = None
+        self.told: Module | None = None
+
+    def lower_and_run_model(self, model: Any, inputs: Any, **_: Any) -> None:
+        self.told = self.told or (model, tuple(inputs))
+
+
+def _handed_over(module: str, name: str) -> Module:
+    """What a test gives to its runner, with the first value of each of its parameters."""
+    import torch
+
+    function = getattr(importlib.import_module(module), name)
+    marks = [mark for mark in getattr(function, "pytestmark", ()) if mark.name == "parametrize"]
+    runner = _TestRunner()
+    torch.manual_seed(0)
+    function(runner, **{mark.args[0]: mark.args[1][0] for mark in marks})
+    assert runner.told is not None, f"{module}.{name} runs no model"
+    return runner.told
+
+
+# --- what becomes of one -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on one target; what was not reached is empty."""
+
+    target: str
+    lowers: str = ""
+    nodes: str = ""
+    macs: str = ""
+    runs: str = ""
+    quanta: str = ""
+    sqnr: str = ""
+    planned: str = ""
+    instructions: str = ""
+    obstacle: str = ""
+
+    def line(self, model: Model) -> str:
+        return f"| {model.name} | {model.of} | {' | '.join(vars(self).values())} |"
+
+
+Open = Mapping[str, api.OpenTarget]
+
+
+def judged(model: Model, targets: Open) -> Iterator[Row]:
+    """On each target, or once where it comes to none."""
+    try:
+        module, inputs = model.load()
+    except (ModuleNotFoundError, pytest.skip.Exception) as error:
+        missing = f"no {error.name}" if isinstance(error, ModuleNotFoundError) else str(error)
+        yield Row(ALL, obstacle=_cell(f"package: {missing}"))
+        return
+    try:
+        exported = api.export(module, inputs)
+    except HarnessError as error:
+        yield Row(ALL, "no", obstacle=obstacle(error))
+        return
+    for name, target in targets.items():
+        yield _on_target(name, exported, target)
+
+
+def _on_target(name: str, exported: Exported, target: api.OpenTarget) -> Row:
+    try:
+        program = target.lower(exported)
+    except HarnessError as error:
+        return Row(name, "no", obstacle=obstacle(error))
+    part = program.partition
+    nodes, macs = ("–" if one is None else percent(one) for one in (part.cortex_m_nodes, part.cortex_m_macs))
+    row = Row(name, "yes", nodes, macs, planned=f"{program.file.planned_bytes:,}")
+    seen: list[api.Checked] = []
+    try:
+        flow.verify(target.dut, program, tolerance=Tolerance(), observe=seen.append)
+    except HarnessError as error:
+        told = obstacle(error, seen[0].comparison if seen else None)
+        row = replace(row, runs="wrong" if seen else "no", obstacle=told)
+        return _measured(row, seen[0]) if seen else row
+    return _measured(replace(row, runs="yes"), seen[0])
+
+
+def _measured(row: Row, checked: api.Checked) -> Row:
+    quanta = [one.max_quanta for one in checked.comparison.outputs if one.max_quanta is not None]
+    noise = [one.sqnr_db for one in checked.comparison.outputs if one.sqnr_db is not None]
+    count = checked.result.instructions
+    return replace(
+        row,
+        quanta=f"{max(quanta)}" if quanta else "–",
+        sqnr=f"{min(noise):.1f} dB" if noise else "–",
+        instructions=f"{count:,}" if count is not None else "–",
+    )
+
+
+def obstacle(error: HarnessError, comparison: api.Comparison | None = None) -> str:
+    """Whose it is, and what it is."""
+    return _cell(f"{_owner(error, comparison)}: {type(error).__name__}: {error.message.splitlines()[0]}")
+
+
+def _owner(error: HarnessError, comparison: api.Comparison | None) -> str:
+    if isinstance(error, LoweringError):
+        return next((owner for stage, owner in _STAGES.items() if stage in error.message), "exporter")
+    if isinstance(error, OutOfTargetMemory):
+        return "memory"
+    if isinstance(error, Mismatch) and comparison is not None:
+        return {Kind.EAGER: "quantiser", Kind.QUANTIZED: "pass"}.get(comparison.errors[0].kind, "kernel")
+    if isinstance(error, UnsupportedOperator):
+        return "kernel"
+    if isinstance(error, api.errors.LintError):
+        return "pass"
+    return "kernel" if isinstance(error, VerdictError) else "model"
+
+
+_STAGES: Final = {
+    "export": "exporter",
+    "prepare_pt2e": "quantiser",
+    "calibration": "quantiser",
+    "convert_pt2e": "quantiser",
+    "is not supported": "quantiser",
+    "to_edge": "exporter",
+    "Cortex-M passes": "pass",
+    "to_executorch": "pass",
+}
+
+
+def _cell(text: str) -> str:
+    text = re.sub(r"/\S*/", "", text)  # folders of this machine
+    short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return short.replace("|", "/").replace("`", "'").replace("<", "&lt;")
+
+
+# --- operators -----------------------------------------------------------------------------------------------
+
+
+def judged_operator(name: str, module: str, targets: Open) -> str:
+    """The line of an operator: how many of its tests pass on each target, and what stops the others."""
+    tests = [one for one in vars(importlib.import_module(module)) if one.startswith("test_")]
+    passed, stopped = Counter[str](), Counter[str]()
+    for test in tests:
+        model = Model(test, name, functools.partial(_handed_over, module, test))
+        rows = list(judged(model, targets))
+        passed.update(one.target for one in rows if one.runs == "yes")
+        stopped.update({one.obstacle for one in rows if one.obstacle})
+    cells = [f"{passed[target]}" for target in targets]
+    return f"| {name} | {len(tests)} | {' | '.join(cells)} | {_obstacles(stopped)} |"
+
+
+def _obstacles(stopped: Counter[str]) -> str:
+    """By owner how many tests, the most frequent one's in words."""
+    owners = Counter[str]()
+    for text, count in stopped.items():
+        owners[text.partition(":")[0]] += count
+    counted = ", ".join(f"{owner} {count}" for owner, count in owners.most_common())
+    return f"{counted}: {stopped.most_common(1)[0][0].partition(': ')[2]}" if stopped else ""
+
+
+# --- the page ------------------------------------------------------------------------------------------------
+
+
+def table(columns: Sequence[str], lines: Sequence[str]) -> str:
+    head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
+    return head + "".join(f"{line}\n" for line in lines)
+
+
+def lines_of(page: str, name: str) -> list[str]:
+    """The rows that a table of the page has."""
+    block = next((one for one in _BLOCK.finditer(page) if one[2] == name), None)
+    return [] if block is None else block[0].splitlines()[3:]
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def written(page: str, name: str, columns: Sequence[str], lines: Sequence[str]) -> str:
+    """The page with one of its tables made anew."""
+    return _BLOCK.sub(
+        lambda block: block[1] + (table(columns, lines) if block[2] == name else block[0][len(block[1]) :]), page
+    )
+
+
+def main(patterns: Sequence[str]) -> None:
+    """Rows are written as they come: what is interrupted goes on with the names that are left."""
+    wanted = patterns or ["*"]
+    with ExitStack() as stack:
+        targets = {name: stack.enter_context(api.open(name, timeout_multiplier=LONGER)) for name in TARGETS}
+        for model in models():
+            if _is_wanted(f"{model.of}/{model.name}", wanted):
+                _replace("models", COLUMNS, model.name, model.of, [one.line(model) for one in judged(model, targets)])
+        for name, module in operators().items():
+            if _is_wanted(f"operators/{name}", wanted):
+                _replace("operators", OPERATOR_COLUMNS, name, "", [judged_operator(name, module, targets)])
+
+
+def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _replace(name: str, columns: Sequence[str], row: str, of: str, lines: Sequence[str]) -> None:
+    print("\n".join(lines), flush=True)
+    page = PAGE.read_text()
+    known = {key: list(group) for key, group in itertools.groupby(lines_of(page, name), lambda line: _key(name, line))}
+    known[row, of] = list(lines)
+    rows = [line for key in _order(name) for line in known.get(key, [_not_run(columns, key)])]
+    PAGE.write_text(written(page, name, columns, rows))
+
+
+def _not_run(columns: Sequence[str], key: tuple[str, str]) -> str:
+    named = [cell for cell in key if cell]
+    return f"| {' | '.join([*named, *[''] * (len(columns) - len(named) - 1), NOT_RUN])} |"
+
+
+def _key(name: str, line: str) -> tuple[str, str]:
+    cells = cells_of(line)
+    return (cells[0], cells[1]) if name == "models" else (cells[0], "")
+
+
+def _order(name: str) -> list[tuple[str, str]]:
+    if name == "models":
+        return [(one.name, one.of) for one in models()]
+    return [(one, "") for one in operators()]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

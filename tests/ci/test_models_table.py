@@ -1,0 +1,90 @@
+"""docs/models.md is of the form that ci/models_table.py gives it, and of the models that there are.
+
+What it says is asked again, of some of them, by tests/nightly/test_models.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import models_table as made
+from cortex_m_hil.checks.comparison import Comparison, Figures, Finding, Kind
+from cortex_m_hil.errors import ConfigError, HarnessError, LintError, LoweringError, Mismatch, OutOfTargetMemory
+from cortex_m_hil.errors import UnsupportedOperator as Unsupported
+
+PAGE = made.PAGE.read_text()
+
+
+def rows(name: str, columns: int) -> list[list[str]]:
+    found = [made.cells_of(line) for line in made.lines_of(PAGE, name)]
+    assert {len(cells) for cells in found} == {columns}
+    return found
+
+
+def test_it_has_each_model_on_each_target_or_says_why_not() -> None:
+    found: dict[tuple[str, str], list[list[str]]] = {}
+    for cells in rows("models", len(made.COLUMNS)):
+        found.setdefault((cells[0], cells[1]), []).append(cells)
+    assert list(found) == [(one.name, one.of) for one in made.models()]
+    for group in found.values():
+        targets = [row[2] for row in group]
+        assert targets == [*made.TARGETS] or (len(group) == 1 and targets[0] in (made.ALL, ""))
+        for row in group:
+            obstacle = row[-1]
+            assert (row[6] == "yes") == (obstacle == ""), row
+            assert obstacle in ("", made.NOT_RUN) or obstacle.partition(":")[0] in made.OWNERS, row
+
+
+def test_mlperf_tinys_networks_run_on_all_targets() -> None:
+    ran = [row for row in rows("models", len(made.COLUMNS)) if row[1] == "MLPerf Tiny"]
+    assert len(ran) == 4 * len(made.TARGETS)
+    assert {(row[3], row[4], row[5], row[6], row[7]) for row in ran} == {("yes", "100 %", "100 %", "yes", "0")}
+
+
+def test_it_has_each_operator_of_the_backend_suite() -> None:
+    found = rows("operators", len(made.OPERATOR_COLUMNS))
+    assert [cells[0] for cells in found] == list(made.operators())
+    for name, tests, *passed, obstacles in found:
+        if obstacles == made.NOT_RUN:
+            continue
+        assert all(0 <= int(number) <= int(tests) for number in passed), name
+        assert obstacles or all(number == tests for number in passed), name
+
+
+def test_the_tables_are_laid_out_as_the_script_does() -> None:
+    page = PAGE
+    for name, columns in (("models", made.COLUMNS), ("operators", made.OPERATOR_COLUMNS)):
+        page = made.written(page, name, columns, made.lines_of(PAGE, name))
+    assert page == PAGE and PAGE.count("<!-- table: ") == PAGE.count("<!-- end -->") == 2
+
+
+def test_a_row_that_was_not_run_is_told() -> None:
+    page = "<!-- table: models -->\n<!-- end -->\nrest\n"
+    once = made.written(page, "models", ("a", "b"), ["| 1 | 2 |"])
+    assert once == "<!-- table: models -->\n| a | b |\n|---|---|\n| 1 | 2 |\n<!-- end -->\nrest\n"
+    assert made.lines_of(once, "models") == ["| 1 | 2 |"]
+
+
+def comparison(kind: Kind) -> Comparison:
+    return Comparison((Finding(kind, 0, "wrong"),), (Figures(),))
+
+
+@pytest.mark.parametrize(
+    ("error", "found", "owner"),
+    [
+        (LoweringError("Net: export failed: x"), None, "exporter"),
+        (LoweringError("Net: forward changes state"), None, "exporter"),
+        (LoweringError("Net: prepare_pt2e failed: x"), None, "quantiser"),
+        (LoweringError("Net: Cortex-M passes for DSP failed at node: x"), None, "pass"),
+        (LintError("self is int8"), None, "pass"),
+        (Unsupported("the runner has no aten::x"), None, "kernel"),
+        (OutOfTargetMemory("too much"), None, "memory"),
+        (Mismatch("output 0"), comparison(Kind.QUANTA), "kernel"),
+        (Mismatch("output 0"), comparison(Kind.QUANTIZED), "pass"),
+        (Mismatch("output 0"), comparison(Kind.EAGER), "quantiser"),
+        (ConfigError("the module fails"), None, "model"),
+    ],
+)
+def test_an_obstacle_has_an_owner(error: HarnessError, found: Comparison | None, owner: str) -> None:
+    assert owner in made.OWNERS
+    assert made.obstacle(error, found) == f"{owner}: {type(error).__name__}: {error.message}"

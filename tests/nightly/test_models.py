@@ -1,0 +1,36 @@
+"""What docs/models.md says of models and operators that run in minutes: the same once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import models_table as made
+from cortex_m_hil import OpenTarget
+from cortex_m_hil import open as open_target
+
+PAGE = made.PAGE.read_text()
+SLOW = ("mobilenet_v2", "mobilenet_v3_small")  # tests/targets/models runs these
+MODELS = [pytest.param(one, id=f"{one.of}/{one.name}") for one in made.models() if one.name not in SLOW]
+RAN = [line for line in made.lines_of(PAGE, "operators") if not line.endswith(f" {made.NOT_RUN} |")]
+
+
+@pytest.fixture(scope="module")
+def targets() -> Iterator[dict[str, OpenTarget]]:
+    opened = {name: open_target(name, timeout_multiplier=made.LONGER) for name in made.TARGETS}
+    yield opened
+    for one in opened.values():
+        one.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_does_as_the_page_says(model: made.Model, targets: dict[str, OpenTarget]) -> None:
+    lines = [line for line in made.lines_of(PAGE, "models") if line.startswith(f"| {model.name} | {model.of} |")]
+    assert [row.line(model) for row in made.judged(model, targets)] == lines
+
+
+@pytest.mark.parametrize("line", RAN, ids=lambda line: made.cells_of(line)[0])
+def test_an_operator_does_as_the_page_says(line: str, targets: dict[str, OpenTarget]) -> None:
+    name = made.cells_of(line)[0]
+    assert made.judged_operator(name, made.operators()[name], targets) == line
