@@ -31,6 +31,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/python ci/report_picture.py",
         ".venv/bin/python ci/known_bugs_table.py",
         ".venv/bin/python ci/accuracy_table.py",
+        ".venv/bin/python ci/models_table.py",
         "npm install --prefix .venv rp2040js@1.4.1",
     ),
     "runs what runs this test, or takes hours": (
