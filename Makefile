@@ -2,13 +2,15 @@
 # PYTHON=python3.11 chooses the interpreter, JOBS=4 the number of pytest workers (default: the cores).
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage matrix nightly docs lint install system clean
+.PHONY: help demo test quick coverage matrix nightly docs lint install system clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= $(shell nproc)
 # The own tests wait a third of their time: for boards in real time, for programs that hang on purpose.
 OWN_JOBS ?= $(shell echo $$(($(JOBS) * 3 / 2)))
+QUICK := $(addprefix tests/harness/, host links program report targets test_calls.py test_command_lines.py \
+	test_docs.py test_errors.py test_numbers.py test_text.py)
 SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_directory as it; print(it())'
 FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name '*.cpp' \)
 
@@ -27,6 +29,9 @@ test: lint ## lint, the own tests, tests/targets on four targets, on one with re
 	$(BIN)/python ci/kernel_coverage.py build/programs
 	cd firmware && HIL_SCHEMA_DIR=$$(../$(SCHEMA)) cmake --preset coverage && cmake --build ../build/coverage
 	$(BIN)/python ci/firmware_coverage.py build/coverage build/programs
+
+quick: lint ## lint, and some of the own tests, those of values and formats: what a pull request waits for
+	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal $(QUICK)
 
 coverage: install ## the lines of harness/ that the own tests execute, in a run of its own: counting doubles the time of an import of ExecuTorch
 	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal --cov --cov-report=term --cov-fail-under=66 tests/harness tests/ci

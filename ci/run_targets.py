@@ -1,6 +1,7 @@
 """Runs hil nightly on TARGETS, and writes what it found to hil-results/NAME.jsonl.gz, whatever that is.
 
-TESTS and OPTIONS are words as a shell splits them. The exit status is that of hil nightly.
+TESTS and OPTIONS are words as a shell splits them. With BUNDLES=true, failures are in hil-bundles, with their models.
+The exit status is that of hil nightly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def main() -> None:
     name, targets = os.environ["NAME"], os.environ["TARGETS"]
     file = Path(os.environ["RUNNER_TEMP"]) / f"hil-results-{name}.sqlite"
     words = [*shlex.split(os.environ["TESTS"]), "--target", targets, *shlex.split(os.environ["OPTIONS"])]
-    call = ["hil", "nightly", *words, "--store", str(file)]
+    asked = ["--report", "hil-bundles", "--bundles"] if os.environ["BUNDLES"] == "true" else []
+    call = ["hil", "nightly", *words, "--store", str(file), *asked]
     done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=False)  # what it reports goes to the log
     print(done.stdout, flush=True)
     append("GITHUB_STEP_SUMMARY", f"### {name}\n\n{fenced(done.stdout or 'no result; the log says why')}\n")

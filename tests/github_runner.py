@@ -33,6 +33,7 @@ NOTHING_HERE = {"actions/checkout", "actions/setup-python"}
 APART = {
     '"$GITHUB_ACTION_PATH/ci/install.sh" system': "installs Debian packages as root",
     'python "$GITHUB_ACTION_PATH/ci/install_action.py"': "downloads PyTorch; its command is tested apart",
+    "make quick": "it installs, and runs tests that are run anyway",
     "make test": "this test is part of it",
 }
 
@@ -114,6 +115,10 @@ class Runner:
         status = self._steps(job["steps"], contexts, env)
         outputs = {name: filled(text, contexts) for name, text in job.get("outputs", {}).items()}
         return status, outputs
+
+    def action(self, given: Fields) -> int:
+        """The action alone, as another repository's workflow calls it: the exit status."""
+        return self._steps([{"uses": "./", "with": given}], self._contexts(), self._environment())
 
     def _contexts(self) -> Fields:
         repository = {"default_branch": "main"}

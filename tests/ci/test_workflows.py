@@ -107,7 +107,7 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
     told = change.summary.partition("### What changed")[2]
     assert "no results of m55-qemu, m0-qemu" in told and "new failure" in told and "no longer there" not in told
     assert not (change.artifacts / "2" / "hil-nightlies").exists()
-    assert change.executed | {"make test"} >= commands(WORKFLOWS / "pull-request.yml")
+    assert change.executed | {"make quick"} >= commands(WORKFLOWS / "pull-request.yml")
 
     github.answers |= {"GET pulls/7": {"head": HEAD}, "GET issues/7/comments": [], "POST issues/7/comments": {}}
     comment = run(3, "workflow_run", finished(2, "pull_request"))
@@ -116,6 +116,44 @@ def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Run
     assert what == "POST issues/7/comments" and "https://github.example/o/r/actions/runs/2" in body["body"]
     assert re.search(r"^````+text\n(.|\n)*@everyone ```(.|\n)*^````+\n\Z", body["body"], re.MULTILINE)
     assert comment.executed == commands(WORKFLOWS / "comment.yml")
+
+
+WRONG = """
+import numpy
+
+from cortex_m_hil import load_program
+from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.program import References
+from cortex_m_hil.program.tensor import HostTensor
+from dataclasses import replace
+
+def test_is_off(hil):
+    inputs = (HostTensor.from_array(numpy.ones((1, 16), "float32")),)
+    program, _ = load_program(known_answer(hil.isa).program), None
+    off = References(dialect=(hil.run(program, inputs).outputs[0].array() + numpy.float32(0.5),))
+    hil.verify(replace(program, inputs=inputs, reference=lambda _: off))
+"""
+
+
+@pytest.mark.parametrize("asked", [None, "true"])
+def test_bundles_which_hold_models_are_kept_if_that_is_asked(run: Callable[..., Runner], asked: str | None) -> None:
+    job = run(1, "push")
+    (job.workspace / "tests" / "targets" / "test_it.py").write_text(WRONG)
+    given = {"targets": "m0-qemu", "tests": "tests/targets", "name": "m0"} | ({"bundles": asked} if asked else {})
+    assert job.action(given) == 1
+    assert "Mismatch" in job.summary
+    kept = sorted(one.relative_to(job.artifacts / "1") for one in (job.artifacts / "1").rglob("*.hil.zip"))
+    assert [one.parts[:2] for one in kept] == ([("hil-bundles-m0", "bundles")] if asked else [])
+    assert {one.name for one in (job.artifacts / "1").iterdir()} == {"hil-results-m0"} | (
+        {"hil-bundles-m0"} if asked else set()
+    )
+
+
+def test_no_workflow_of_this_repository_keeps_bundles() -> None:
+    asked = [step.get("with", {}) for file in FILES for step in steps(file)]
+    assert (
+        asked and not any("bundles" in one for one in asked) and load(ACTION)["inputs"]["bundles"]["default"] == "false"
+    )
 
 
 def test_boards_run_and_report_in_one_job_where_a_limit_is_not_kept(run: Callable[..., Runner], github: Api) -> None:
