@@ -53,6 +53,9 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "--seed 20261121 --corpus build/found",
         "hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 "
         "--seed 20261121 --corpus build/found",
+        "hil fuzz --models -t m55-qemu,m4-qemu,m0-qemu --count 500 --seed 1 -n 2",
+        "hil fuzz --models -t m4-qemu --runtime builtin,executorch --seconds 600",
+        "pytest -s tests/nightly/test_generated_models.py",
         "hil mutate test_model.py -t m4-qemu",
         "hil mutate tests/targets -t native",
         "hil mutate tests/targets --upstream -t native",

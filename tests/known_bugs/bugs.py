@@ -659,6 +659,53 @@ FINDS: Final = (
         (),
         ("tests/harness/lowering/test_lowering.py::test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch",),
     ),
+    KnownBug(
+        "an image of one pixel is padded in another order",
+        ("find 18",),
+        "in the explicit layout it is planned channels-last, and read as contiguous",
+        (),
+        ("tests/harness/fuzz/test_finds.py"
+         "::test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout",),
+    ),
+    KnownBug(
+        "an average pool has too many rows",
+        ("find 19",),
+        "where it rounds its size up and counts its padding",
+        (),
+        ("tests/harness/fuzz/test_finds.py::test_a_pool_that_rounds_up_and_counts_its_padding_has_too_many_rows",),
+    ),
+    KnownBug(
+        "a zero point that no kernel takes",
+        ("find 20",),
+        "of a hardswish behind a layer with tiny outputs",
+        (),
+        ("tests/harness/fuzz/test_finds.py::test_a_hardswish_of_tiny_values_has_a_zero_point_that_no_kernel_takes",),
+    ),
+    KnownBug(
+        "a transposed convolution writes behind its output",
+        ("find 21",),
+        "as many rows as its stride and padding have more than its kernel",
+        (
+            Shown(
+                How.FORESEEN, "the program that the wheel makes, with a kernel of two rows and of one",
+                replace(FILE_ONLY, network=transposed(2, 2)), replace(FILE_ONLY, network=transposed(1, (2, 1))),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "quantized_transpose_conv2d"),
+            ),
+        ),
+    ),
+    KnownBug(
+        "channels-last tensors are joined as if they were contiguous",
+        ("find 22",),
+        "by cat, along any dimension but the first",
+        (
+            Shown(
+                How.FORESEEN, "two images, joined along the first dimension and along the channels",
+                module(lambda: Apply(lambda x, y: torch.cat((x, y), 0)), (2, 3, 4, 5), (2, 3, 4, 5)),
+                module(lambda: Apply(lambda x, y: torch.cat((x, y), 1)), (2, 3, 4, 5), (2, 3, 4, 5)),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "cat"),
+            ),
+        ),
+    ),
 )  # fmt: skip
 
 BUGS: Final = THREADS + FINDS

@@ -5,11 +5,10 @@ Three hours of CPU time.
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +35,8 @@ SEED = 1
 NETWORKS = 2000
 WITH_BUGS = 300
 DEADLINE = 6 * 3600.0  # seconds
+_GENERATOR = Generator(SEED)
+_NETWORKS: list[Network] = []
 
 
 def has_executorch() -> bool:
@@ -67,20 +68,15 @@ class Network:
     programs: Mapping[Isa, Program]
 
 
-@functools.cache
-def networks() -> list[Network]:
-    """The first ones of the campaign, without what is not lowered."""
-    found: list[Network] = []
-    generator = Generator(SEED)
-    while len(found) < WITH_BUGS:
-        recipes = [generator.draw(number) for number in range(len(found), len(found) + ROUND)]
-        reached = []
-        for recipe in recipes:
-            network, lines = lowered(recipe)
-            found.append(network)
-            reached.append(lines)
-        generator.learn(recipes, reached)
-    return found
+def networks() -> Iterator[Network]:
+    """The first ones of the campaign; each is lowered when it is needed first, a round at a time."""
+    for number in range(WITH_BUGS):
+        if number == len(_NETWORKS):
+            recipes = [_GENERATOR.draw(one) for one in range(number, number + ROUND)]
+            made = [lowered(recipe) for recipe in recipes]
+            _NETWORKS.extend(network for network, _ in made)
+            _GENERATOR.learn(recipes, [reached for _, reached in made])
+        yield _NETWORKS[number]
 
 
 def lowered(recipe: Recipe) -> tuple[Network, frozenset[str]]:

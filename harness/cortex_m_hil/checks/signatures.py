@@ -231,6 +231,14 @@ def _broadcasts_contiguous(call: Call) -> str:
     return "portable operators that broadcast write a channels-last out in contiguous order (find 5)"
 
 
+def _joins_as_stored(call: Call) -> str:
+    """Find 22."""
+    dim, out = call.value(1), call["out"]
+    if _is_rows(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):
+        return _same_order(call)
+    return "not contiguous: ExecuTorch's cat takes sizes as they stand, and joins along another dimension (find 22)"
+
+
 def _channels_last_to_executorch(call: Call) -> str:
     if all(_counts_as_channels_last(call[name]) for name in ("input", "out")):
         return ""
@@ -256,7 +264,7 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
 
 
 def _rows_all_written(call: Call) -> str:
-    """Finds 1 and 2, of CMSIS-NN's transposed convolution."""
+    """Finds 1, 2 and 21, of CMSIS-NN's transposed convolution."""
     stride, paddings = call.ints(3) or (), call.ints(4) or ()
     if len(stride) != 2 or len(paddings) != 2 or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):
         return ""
@@ -270,6 +278,11 @@ def _rows_all_written(call: Call) -> str:
             "row of the input, and all after them are wrong (find 2)"
         )
     _, height, kernel, _ = call["weight"].shape
+    if (beyond := stride_y + padding - height) > 0:
+        return (
+            f"a kernel of {height} rows, less than the stride {stride_y} and the padding {padding}: CMSIS-NN writes "
+            f"{beyond} more rows than out has (find 21)"
+        )
     columns = (width - 1) * stride_x + max(kernel, stride_x)
     used = max(height, stride_y) * columns * _image_sizes(call["out"], _is_nhwc(call))[2] * 4
     scratch = call.value(13)
@@ -447,7 +460,7 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::as_strided_copy.out": _takes("0 self any rows, -1 out =self rows"),
     "aten::avg_pool2d.out": _takes(f"0 self {_FLOATS}|int64 rows, -1 out =self rows"),
     "aten::bmm.out": _PRODUCT_OF_ANY,
-    "aten::cat.out": _takes("0 tensors any, -1 out any", _same_order),
+    "aten::cat.out": _takes("0 tensors any, -1 out any", _joins_as_stored),
     "aten::clamp.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::constant_pad_nd.out": _takes(f"0 self {_FLOATS}|int32|int64|bool, -1 out =self", _same_order),
     "aten::convolution.out": _takes(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", _input_and_out_in_order),

@@ -91,7 +91,7 @@ def require_agreement(module: Any, inputs: Any, places: Sequence[tuple[str, str]
     from cortex_m_hil.targets.load import load_user_targets
     from cortex_m_hil.targets.resolve import resolve
 
-    exported = lowering.export(module, inputs, checks.layout)
+    exported = lowering.export(module, inputs, "explicit")  # its numbers as they are: the part is lowered for a layout
     known = load_user_targets(None)
     with ExitStack() as stack:
         duts = [stack.enter_context(flow.open_dut(resolve(name, known, runtime=runtime))) for name, runtime in places]

@@ -325,7 +325,7 @@ def test_every_operator_of_the_builtin_runtime_has_a_signature(native: Dut) -> N
     }
 
 
-def of_one(operator: str, *arguments: TensorSpec | tuple[int, ...] | None) -> Program:
+def of_one(operator: str, *arguments: TensorSpec | tuple[int, ...] | list[TensorSpec] | int | None) -> Program:
     """One instruction with these arguments, the out tensor last, as it stands in a file; nothing else is true of it."""
     values: list[Value] = []
 
@@ -337,6 +337,11 @@ def of_one(operator: str, *arguments: TensorSpec | tuple[int, ...] | None) -> Pr
     for argument in arguments:
         if isinstance(argument, TensorSpec):
             args.append(add(Value(0, ValueKind.TENSOR, argument)))
+        elif isinstance(argument, int):
+            args.append(add(Value(0, ValueKind.INT, scalar=argument)))
+        elif isinstance(argument, list):
+            items = tuple(add(Value(0, ValueKind.TENSOR, one)) for one in argument)
+            args.append(add(Value(0, ValueKind.TENSOR_LIST, items=items)))
         elif argument is None:
             args.append(add(Value(0, ValueKind.NULL)))
         else:
@@ -448,7 +453,18 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
         transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 15 * 2),
     ),
     "find 2": (
-        transposed((3, 2), (1, 1), (3, 3), 4096), None, Rule.DIM_ORDER, transposed((3, 2), (3, 1), (3, 3), 4096),
+        transposed((3, 2), (1, 1), (3, 3), 4096), None, Rule.DIM_ORDER, transposed((3, 2), (3, 1), (6, 3), 4096),
+    ),
+    "find 21": (
+        transposed((2, 1), (0, 0), (1, 3), 4096), None, Rule.DIM_ORDER, transposed((2, 1), (0, 0), (2, 3), 4096),
+    ),
+    "find 21, by its padding": (
+        transposed((2, 1), (2, 0), (3, 3), 4096), None, Rule.DIM_ORDER, transposed((2, 1), (2, 0), (4, 3), 4096),
+    ),
+    "find 22": (
+        of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 2, 1, 4, 5)], 1, image("int8", 2, 4, 4, 5)),
+        None, Rule.DIM_ORDER,
+        of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 1, 3, 4, 5)], 0, image("int8", 3, 3, 4, 5)),
     ),
     "find 9": (
         convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.DIM_ORDER,

@@ -53,7 +53,7 @@ def drawn(seed: int, count: int) -> list[Recipe]:
 
 
 def part(module: nn.Module, *inputs: torch.Tensor) -> Part:
-    exported = lowering.export(module, inputs)
+    exported = lowering.export(module, inputs, "explicit")  # so that its constants are contiguous
     return Part.of(exported.program, exported.inputs)
 
 
@@ -247,7 +247,7 @@ def _first_failure(dut: Dut) -> tuple[Recipe, models.Failure]:
 def _module(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)  # torch.export looks for it there
     spec.loader.exec_module(module)
     return module
 
