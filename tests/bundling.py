@@ -15,7 +15,7 @@ Values = Sequence[Any]
 
 
 def bundle(pte: Path, cases: Sequence[tuple[Values, Values | None]], method: str = "forward") -> bytes:
-    """A `.bpte` of a `.pte` with test cases: inputs and expected outputs, arrays or numbers."""
+    """A `.bpte` of a `.pte` with test cases: inputs and expected outputs, arrays, tensors or numbers."""
     suite = MethodTestSuite(
         method, [MethodTestCase(_torch(inputs), outputs and _torch(outputs)) for inputs, outputs in cases]
     )
@@ -24,4 +24,4 @@ def bundle(pte: Path, cases: Sequence[tuple[Values, Values | None]], method: str
 
 
 def _torch(values: Values) -> list[Any]:
-    return [value if isinstance(value, (bool, int, float)) else torch.tensor(value) for value in values]
+    return [value if isinstance(value, (bool, int, float, torch.Tensor)) else torch.tensor(value) for value in values]

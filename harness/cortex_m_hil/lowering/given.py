@@ -60,8 +60,8 @@ def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inp
     _require_as_exported(program)
     if free := "; ".join(_free_dimensions(program)):
         raise ConfigError(
-            f"the exported program has dynamic shapes ({free}), a Cortex-M program has fixed ones",
-            hint="torch.export.export(module, inputs), without dynamic_shapes",
+            f"the exported program has dynamic shapes ({free}), and is lowered here for fixed ones",
+            hint="torch.export.export(module, inputs), without dynamic_shapes, for each size",
         )
     positional, named = program.example_inputs or (None, {})
     given = positional if inputs is None else inputs

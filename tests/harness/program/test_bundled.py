@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +88,11 @@ def test_an_input_is_laid_out_as_the_program_takes_it() -> None:
     """ExecuTorch bundles each tensor contiguous, whatever it was."""
     pte = (REPOSITORY / "tests" / "fuzz_seeds" / "conv.pte").read_bytes()
     image = np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4)
-    [case] = load_program(bundled([((image,), None)], pte=pte)).cases
+    taken = torch.from_numpy(image).to(memory_format=torch.channels_last)
+    data = bundled([((taken,), None)], pte=pte)
+    [written] = parse_bpte(data)[1]
+    assert written.inputs[0].spec.dim_order == (0, 1, 2, 3)
+    [case] = load_program(data).cases
     assert case.inputs[0].spec.dim_order == (0, 2, 3, 1) == case.file.input_specs()[0].dim_order
     np.testing.assert_array_equal(case.inputs[0].array(), image)
 
