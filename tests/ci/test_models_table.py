@@ -56,6 +56,7 @@ def test_the_tables_are_laid_out_as_the_script_does() -> None:
     for name, columns in (("models", made.COLUMNS), ("operators", made.OPERATOR_COLUMNS)):
         page = made.written(page, name, columns, made.lines_of(PAGE, name))
     assert page == PAGE and PAGE.count("<!-- table: ") == PAGE.count("<!-- end -->") == 2
+    assert " /" not in PAGE  # folders of a machine
 
 
 def test_a_row_that_was_not_run_is_told() -> None:
