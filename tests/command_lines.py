@@ -42,6 +42,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "make nightly",
         "make docs",
         "make lint",
+        "make quick",
         ".venv/bin/pytest tests/harness/links -k framing",
         ".venv/bin/pytest --target=m4-qemu tests/targets",
         ".venv/bin/pytest -n 2 --target='*-qemu' tests/targets",
