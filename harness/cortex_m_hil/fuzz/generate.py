@@ -6,7 +6,7 @@ choices of one that made the compiler execute a line that none had executed befo
 
 What executorch 1.5.1 is known to lower wrongly (docs/verification.md, finds 12 to 20) is left out: a clamp in front of
 an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input; padding
-of an image of one pixel; a hard swish of tiny values; an average pool that rounds its size up and counts padding.
+of an image of one pixel, or of one row that a pool counts; a hard swish of tiny values; an average pool that rounds its size up and counts padding.
 """
 
 from __future__ import annotations
@@ -368,7 +368,10 @@ class Drawing:
         return rows, columns
 
     def _avg_pool(self) -> None:
-        self._pool("avg_pool", {"counts_padding": self.pick("avg_pool counts padding", (False, True))})
+        _, channels, height, width = self.value.shape
+        one_row = self.explicit and (height == 1 or channels == width == 1)
+        counts = not one_row and self.pick("avg_pool counts padding", (False, True))
+        self._pool("avg_pool", {"counts_padding": counts})
 
     def _max_pool(self) -> None:
         self._pool("max_pool", {})
