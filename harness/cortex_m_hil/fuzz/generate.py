@@ -6,7 +6,8 @@ choices of one that made the compiler execute a line that none had executed befo
 
 What executorch 1.5.1 is known to lower wrongly (docs/verification.md, finds 12 to 20) is left out: a clamp in front of
 an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input; padding
-of an image of one pixel, or of one row that a pool counts; a hard swish of tiny values; an average pool that rounds its size up and counts padding.
+of an image of one pixel, or of one row that a pool counts; a hard swish of tiny values; an average pool that rounds
+its size up and counts padding.
 """
 
 from __future__ import annotations
