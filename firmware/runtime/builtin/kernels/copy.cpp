@@ -113,7 +113,7 @@ To converted(From value) {
     return one_result(static_cast<To>(value));
   } else if constexpr (std::is_floating_point_v<From>) {
     constexpr float kEnd = sizeof(To) == sizeof(int64_t) ? 9223372036854775808.0f : 2147483648.0f;
-    if (!(value == value)) return 0;
+    if (is_nan(value)) return 0;
     if (value >= kEnd) return std::numeric_limits<To>::max();
     return value < -kEnd ? std::numeric_limits<To>::min() : static_cast<To>(value);
   } else {

@@ -38,7 +38,7 @@ inline void append(Text& text, const DTypeNames& names) {
 // visit(T()) for the one of `Types` that `tensor` has; a failure if it has another.
 template <typename... Types, typename Visit>
 void visit_dtype(KernelContext& ctx, const char* name, const Tensor& tensor, const Visit& visit) {
-  static constexpr DType kTypes[] = {kDTypeOf<Types>...};
+  constexpr DType kTypes[] = {kDTypeOf<Types>...};
   const bool found = (... || (tensor.dtype == kDTypeOf<Types> ? (visit(Types()), true) : false));
   ctx.require(found, name, " is ", tensor, ", the operator takes ",
               DTypeNames{{kTypes, sizeof(kTypes) / sizeof(DType)}});
@@ -77,6 +77,11 @@ class NumberTensor {
   T number_;
   Tensor tensor_;
 };
+
+template <typename T>
+bool is_nan(T value) {
+  return value != value;  // NOLINT(misc-redundant-expression)
+}
 
 // One NaN, and integers as they are.
 template <typename T>

@@ -69,7 +69,7 @@ void choose(KernelContext& ctx, const Choose& choose_one) {
   visit_dtype<float, int8_t, int32_t, int64_t>(ctx, "self", operands.self, [&](auto item) {
     using T = decltype(item);
     compute_broadcast<T, T>(operands, [&](T one, T two) {
-      return one_result(one != one ? one : two != two ? two : choose_one(one, two));
+      return one_result(is_nan(one) ? one : is_nan(two) ? two : choose_one(one, two));
     });
   });
 }
@@ -138,7 +138,7 @@ struct Bounds {
       : has_low(!min.is_none()), has_high(!max.is_none()) {
     if (has_low) low = number_of<T>(ctx, min);
     if (has_high) high = number_of<T>(ctx, max);
-    ctx.require(low == low && high == high, "min or max is NaN");
+    ctx.require(!is_nan(low) && !is_nan(high), "min or max is NaN");
   }
 
   // As ATen: `high` wins where they cross, and NaN stays.
