@@ -63,6 +63,7 @@ def _result(key: Key, chance: random.Random) -> Result:
     return Result(
         key, key.target, "QEMU 7.2.22", Verdict.PASS, seconds=1.234, cpu_seconds=1.1, figures=figures,
         parts={**_parts(figures), "instructions": parts}, rerun=rerun,
+        about={"runtime": ("builtin 4",), "build_id": (f"{chance.getrandbits(64):016x}",), "seed": (0,)},
     )  # fmt: skip
 
 
@@ -80,8 +81,19 @@ def _moved(one: Result, chance: random.Random, moving: float, failing: float) ->
     if chance.random() < failing:
         said = f"output 0: quanta: {chance.randrange(99)} of 1000 elements off, by up to 3 quanta"
         log = "\n".join(f"{number}: {chance.getrandbits(200):x}" for number in range(250))
-        return replace(one, verdict=Verdict.FAIL, error="Mismatch", headline=said, log=log, figures=figures)
-    return replace(one, verdict=Verdict.PASS, error="", headline="", log="", figures=figures)
+        failed = replace(one, verdict=Verdict.FAIL, error="Mismatch", headline=said, figures=figures)
+        return replace(failed, log=log, localized=_localized(one, chance))
+    return replace(one, verdict=Verdict.PASS, error="", headline="", log="", localized="", figures=figures)
+
+
+def _localized(one: Result, chance: random.Random) -> str:
+    """As `--hil-localize` says it: a row for each operator, what is at fault, and a plot."""
+    rows = [
+        f"{number:>3}  {name:<44} {chance.randrange(200)} of {chance.randrange(200, 9000)} off, by up to 3 quanta"
+        for number, name in enumerate(one.parts["instructions"])
+    ]
+    plot = [f"{chance.uniform(0, 90):6.1f} dB |{'#' * chance.randrange(60)}" for _ in range(20)]
+    return "\n".join([*rows, "", f"at fault: {rows[0]}", "", *plot])
 
 
 def hostile() -> Report:

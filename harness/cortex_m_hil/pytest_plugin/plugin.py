@@ -106,7 +106,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
     for resolved in config.stash[RESOLVED]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""))
-    lines += quarantine.header(config.stash[quarantine.ENTRIES], date.today())
+    lines += [f"hil: {line}" for line in quarantine.ended(config.stash[quarantine.ENTRIES], date.today())]
     if config.getoption("hil_seed"):
         lines.append(f"hil: seed {config.getoption('hil_seed')}")
     if config.stash[RESOLVED] and (missing := sandbox.warning()):
@@ -236,6 +236,8 @@ def pytest_runtest_makereport(
     known = quarantine.entry_of(item, date.today())
     if known is not None and call.when != "teardown":
         _expect(item, report, error, known)
+    if call.when == "setup" and (entry := quarantine.ended_entry_of(item, date.today())) is not None:
+        records.quarantine_ended(item, f"{entry.until}: {entry.reason}")
     verdict = _verdict(report, error)
     if verdict is not None:
         name = type(error).__name__ if error and verdict is not Verdict.SKIP else ""

@@ -49,20 +49,25 @@ def load(path: Path) -> list[Entry]:
 
 def entry_of(item: pytest.Item, today: date) -> Entry | None:
     """The first that counts for a test on a target."""
+    return next((one for one in _entries_of(item) if today <= one.until), None)
+
+
+def ended_entry_of(item: pytest.Item, today: date) -> Entry | None:
+    """The last to end, of a test that no entry counts for any more."""
+    known = _entries_of(item)
+    return None if entry_of(item, today) else max(known, key=lambda one: one.until, default=None)
+
+
+def _entries_of(item: pytest.Item) -> list[Entry]:
     resolved = resolved_of(item)
     if resolved is None:
-        return None
+        return []
     names = item.stash[TEST_ID], resolved.name
-    return next(
-        (one for one in current(item.config.stash[ENTRIES], today) if matches(*names, one.test, one.target)), None
-    )
+    return [one for one in item.config.stash[ENTRIES] if matches(*names, one.test, one.target)]
 
 
-def current(entries: Sequence[Entry], today: date) -> list[Entry]:
-    return [one for one in entries if today <= one.until]
-
-
-def header(entries: Sequence[Entry], today: date) -> Iterator[str]:
+def ended(entries: Sequence[Entry], today: date) -> Iterator[str]:
+    """A line for each that does not count any more."""
     for one in entries:
         if today > one.until:
-            yield f"hil: quarantine of {one.test} on {one.target} ended on {one.until}: {one.reason}"
+            yield f"quarantine of {one.test} on {one.target} ended on {one.until}: {one.reason}"

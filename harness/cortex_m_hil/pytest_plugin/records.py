@@ -31,6 +31,7 @@ WATCHED: Final = "hil_watched_bytes"
 LOWERING: Final = "hil_lowering"
 BUNDLE: Final = "hil_bundle"
 QUARANTINE: Final = "hil_quarantine"
+QUARANTINE_ENDED: Final = "hil_quarantine_ended"
 NOT_FITTED: Final = "hil_not_fitted"
 FOUND, MADE, NO_KEY = "found", "made", "no key: "
 _OF_COLLECTION: Final = (TEST, REQUESTED, RAN, SEED, ISA)
@@ -79,6 +80,11 @@ def quarantined(item: pytest.Item, reason: str) -> None:
     """Once, whatever phases there are."""
     if QUARANTINE not in dict(item.user_properties):
         _record(item, {QUARANTINE: reason})
+
+
+def quarantine_ended(item: pytest.Item, what: str) -> None:
+    """The last day of it, and its reason."""
+    _record(item, {QUARANTINE_ENDED: what})
 
 
 def without_target(report: pytest.TestReport) -> None:

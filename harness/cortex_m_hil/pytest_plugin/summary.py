@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.pytest_plugin import options, records
+from cortex_m_hil.pytest_plugin import options, quarantine, records
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, embedded
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
 from cortex_m_hil.report.table import BAD, Outcome, largest, noteworthy, table, totals
@@ -69,6 +70,7 @@ class Summary:
         yield from _uninformative(outcomes, verbose)
         yield from totals(outcomes, {one.name: one.label for one in self._config.stash[RESOLVED]})
         yield from (f"quarantined, and passed: {node_id} ({reason})" for node_id, reason in self._passed.items())
+        yield from quarantine.ended(self._config.stash[quarantine.ENTRIES], date.today())
         if self._outcomes.without_target:
             yield f"without a target  {counted(len(self._outcomes.without_target), 'error')}"
         if bad:

@@ -24,6 +24,7 @@ OUTPUTS: Final = "outputs"
 _LOOSE: Final = {"stack_bytes": 256}
 _FIT: Final = "fit_"  # begins figures of the least memory
 QUARANTINE: Final = "quarantine"  # why a test is in there
+QUARANTINE_ENDED: Final = "quarantine_ended"  # when it ended, and why a test was in there
 FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
 PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
 # Where zero is no measurement. A program may do without planned tensors.
@@ -42,6 +43,7 @@ class Kind(str, Enum):
     NO_VERDICT = "no verdict"
     FLAKY = "flaky"
     NEEDS_NONE = "quarantined, and passed"
+    ENDED = "quarantine ended"
     OUTPUTS = "changed outputs"
     SLOWER = "slower"
     LARGER = "larger"
@@ -131,7 +133,7 @@ def needs_history(old: Night, new: Night) -> bool:
 
 
 def of_itself(new: Night) -> Iterator[Change]:
-    """What a nightly tells without another: zeros that cannot be, and tests in quarantine that passed."""
+    """What a nightly tells without another: zeros that cannot be, and quarantines that are needless or ended."""
     for key, result in new.results.items():
         yield from _needless(result)
         for figure in sorted(result.figures) if result.verdict in PASSED else ():
@@ -233,6 +235,9 @@ def _flaky(nights: Sequence[Night]) -> Iterator[Change]:
 def _needless(result: Result) -> Iterator[Change]:
     if QUARANTINE in result.figures and result.verdict is Verdict.PASS:
         yield Change(Kind.NEEDS_NONE, result.key, QUARANTINE, str(result.figures[QUARANTINE][0]), "pass")
+    if QUARANTINE_ENDED in result.figures:
+        ended = f"{result.verdict.value} {result.error}".strip()
+        yield Change(Kind.ENDED, result.key, "", str(result.figures[QUARANTINE_ENDED][0]), ended)
 
 
 def _figures(before: Result, after: Result, *, fit: bool) -> Iterator[Change]:

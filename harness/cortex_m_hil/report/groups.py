@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.report.changes import Change, Kind
 
 PARTS_SHOWN: Final = 3
-_TOGETHER: Final = (Kind.SLOWER, Kind.FASTER, Kind.LARGER, Kind.SMALLER, Kind.OUTPUTS, Kind.GONE)
+_TOGETHER: Final = (Kind.SLOWER, Kind.FASTER, Kind.LARGER, Kind.SMALLER, Kind.OUTPUTS, Kind.GONE, Kind.ENDED)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from cortex_m_hil.campaigns import nights
 from cortex_m_hil.campaigns.nightly import ENDED, Plan, run_of
 from cortex_m_hil.campaigns.nights import Exported
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.cli.commands.nightly import _settings
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.pytest_plugin.nightly import TELLING
@@ -34,6 +35,7 @@ from cortex_m_hil.report.night import RUNNER, Key, Result
 from cortex_m_hil.report.results_json import SCHEMA
 from cortex_m_hil.results import Verdict
 from junit_schema import invalid
+from paths import REPOSITORY
 from repositories import history
 
 Hil = Callable[..., Done]
@@ -299,6 +301,31 @@ def test_the_closing_line_says_that_files_differ_from_the_commit(
     monkeypatch.chdir(source)
     done = hil("nightly", "test_it.py", "-t", "native", "--pytest=-k", "--pytest=no_target")
     assert re.search(r"nightly 1, 1 result, commit [0-9a-f]{10} and changes\n$", done.out)
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = hil("nightly", "test_it.py", "-t", "native")
+    assert quiet.err == ""  # it took less than a minute
+    monkeypatch.setattr("cortex_m_hil.cli.commands.nightly.EVERY", 0.0)
+    done = hil("nightly", "test_it.py", "-t", "native", "--json")
+    assert "tests, builtin: 0 done, 4 left\n" in done.err and "tests, builtin: 4 done, 0 left\n" in done.err
+
+
+def test_a_quarantine_that_ended_is_told_by_the_nightly(hil: Hil, folder: Path) -> None:
+    (folder / "quarantine.yaml").write_text(
+        "quarantine: [{test: '*runs*0*', reason: known since long, until: 2020-02-01}]\n"
+    )
+    call = ("nightly", "test_it.py", "-t", "native", "--pytest=--hil-quarantine=quarantine.yaml")
+    wanted = "quarantine ended 2020-02-01: known since long → pass test_it.py::test_runs[0] [native]"
+    assert wanted in hil(*call, "--report", "out").out
+    [one] = json.loads((folder / "out" / "results.json").read_text())["changes"]
+    assert (one["kind"], one["test"]) == ("quarantine ended", "test_it.py::test_runs[0]")
+
+
+def test_this_repositorys_plan_is_one() -> None:
+    """With what docs/nightly.md promises of it."""
+    plan = _settings(REPOSITORY / "ci" / "nightly.yaml", None, False, None, None, None, False, False)
+    assert plan.fit and plan.coverage and plan.pytest == ["--hil-localize"] and plan.upstream is True
 
 
 def test_a_name_that_was_anothers_is_said_to_be_moved(hil: Hil) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,6 +54,7 @@ from cortex_m_hil.text import counted
 
 FILE: Final = "nightly.yaml"
 SHOWN: Final = 10  # failures
+EVERY: Final = 60.0  # seconds, a line of progress where there is no terminal
 _EXAMPLES: Final = "hil docs nightly has one"
 
 
@@ -238,10 +240,13 @@ def _folder_of_bundles(report: Path | None) -> Path:
 
 def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequence[str], budget: Deadline) -> bool:
     """Whether tests are left."""
-    with own_folder(kept, campaign) as folder, Console(stderr=True, markup=False).status("") as status:
+    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    with own_folder(kept, campaign) as folder, console.status("") as status:
         failed: Counter[str] = Counter()
+        said = time.monotonic()
 
         def told(progress: Progress) -> None:
+            nonlocal said
             if progress.result is not None and progress.result.verdict in (*FAILED, Verdict.INFRA):
                 failed[progress.result.key.suite] += 1
                 say(_row(progress.result))
@@ -249,7 +254,11 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
             bad = f", {failed.total()} that failed" if failed else ""
             left = progress.collected - progress.done
             what = "coverage" if of.counts else of.runtime
-            status.update(f"{of.suite}, {what}: {progress.done} done, {left} left{bad}")
+            line = f"{of.suite}, {what}: {progress.done} done, {left} left{bad}"
+            status.update(line)
+            if not console.is_terminal and time.monotonic() - said >= EVERY:
+                console.print(line)
+                said = time.monotonic()
 
         def command(part: Part, options: Sequence[str]) -> list[str]:
             return _command(plan, part, jobs, [*([] if part.counts else asked), *options])
