@@ -30,7 +30,9 @@ class Kernels:
 
     @classmethod
     def of(cls, firmware: Path) -> Kernels:
-        files = sorted(path for path in (firmware / FOLDER / "kernels").iterdir() if path.suffix in (".cpp", ".h"))
+        folder = firmware / FOLDER / "kernels"
+        tests = {"testing.cpp", "testing_blocks.cpp"}  # kernels that runners of tests have
+        files = sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".h") and path.name not in tests)
         sources = {path.relative_to(firmware).as_posix(): path.read_text() for path in files}
         return cls(sources, (firmware / FOLDER / "operators.inc").read_text())
 

@@ -77,7 +77,7 @@ def test_a_store_is_made_again_from_files_of_which_one_is_missing(hil: Hil, stor
     assert "slower instructions 100 → 101" in hil("results", "compare", "--store", again).out
     files[0].write_bytes(b"no gzip")
     wrong = hil("results", "import", *files, "--store", tmp_path / "third.sqlite")
-    assert wrong.status == CANNOT_TELL and "1.jsonl.gz:1: no nightly" in wrong.err
+    assert wrong.status == CANNOT_TELL and "1.jsonl.gz is not compressed by gzip" in wrong.err
 
 
 def test_a_table_for_a_spreadsheet_has_a_row_for_each_result_and_no_formula(

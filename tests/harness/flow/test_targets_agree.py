@@ -44,7 +44,7 @@ def every_function(x: Any) -> Any:
 def every_normalisation(x: Any) -> Any:
     channels = x.shape[1]
     found = (
-        functional.layer_norm(x, x.shape[2:]), functional.group_norm(x, 3), functional.instance_norm(x),
+        functional.group_norm(x, 3), functional.instance_norm(x),
         functional.batch_norm(x, torch.linspace(-1, 1, channels), torch.linspace(0.5, 2, channels)),
         torch.log_softmax(x, 1), (x - x.mean(1, True)) / x.std((0, 1), keepdim=True),
     )  # fmt: skip
@@ -77,6 +77,7 @@ FLOATS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
     "softmax_special": (lambda: nn.Softmax(-1), (SPECIAL.reshape(13, 1) * torch.ones(1, 3),)),
     "functions": (lambda: Apply(every_function), (torch.cat((SPECIAL, torch.linspace(-120, 120, 241) / 7)),)),
     "normalisations": (lambda: Apply(every_normalisation), (random(2, 6, 5, 4),)),
+    "layer_norm": (lambda: nn.LayerNorm(9), (random(3, 7, 9),)),
     "sums": (lambda: Apply(every_sum), (random(3, 7, 9),)),
     "conv": (
         lambda: nn.Conv2d(3, 5, 3, padding=1),

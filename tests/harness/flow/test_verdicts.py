@@ -208,7 +208,7 @@ class Exotic(nn.Module):
         "atanh",
         "erf",
         "expm1",
-        "log1p",
+        "log2",
     )
 
     def forward(self, x: Any) -> Any:

@@ -335,7 +335,8 @@ def test_a_lowering_that_is_not_repeatable_is_found_out(folder: Path) -> None:
     pte = linear()().pte
     [path] = folder.glob("??/*.program")
     path.unlink()
-    other = {"pte": np.frombuffer(linear(seed=1)().pte, np.uint8), "nodes": [], "size_without_redzones": None}
+    lists: dict[str, list[str]] = {"nodes": [], "ancestors": [], "left_out": []}
+    other = {"pte": np.frombuffer(linear(seed=1)().pte, np.uint8), **lists, "size_without_redzones": None}
     disk.get_or_make("program", path.stem, lambda: other)
     clear_cache()
     program = linear()()

@@ -35,7 +35,7 @@ from cortex_m_hil.launchers.process import Process
 from cortex_m_hil.launchers.serial import SerialLauncher
 from cortex_m_hil.links import LinkClosed
 from cortex_m_hil.links.framing import Decoder, Frame, encode
-from cortex_m_hil.links.protocol import Event, MemoryRegion, Request, Status
+from cortex_m_hil.links.protocol import RESPONSE, Event, MemoryRegion, Request, Status
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import DTYPES, SCALAR_TYPES, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
@@ -683,10 +683,11 @@ def test_a_fault_while_the_host_is_writing_is_still_a_fault(native: Dut, tmp_pat
     identity = Wire(native.target, native.elf, tmp_path)
     with closing(identity):
         assert identity.ask(Request.HELLO, 1)[0] == Status.OK
-        hello, names = Frame(Request.HELLO, 1), Frame(Request.OPERATORS, 2, struct.pack("<II", 0, 10_000))
-        for name, request in ("hello", hello), ("names", names):
-            identity.send(encode(request))
-            (tmp_path / name).write_bytes(encode(identity.receive()))
+        hello = Frame(Request.HELLO, 1)
+        identity.send(encode(hello))
+        (tmp_path / "hello").write_bytes(encode(identity.receive()))
+    one_name = struct.pack("<HIH", Status.OK, 1, len(b"aten::add.out")) + b"aten::add.out"
+    (tmp_path / "names").write_bytes(encode(Frame(Request.OPERATORS | RESPONSE, 2, one_name)))
     (tmp_path / "last").write_bytes(encode(Frame(Event.FAULT, 0, body)))
     # Stops to read only when the second request is there: that one must not meet a broken pipe.
     greet = f"head -c {len(encode(hello))} >/dev/null; cat hello; head -c 1 >/dev/null; cat names"

@@ -58,7 +58,9 @@ def fuzz_command(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run mutated programs, and look for bugs of the runner; or with --models generated networks, and look for any.
+    """Run mutated programs or generated networks.
+
+    Mutated programs look for bugs of the runner; generated networks, with --models, for bugs of any part.
 
     Without a program those of the target's known-answer self-test are mutated.
     A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a

@@ -34,8 +34,9 @@ def partition_command(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Tell what of a program runs on Cortex-M kernels, on portable ones, and in float.
+    """Tell what of a program runs on Cortex-M kernels.
 
+    The rest runs on portable kernels, on integers or in float.
     By operator and kind: how many there are, their multiply-accumulates (MACs), and the bytes of their tensors.
     Operators that give each other floats are a float island.
     """
