@@ -41,11 +41,13 @@ def every_function(x: Any) -> Any:
     return torch.cat([function(x) for function in (*given, *made)] + powers)
 
 
+MEANS, VARIANCES = torch.linspace(-1, 1, 6), torch.linspace(0.5, 2, 6)
+
+
 def every_normalisation(x: Any) -> Any:
-    channels = x.shape[1]
     found = (
         functional.group_norm(x, 3), functional.instance_norm(x),
-        functional.batch_norm(x, torch.linspace(-1, 1, channels), torch.linspace(0.5, 2, channels)),
+        functional.batch_norm(x, MEANS, VARIANCES),
         torch.log_softmax(x, 1), (x - x.mean(1, True)) / x.std((0, 1), keepdim=True),
     )  # fmt: skip
     return torch.cat(found)
