@@ -154,6 +154,22 @@ def _same_layout(*names: str) -> Relation:
     return relation
 
 
+def _number_is_of(name: str, *numbers: int) -> Relation:
+    """Arguments that are numbers, by their number in the schema: integers, where the tensor `name` has them."""
+    limits = {"int8": 1 << 7, "int32": 1 << 31, "int64": 1 << 31}  # of builtin, in 64 bits too
+
+    def relation(call: Call) -> str:
+        limit = limits.get(call[name].dtype)
+        for value in map(call.value, numbers if limit is not None else ()):
+            if value is None or value.kind not in (ValueKind.INT, ValueKind.DOUBLE):
+                continue
+            if value.kind is ValueKind.DOUBLE or not -(limit or 0) <= int(value.scalar or 0) < (limit or 0):
+                return f"{name} is {call[name].dtype}, the number beside it {value.scalar}"
+        return ""
+
+    return relation
+
+
 def _sum_or_product(call: Call) -> str:
     """One shape and dim order, or one item a channel for one operand, channels innermost."""
     one, other, out = call["self"], call["other"], call["out"]
@@ -303,9 +319,10 @@ _POOL: Final = "0 self int8|float32, 6 out =self, 7 indices int64"
 _FUNCTION: Final = _takes("0 self float32, -1 out =self")
 _FUNCTION_OF_NUMBERS: Final = _takes(f"0 self {_NUMBERS}, -1 out =self")
 _ARITHMETIC: Final = _takes(f"0 self {_NUMBERS}, 1 other =self, -1 out =self")
+_SUM: Final = _takes(f"0 self {_NUMBERS}, 1 other =self, -1 out =self", _number_is_of("self", 2))
 _CHOICE: Final = _takes(f"0 self {_CHOSEN}, 1 other =self, -1 out =self")
 _COMPARISON: Final = _takes(f"0 self {_ITEMS}, 1 other =self, -1 out bool")
-_COMPARISON_TO_NUMBER: Final = _takes(f"0 self {_UNQUANTISED}, -1 out bool")
+_COMPARISON_TO_NUMBER: Final = _takes(f"0 self {_UNQUANTISED}, -1 out bool", _number_is_of("self", 1))
 _LOGICAL: Final = _takes("0 self bool, 1 other bool, -1 out bool")
 _LARGEST: Final = _takes("0 self float32|int8|int64, -1 out =self")
 _LARGEST_AT: Final = _takes("0 self float32|int8|int64, -1 out int64")
@@ -338,7 +355,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     ),
     "aten::_softmax.out": _FUNCTION,
     "aten::abs.out": _FUNCTION_OF_NUMBERS,
-    "aten::add.out": _ARITHMETIC,
+    "aten::add.out": _SUM,
     "aten::addmm.out": _takes("0 self float32, 1 mat1 float32 rows, 2 mat2 float32 rows, -1 out float32 rows"),
     "aten::amax.out": _LARGEST,
     "aten::amin.out": _LARGEST,
@@ -350,8 +367,8 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::avg_pool2d.out": _FUNCTION,
     "aten::bmm.out": _PRODUCT,
     "aten::cat.out": _takes("0 tensors =out, -1 out any"),
-    "aten::clamp.out": _takes(f"0 self {_CHOSEN}, -1 out =self"),
-    "aten::constant_pad_nd.out": _takes(f"0 self {_UNQUANTISED}, -1 out =self"),
+    "aten::clamp.out": _takes(f"0 self {_CHOSEN}, -1 out =self", _number_is_of("self", 1, 2)),
+    "aten::constant_pad_nd.out": _takes(f"0 self {_UNQUANTISED}, -1 out =self", _number_is_of("self", 2)),
     "aten::convolution.out": _takes("0 input float32, 1 weight float32, 2 bias? float32, -1 out float32"),
     "aten::copy_": _takes(_IN_PLACE),
     "aten::cumsum.out": _FUNCTION,
@@ -361,9 +378,9 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::exp.out": _FUNCTION,
     "aten::expand_copy.out": _COPY,
     "aten::flip.out": _COPY,
-    "aten::fmod.Scalar_out": _takes("0 self int32|int64, -1 out =self"),
-    "aten::full.out": _takes(f"-1 out {_ITEMS}"),
-    "aten::full_like.out": _takes(f"0 self any, -1 out {_ITEMS}"),
+    "aten::fmod.Scalar_out": _takes("0 self int32|int64, -1 out =self", _number_is_of("self", 1)),
+    "aten::full.out": _takes(f"-1 out {_ITEMS}", _number_is_of("out", 1)),
+    "aten::full_like.out": _takes(f"0 self any, -1 out {_ITEMS}", _number_is_of("out", 1)),
     "aten::gelu.out": _FUNCTION,
     "aten::hardtanh.out": _FUNCTION,
     "aten::index.Tensor_out": _takes("0 self any, -1 out =self"),
@@ -393,7 +410,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::relu.out": _FUNCTION,
     "aten::repeat.out": _COPY,
     "aten::rsqrt.out": _FUNCTION,
-    "aten::scalar_tensor.out": _takes(f"-1 out {_ITEMS}"),
+    "aten::scalar_tensor.out": _takes(f"-1 out {_ITEMS}", _number_is_of("out", 0)),
     "aten::select_copy.int_out": _COPY,
     "aten::sigmoid.out": _FUNCTION,
     "aten::silu.out": _FUNCTION,
@@ -401,7 +418,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::split_with_sizes_copy.out": _takes("0 self any, 3 out =self"),
     "aten::sqrt.out": _FUNCTION,
     "aten::squeeze_copy.dims_out": _COPY,
-    "aten::sub.out": _ARITHMETIC,
+    "aten::sub.out": _SUM,
     "aten::sum.IntList_out": _takes("0 self float32|int64, -1 out =self"),
     "aten::tanh.out": _FUNCTION,
     "aten::unsqueeze_copy.out": _COPY,
