@@ -11,10 +11,15 @@ import venv
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from paths import REPOSITORY
 
 DEADLINE = 300.0  # seconds
+
+# How long it takes to draw inputs says how busy the machine is, and nothing about what is tested.
+settings.register_profile("hil", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("hil")
 
 # A shell's background job ignores SIGINT and SIGQUIT, and what nohup starts SIGHUP. What the tests start would inherit
 # that, and some of them send it.
