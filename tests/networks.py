@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+
+
+class Apply(nn.Module):
+    """A function of layers and tensors."""
+
+    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*self.layers, *inputs)
 
 
 class Net(nn.Module):

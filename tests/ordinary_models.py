@@ -16,6 +16,7 @@ from torch.nn import functional
 from cortex_m_hil import OpenTarget
 from cortex_m_hil.errors import HarnessError, LintError, LoweringError, Mismatch, ProgramRejected
 from cortex_m_hil.lowering import Layout
+from networks import Apply
 
 
 class Way(Enum):
@@ -64,18 +65,6 @@ def check(target: OpenTarget, model: Model, way: Way) -> None:
 
 def _input(shape: tuple[int, ...]) -> torch.Tensor:
     return torch.randint(0, -shape[0], shape[1:]) if shape[0] < 0 else torch.randn(shape)
-
-
-class Apply(nn.Module):
-    """A function of layers and tensors."""
-
-    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*self.layers, *inputs)
 
 
 class Ecg(nn.Module):

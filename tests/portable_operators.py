@@ -18,20 +18,9 @@ from cortex_m_hil import Exported, export, flow
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout
+from networks import Apply
 
 Tensors = tuple[torch.Tensor, ...]
-
-
-class Apply(nn.Module):
-    """A function of tensors, with layers if it needs any."""
-
-    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*self.layers, *inputs)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from known_bugs.modules import (
-    Apply,
     biased_layer,
     clamped,
     far_outside,
@@ -49,6 +48,7 @@ from known_bugs.modules import (
     transposed,
 )
 from known_bugs.showing import PATCHES, By, Caught, Setup
+from networks import Apply
 from planting import BUGS as PLANTED
 from planting import network
 

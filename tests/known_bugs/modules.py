@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
 
 Sample = tuple[nn.Module, tuple[torch.Tensor, ...]]
 """A module and its example inputs."""
-
-
-class Apply(nn.Module):
-    """A function of layers and tensors."""
-
-    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*self.layers, *inputs)
 
 
 def sample(make: Callable[[], nn.Module], *shapes: tuple[int, ...], scale: float = 1.0) -> Callable[[], Sample]:

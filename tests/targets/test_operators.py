@@ -19,24 +19,13 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.lowering import Layout
 from cortex_m_hil.pytest_plugin.fixtures import Hil
+from networks import Apply
 from wheel import require
 
 LAYOUTS = ("channels_last", "explicit")
 # Against fake-quant, which computes in float: a value halfway between two quanta may go either way, and a quantum of
 # these nets is some 0.02. Against the dialect nothing is allowed but the table's differences.
 ATOL = 0.05
-
-
-class Apply(nn.Module):
-    """A function of tensors, with layers if it needs any."""
-
-    def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*self.layers, *inputs)
 
 
 @dataclass(frozen=True)

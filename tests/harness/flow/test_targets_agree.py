@@ -16,17 +16,9 @@ from cortex_m_hil.launchers.native import NativeLauncher
 from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from networks import Apply
 
 NAMES = [name for name, target in load_targets().items() if isinstance(target.launcher, QemuLauncher | NativeLauncher)]
-
-
-class Apply(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 def random(*shape: int) -> torch.Tensor:
