@@ -56,15 +56,15 @@ def execute_loaded(
 
     It begins with the initial state; `keep_state`: with what is there, as after a load.
     """
-    outputs, ticks = _pass(dut, session, program, inputs, POISON, guard, keep_state=keep_state)
+    outputs, ticks = one_pass(dut, session, program, inputs, POISON, guard, keep_state=keep_state)
     unwritten = [_equals(output, POISON) for output in outputs]
     if guard or any(mask.any() for mask in unwritten):
-        again, _ = _pass(dut, session, program, inputs, COUNTER_POISON, guard)
+        again, _ = one_pass(dut, session, program, inputs, COUNTER_POISON, guard)
         unwritten = [mask & _equals(output, COUNTER_POISON) for mask, output in zip(unwritten, again, strict=True)]
     return outputs, unwritten, ticks
 
 
-def _pass(
+def one_pass(
     dut: Dut,
     session: Session,
     program: Program,
@@ -74,6 +74,7 @@ def _pass(
     *,
     keep_state: bool = False,
 ) -> tuple[list[HostTensor], int]:
+    """Outputs and ticks of a program that is loaded. ResponseTimeout where it does not end."""
     prepare(session, inputs, poison, guard, keep_state=keep_state)
     ticks = session.execute(dut.seconds)
     _require_ticks(dut, program, ticks)

@@ -15,7 +15,7 @@ from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, operator_at, prepare
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
 from cortex_m_hil.flow.running import explain_silence, require_lint
 from cortex_m_hil.flow.state import State, digest_state, is_set_by_loading, read_state, require_state, write_state
 from cortex_m_hil.program.dataflow import output_quantization
@@ -76,7 +76,7 @@ class _Stream:
         """`state` is written before the first frame; None: it is what the load leaves."""
         began = time.monotonic()
         session, file = self._session, self._program.file
-        session.load(self._program.pte, lambda at: operator_at(self._program, at), file=file)
+        load(session, self._program)
         if state is not None:
             write_state(session, file, state)
         found = tuple(self._frame(number, inputs) for number, inputs in enumerate(frames))
@@ -88,16 +88,12 @@ class _Stream:
 
     def _frame(self, number: int, inputs: Inputs) -> Frame:
         poison = COUNTER_POISON if number % 2 else POISON
-        session = self._session
-        prepare(session, inputs, poison, self._guard, keep_state=True)
+        session, program = self._session, self._program
         try:
-            ticks = session.execute(self._dut.seconds)
+            outputs, ticks = one_pass(self._dut, session, program, inputs, poison, self._guard, keep_state=True)
         except ResponseTimeout as stuck:
-            raise explain_silence(self._dut, self._program, inputs, stuck, session.log) from None
-        if self._guard:
-            self._guard.inspect(session, poison)
-        outputs = tuple(session.get_output(at) for at in range(len(self._program.file.outputs)))
-        frame = Frame(outputs, digest_state(session, self._program.file), ticks)
+            raise explain_silence(self._dut, program, inputs, stuck, session.log) from None
+        frame = Frame(tuple(outputs), digest_state(session, program.file), ticks)
         if self._references:
             self._compare(number, frame, self._references[number])
         return frame

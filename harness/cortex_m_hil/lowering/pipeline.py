@@ -219,7 +219,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     def stream(
         frames: Sequence[tuple[HostTensor, ...]], state: Sequence[HostTensor], floats: bool
     ) -> tuple[References, ...]:
-        host = replace(models(), eager=source.exported.program.module(check_guards=False))
+        host = host_models()
         with compiler_state.work(source.no_key):
             return host.stream(frames, state, floats)
 

@@ -110,7 +110,8 @@ def written_buffers(program: Any) -> tuple[str, ...]:
 
 def keep_initial_values(program: Any) -> None:
     """Makes ExecuTorch write into the `.pte` what the buffers that an edge program changes hold."""
-    names = {one.arg.name for one in program.graph_signature.input_specs if one.target in written_buffers(program)}
+    written = written_buffers(program)
+    names = {one.arg.name for one in program.graph_signature.input_specs if one.target in written}
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in names:
             node.meta[_INITIALISED] = True
