@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.campaigns.workers import answers_apart, serve
+from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.errors import HarnessError, InfraError
 from cortex_m_hil.fuzz.models import Checks, Failure, Judged, ModelJudge, place_of
 from cortex_m_hil.fuzz.shrunk import write_shrunk
@@ -127,9 +127,7 @@ def _outcome(judged: Judged) -> Outcome:
 
 
 def main(settings: str, log: str) -> None:
-    answers = answers_apart(log)
-    with ExitStack() as stack:
-        serve(_Server(Settings.of(json.loads(settings)), stack).answer, answers)
+    work(log, lambda stack: _Server(Settings.of(json.loads(settings)), stack).answer)
 
 
 if __name__ == "__main__":

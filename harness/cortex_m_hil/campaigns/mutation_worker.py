@@ -17,7 +17,7 @@ from cortex_m_hil.campaigns.kernels import Kernels
 from cortex_m_hil.campaigns.mutants import Mutant
 from cortex_m_hil.campaigns.ready import Noticed, ReadyProgram, first_noticed, kept_in, ordered, timed
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.campaigns.workers import answers_apart, serve
+from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.checks.elf import executed
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, InfraError, Mismatch
@@ -195,9 +195,7 @@ class _Server:
 
 
 def main(settings: str, log: str) -> None:
-    answers = answers_apart(log)
-    with ExitStack() as stack:
-        serve(_Server(Settings.of(json.loads(settings)), stack).answer, answers)
+    work(log, lambda stack: _Server(Settings.of(json.loads(settings)), stack).answer)
 
 
 if __name__ == "__main__":

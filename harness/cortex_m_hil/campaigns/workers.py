@@ -10,6 +10,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -22,10 +23,11 @@ ANSWER_TIMEOUT: Final = 7200.0  # seconds: two builds at their limits, and progr
 LOG_LINES: Final = 40
 
 Own = TypeVar("Own", bound="Workers")
+Answering = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Worker:
-    """A process that runs `serve`; it ends with this one, and with all that it has started."""
+    """A process that runs `work`; it ends with this one, and with all that it has started."""
 
     def __init__(self, of: str, module: Sequence[str], log: Path) -> None:
         """`of` is the command whose worker it is; `module` the one that is run, and its arguments but the log."""
@@ -121,17 +123,23 @@ class Workers:
             return self._all[-1]
 
 
-def serve(answer: Callable[[Mapping[str, Any]], dict[str, Any]], answers: Any) -> None:
-    """Answers each request; what the harness raises is an answer as well."""
-    for line in iter(partial(sys.stdin.buffer.readline), b""):
-        try:
-            told = answer(json.loads(line))
-        except HarnessError as error:
-            told = {"error": _error(error)}
-        answers.write(json.dumps(told).encode() + b"\n")
+def work(log: str, make: Callable[[ExitStack], Answering]) -> None:
+    """Answers each request on standard input by what `make` gives; what the harness raises is an answer as well.
+
+    What is said beside is in the file `log`. What `make` puts on its stack is closed in the end.
+    """
+    answers = _answers_apart(log)
+    with ExitStack() as stack:
+        answering = make(stack)
+        for line in iter(partial(sys.stdin.buffer.readline), b""):
+            try:
+                told = answering(json.loads(line))
+            except HarnessError as error:
+                told = {"error": _error(error)}
+            answers.write(json.dumps(told).encode() + b"\n")
 
 
-def answers_apart(log: str) -> Any:
+def _answers_apart(log: str) -> Any:
     """Where answers are written; from here on all that is said beside is in the log."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
