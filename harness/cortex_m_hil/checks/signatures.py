@@ -154,20 +154,28 @@ def _same_layout(*names: str) -> Relation:
     return relation
 
 
+_INTEGERS: Final = {"int8": 1 << 7, "int32": 1 << 31, "int64": 1 << 31}
+"""How far from 0 a number may be that builtin takes beside a tensor: of 32 bits beside one of 64, too."""
+
+
 def _number_is_of(name: str, *numbers: int) -> Relation:
     """Arguments that are numbers, by their number in the schema: integers, where the tensor `name` has them."""
-    limits = {"int8": 1 << 7, "int32": 1 << 31, "int64": 1 << 31}  # of builtin, in 64 bits too
 
     def relation(call: Call) -> str:
-        limit = limits.get(call[name].dtype)
-        for value in map(call.value, numbers if limit is not None else ()):
-            if value is None or value.kind not in (ValueKind.INT, ValueKind.DOUBLE):
-                continue
-            if value.kind is ValueKind.DOUBLE or not -(limit or 0) <= int(value.scalar or 0) < (limit or 0):
-                return f"{name} is {call[name].dtype}, the number beside it {value.scalar}"
+        dtype = call[name].dtype
+        for value in map(call.value, numbers):
+            if value is not None and not _is_number_of(dtype, value):
+                return f"{name} is {dtype}, the number beside it {value.scalar}"
         return ""
 
     return relation
+
+
+def _is_number_of(dtype: str, value: Value) -> bool:
+    limit = _INTEGERS.get(dtype)
+    if limit is None or value.kind not in (ValueKind.INT, ValueKind.DOUBLE):
+        return True
+    return isinstance(value.scalar, int) and -limit <= value.scalar < limit
 
 
 def _sum_or_product(call: Call) -> str:
