@@ -14,6 +14,7 @@ import importlib
 import itertools
 import re
 import sys
+import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -46,7 +47,7 @@ TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 LONGER: Final = 40.0  # times the 30 s that a program has: MobileNetV2 on a Cortex-M0
 NOT_RUN: Final = "not run"  # in the place of an obstacle: since the model or operator is listed
 ALL: Final = "all"  # in the place of a target: what does not depend on one
-OWNERS: Final = ("package", "model", "exporter", "quantiser", "pass", "kernel", "memory")
+OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", "memory")
 COLUMNS: Final = (
     *("model", "of", "target", "lowers", "operators", "MACs", "runs", "quanta", "SQNR", "planned bytes"),
     *("instructions", "first obstacle"),
@@ -175,6 +176,9 @@ def judged(model: Model, targets: Open) -> Iterator[Row]:
     except (ModuleNotFoundError, pytest.skip.Exception) as error:
         missing = f"no {error.name}" if isinstance(error, ModuleNotFoundError) else str(error)
         yield Row(ALL, obstacle=_cell(f"package: {missing}"))
+        return
+    except unittest.SkipTest as error:
+        yield Row(ALL, obstacle=_cell(f"suite: skipped: {error}"))
         return
     try:
         exported = api.export(module, inputs)

@@ -5,6 +5,8 @@ What it says is asked again, of some of them, by tests/nightly/test_models.py.
 
 from __future__ import annotations
 
+import unittest
+
 import pytest
 
 import models_table as made
@@ -64,6 +66,16 @@ def test_a_row_that_was_not_run_is_told() -> None:
     once = made.written(page, "models", ("a", "b"), ["| 1 | 2 |"])
     assert once == "<!-- table: models -->\n| a | b |\n|---|---|\n| 1 | 2 |\n<!-- end -->\nrest\n"
     assert made.lines_of(once, "models") == ["| 1 | 2 |"]
+
+
+def test_what_the_suite_skips_is_told() -> None:
+    """As test_abs_extreme_values: unittest's skip, which is raised where the test is called."""
+
+    def skipped() -> made.Module:
+        raise unittest.SkipTest("NaN and Inf are not enforced for backends.")
+
+    [row] = made.judged(made.Model("test_abs_extreme_values", "abs", skipped), {})
+    assert row == made.Row(made.ALL, obstacle="suite: skipped: NaN and Inf are not enforced for backends.")
 
 
 def comparison(kind: Kind) -> Comparison:
