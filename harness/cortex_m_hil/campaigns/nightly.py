@@ -54,7 +54,8 @@ class Plan:
         targets_file, options: the user's targets.yaml, and further options of pytest.
         shard: `i/n`.
         limits: of figures.
-        coverage: targets on which the tests are run once more, by runners that count which lines they execute.
+        coverage: by runtime the targets on which the tests are run once more, by runners that count which lines they
+            execute.
         fit: whether the least memory of each program is looked for.
         commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
             repository, and where there is no difference.
@@ -69,7 +70,7 @@ class Plan:
     options: tuple[str, ...]
     shard: str
     limits: tuple[Limit, ...]
-    coverage: tuple[str, ...]
+    coverage: Mapping[str, tuple[str, ...]]
     fit: bool
     commit: str
     difference: str
@@ -86,7 +87,9 @@ class Plan:
         lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
         upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
         limits = tuple(map(Limit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
-        coverage = tuple(map(str, fields.get("coverage", ())))
+        counting = fields.get("coverage", {})
+        of_runtimes = counting if isinstance(counting, Mapping) else {BUILTIN: counting}  # of earlier versions
+        coverage = {str(runtime): tuple(map(str, names)) for runtime, names in of_runtimes.items() if names}
         return cls(
             **{
                 **fields,
@@ -114,7 +117,7 @@ class Plan:
     @property
     def parts(self) -> list[Part]:
         parts = [Part(suite, runtime) for suite in self.suites for runtime in self.runtimes]
-        return [*parts, *(Part(suite, BUILTIN, counts=True) for suite in self.suites if self.coverage)]
+        return [*parts, *(Part(suite, runtime, counts=True) for suite in self.suites for runtime in self.coverage)]
 
 
 @dataclass(frozen=True)

@@ -211,12 +211,21 @@ def put_together(parts: Sequence[Exported]) -> Exported:
     whole = [_all_shards(group) for group in groups.values()]
     ends = [one.ended for one in parts if one.ended is not None]
     began, ended = min(one.began for one in parts), max(ends) if all(whole) else None
-    counted = sorted({name for one in parts for name in one.plan.coverage})
-    plan = replace(parts[0].plan, shard="1/1", targets=tuple(targets), coverage=tuple(counted), tools=_all_tools(parts))
+    tools = _all_tools(parts)
+    plan = replace(parts[0].plan, shard="1/1", targets=tuple(targets), coverage=_all_counting(parts), tools=tools)
     return Exported(plan, began, ended, parts[0].name, tuple(_gravest(parts)))
 
 
-_APART: Final = {"shard": "", "targets": (), "coverage": (), "tools": {}}  # in what parts of a nightly may differ
+_APART: Final = {"shard": "", "targets": (), "coverage": {}, "tools": {}}  # in what parts of a nightly may differ
+
+
+def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:
+    """By runtime."""
+    found: dict[str, set[str]] = {}
+    for one in parts:
+        for runtime, names in one.plan.coverage.items():
+            found.setdefault(runtime, set()).update(names)
+    return {runtime: tuple(sorted(found[runtime])) for runtime in sorted(found)}
 
 
 def _all_shards(group: Sequence[Exported]) -> bool:

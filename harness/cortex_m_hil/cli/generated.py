@@ -18,12 +18,11 @@ from cortex_m_hil.campaigns.models_worker import Outcome, unpacked
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say
 from cortex_m_hil.cli.campaigns import current, own_folder
-from cortex_m_hil.cli.options import Choice
+from cortex_m_hil.cli.options import Choice, runtimes_of
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.launcher import HardwareLauncher
-from cortex_m_hil.targets.resolve import check_runtime
 from cortex_m_hil.text import counted
 
 KIND: Final = "fuzz models"
@@ -32,9 +31,8 @@ SHRINKING: Final = 120.0  # seconds for each defect
 
 def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None) -> Plan:
     """ConfigError for targets and runtimes that there are not, and for boards; ToolchainError where one cannot run."""
-    runtimes = tuple(dict.fromkeys(one.strip() for one in runtime.split(",")))
+    runtimes = tuple(runtimes_of([runtime]))
     for one in runtimes:
-        check_runtime(one)
         choice = Choice([target], file, one)
         for name in choice.names:
             if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,6 +68,16 @@ class Choice:
         from cortex_m_hil.targets.resolve import resolve
 
         return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp)
+
+
+def runtimes_of(given: Iterable[str]) -> list[str]:
+    """From names and comma lists, in order, each once. ConfigError where there is no such runtime."""
+    from cortex_m_hil.targets.resolve import check_runtime
+
+    found = list(dict.fromkeys(part.strip() for text in given for part in text.split(",")))
+    for name in found:
+        check_runtime(name)
+    return found
 
 
 def resolve_target(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:

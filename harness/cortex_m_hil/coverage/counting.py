@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cortex_m_hil.coverage import gcov
-from cortex_m_hil.coverage.counts import Coverage, Lost
+from cortex_m_hil.coverage.counts import Counts, Coverage, Files, Lost, merged
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.runner import executorch_install
@@ -39,20 +40,28 @@ def _check_executorch(resolved: Resolved) -> None:
         raise ConfigError(
             "ExecuTorch's libraries on the host count no coverage",
             target=resolved.display_name,
-            hint="a QEMU target; on the host drop --runtime or --hil-coverage",
+            hint="a QEMU target, or the runtime builtin",
         )
     executorch_install.find(resolved.target, cache_directory(), counts=True)
 
 
+@dataclass
+class _Boot:
+    """The last reading of a boot, by object file, and what gcov made of it. Counters are never reset."""
+
+    counted: Mapping[str, bytes] = field(default_factory=dict)
+    files: dict[str, Files] = field(default_factory=dict)
+
+
 class Counting:
-    """What the boots of one target have counted. Counters are never reset: the last reading has all of a boot."""
+    """What the boots of one target have counted, and which lines each test executed."""
 
     def __init__(self, target: Target, elf: Elf, runtime: str) -> None:
-        self._target = target
-        self._runtime = runtime
-        self._elf = elf
-        self._last: Mapping[str, bytes] | None = None
-        self._boots: list[Mapping[str, bytes]] = []
+        self._target, self._runtime, self._elf = target, runtime, elf
+        self._boot = _Boot()
+        self._ended: list[_Boot] = []
+        self._executed: dict[str, set[int]] = {}  # since it was asked for
+        self._tests: dict[str, dict[str, int]] = {}
         self._why = ""  # the session ended, where it was the reading
         self._lost: list[Lost] = []
 
@@ -61,24 +70,49 @@ class Counting:
         if session.broken:
             return
         try:
-            self._last = session.coverage()
+            counted = session.coverage()
         except HarnessError as error:
             self._why = str(error).splitlines()[0]
+            return
+        try:
+            self._take(counted)
+        except HarnessError as error:
+            self._lost.append(Lost(self._target.name, "", error.message))
+
+    def _take(self, counted: Mapping[str, bytes]) -> None:
+        """gcov reads the files alone that are others than before."""
+        boot = self._boot
+        changed = [name for name, content in counted.items() if boot.counted.get(name) != content]
+        found = gcov.by_object(self._target, self._elf, counted, changed)
+        for name, files in found.items():
+            before = boot.files.get(name, {})
+            for file, counts in files.items():
+                lines = counts.executed_since(before.get(file, Counts()))
+                if lines:
+                    self._executed.setdefault(file, set()).update(lines)
+        boot.files.update(found)
+        boot.counted = counted
+
+    def end_test(self, name: str) -> None:
+        """What was executed since the last call is the test's."""
+        known = self._tests.setdefault(name, {})
+        for file, lines in self._executed.items():
+            known[file] = max(known.get(file, 0), len(lines))
+        self._executed = {}
 
     def end(self, session: Session, during: str) -> None:
         """Before the session is closed, while the test `during` was run."""
         self.read(session)
         if session.broken:
             self._lost.append(Lost(self._target.name, during, self._why or ENDED))
-        if self._last is not None:
-            self._boots.append(self._last)
-        self._last, self._why = None, ""
+        if self._boot.files:
+            self._ended.append(self._boot)
+        self._boot, self._why = _Boot(), ""
 
     def tell(self, coverage: Coverage) -> None:
         """All of it, once the target is closed."""
         coverage.lost += self._lost
-        for counted in self._boots:
-            try:
-                coverage.add_boot(self._target, self._runtime, gcov.kernels(self._target, self._elf, counted))
-            except HarnessError as error:
-                coverage.lost.append(Lost(self._target.name, "", error.message))
+        for boot in self._ended:
+            coverage.add_boot(self._target, self._runtime, merged(boot.files))
+        for test, executed in self._tests.items():
+            coverage.of(self._target, self._runtime).add_test(test, executed)

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.resolve import RUNTIMES
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class Counts:
             return ""
         return self._spans(number for number, count in self.lines.items() if count == 0 < before.lines[number])
 
+    def executed_since(self, before: Counts) -> set[int]:
+        """Lines that were executed more often than before."""
+        return {number for number, count in self.lines.items() if count > before.lines.get(number, 0)}
+
     def _spans(self, wanted: Iterable[int]) -> str:
         """Those of the lines, as ranges; no other line is in a range."""
         chosen = set(wanted)
@@ -87,6 +92,14 @@ Files = dict[str, Counts]
 def add_files(to: Files, more: Mapping[str, Counts]) -> None:
     for name, counts in more.items():
         to.setdefault(name, Counts()).add(counts)
+
+
+def merged(parts: Mapping[Any, Mapping[str, Counts]]) -> Files:
+    """Of several object files together, without source files that have no code."""
+    found: Files = {}
+    for files in parts.values():
+        add_files(found, files)
+    return {name: counts for name, counts in found.items() if counts.lines}
 
 
 def total(files: Mapping[str, Counts]) -> tuple[Share, Share]:
@@ -118,13 +131,27 @@ def class_of(target: Target, runtime: str) -> str:
     return target.isa.value if runtime == "builtin" else f"{target.isa.value} ({runtime})"
 
 
+def runtime_of(name: str) -> str:
+    """The runtime of a class that `class_of` gave a name."""
+    return next((runtime for runtime in RUNTIMES if name.endswith(f" ({runtime})")), "builtin")
+
+
 @dataclass
 class ClassCoverage:
-    """Of one ISA class: the names of its targets, how often these were booted and told, and the counts of each file."""
+    """Of one ISA class: the names of its targets, how often these were booted and told, and the counts of each file.
+
+    `tests`: by `TEST@TARGET`, how many lines of each file it executed, of those of which it executed any.
+    """
 
     targets: set[str] = field(default_factory=set)
     boots: int = 0
     files: Files = field(default_factory=dict)
+    tests: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add_test(self, name: str, executed: Mapping[str, int]) -> None:
+        """Of attempts and reboots the most."""
+        known = self.tests.setdefault(name, {})
+        known.update({file: max(lines, known.get(file, 0)) for file, lines in executed.items()})
 
 
 @dataclass
@@ -135,9 +162,21 @@ class Coverage:
     lost: list[Lost] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
 
+    def of(self, target: Target, runtime: str) -> ClassCoverage:
+        """That of the target's class."""
+        return self.classes.setdefault(class_of(target, runtime), ClassCoverage())
+
+    def of_test(self, test: str, target: str, runtime: str) -> dict[str, tuple[int, int]]:
+        """By file how many lines a test executed, and how many there are; of a file of which it executed any."""
+        for name, one in self.classes.items():
+            executed = one.tests.get(f"{test}@{target}")
+            if executed is not None and runtime_of(name) == runtime:
+                return {file: (lines, len(one.files[file].lines)) for file, lines in executed.items()}
+        return {}
+
     def add_boot(self, target: Target, runtime: str, files: Mapping[str, Counts]) -> None:
         """What a target executed from one boot to its end."""
-        found = self.classes.setdefault(class_of(target, runtime), ClassCoverage())
+        found = self.of(target, runtime)
         found.targets.add(target.name)
         found.boots += 1
         add_files(found.files, files)
@@ -148,6 +187,8 @@ class Coverage:
             found.targets |= more.targets
             found.boots += more.boots
             add_files(found.files, more.files)
+            for test, executed in more.tests.items():
+                found.add_test(test, executed)
         self.lost += other.lost
         self.uncounted += other.uncounted
 
@@ -162,12 +203,7 @@ class Coverage:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Coverage:
         """AttributeError, KeyError, TypeError or ValueError where they make no sense."""
-        classes = {
-            name: ClassCoverage(
-                set(map(str, one["targets"])), int(one["boots"]), {key: _counts(of) for key, of in one["files"].items()}
-            )
-            for name, one in fields["classes"].items()
-        }
+        classes = {str(name): _class_of_fields(one) for name, one in fields["classes"].items()}
         return cls(
             classes,
             [Lost(*(str(one[name]) for name in ("where", "during", "why"))) for one in fields["lost"]],
@@ -183,7 +219,18 @@ def _fields_of(one: ClassCoverage) -> dict[str, Any]:
         "lines": vars(lines),
         "branches": vars(branches),
         "files": {name: _fields_of_file(counts) for name, counts in sorted(one.files.items())},
+        "tests": {name: dict(sorted(executed.items())) for name, executed in sorted(one.tests.items())},
     }
+
+
+def _class_of_fields(one: Mapping[str, Any]) -> ClassCoverage:
+    tests = one.get("tests", {})  # absent in files of earlier versions
+    return ClassCoverage(
+        set(map(str, one["targets"])),
+        int(one["boots"]),
+        {str(name): _counts(of) for name, of in one["files"].items()},
+        {str(name): {str(file): int(lines) for file, lines in of.items()} for name, of in tests.items()},
+    )
 
 
 def _fields_of_file(counts: Counts) -> dict[str, Any]:

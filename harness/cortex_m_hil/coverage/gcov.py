@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.coverage.counts import Counts, Files
+from cortex_m_hil.coverage.counts import Counts, Files, merged
 from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.folders import TemporaryFolder
@@ -37,30 +37,44 @@ def kernels(target: Target, elf: Elf, counted: Mapping[str, bytes]) -> Files:
 
     ToolchainError where gcov cannot make sense of it.
     """
+    return merged(by_object(target, elf, counted, counted))
+
+
+def by_object(target: Target, elf: Elf, counted: Mapping[str, bytes], wanted: Iterable[str]) -> dict[str, Files]:
+    """The same for each of the `wanted` files of `counted`, one for each object file of the kernels."""
     notes = {path.with_suffix(".gcda").name: path for path in elf.notes.glob("*.gcno")}
     if notes.keys() != counted.keys():
         odd = ", ".join(sorted(notes.keys() ^ counted.keys()))
         what = f"the runner counts other files than were compiled: {odd}"
         raise ToolchainError(what, hint="a defect of this harness: report it")
+    names = sorted(wanted)
     with TemporaryFolder() as folder:
-        for name, content in counted.items():
+        for name in names:
             shutil.copy2(notes[name], folder)
-            (folder / name).write_bytes(content)
-        return files(tool(target), [folder / name for name in sorted(counted)], KERNELS)
+            (folder / name).write_bytes(counted[name])
+        found = _by_data(tool(target), [folder / name for name in names], KERNELS)
+    return {path.name: files for path, files in found.items()}
 
 
 def files(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> Files:
     """The counts of all source files below one of `folders`, whose names begin with its value instead; of `.gcda` files
     beside their notes."""
-    found: Files = {}
-    for file in (file for report in _reports(gcov, data) for file in report["files"]):
-        folder = next((one for one in folders if file["file"].startswith(one)), None)
-        if folder is None:
-            continue
-        counts = found.setdefault(folders[folder] + file["file"].removeprefix(folder), Counts())
-        for line in file["lines"]:
-            counts.add_line(line["line_number"], line["count"], [branch["count"] for branch in line["branches"]])
-    return {name: counts for name, counts in found.items() if counts.lines}
+    return merged(_by_data(gcov, data, folders))
+
+
+def _by_data(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> dict[Path, Files]:
+    found: dict[Path, Files] = {path: {} for path in data}
+    by_name = {path.name: path for path in data}
+    for report in _reports(gcov, data) if data else ():
+        of = found[by_name[Path(report["data_file"]).name]]
+        for file in report["files"]:
+            folder = next((one for one in folders if file["file"].startswith(one)), None)
+            if folder is None:
+                continue
+            counts = of.setdefault(folders[folder] + file["file"].removeprefix(folder), Counts())
+            for line in file["lines"]:
+                counts.add_line(line["line_number"], line["count"], [branch["count"] for branch in line["branches"]])
+    return found
 
 
 def _reports(gcov: Path, data: Sequence[Path]) -> Iterator[dict[str, Any]]:

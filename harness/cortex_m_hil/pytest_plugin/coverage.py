@@ -65,6 +65,13 @@ def count(item: pytest.Item, dut: Dut) -> None:
         run.counting.append(dut.counting)
 
 
+def read(test: str, dut: Dut) -> None:
+    """What the test executed, by its id without the target, once it has ended."""
+    dut.read_coverage()
+    if dut.counting is not None:
+        dut.counting.end_test(f"{test}@{dut.resolved.name}")
+
+
 def finish(config: pytest.Config) -> None:
     """Once all targets of this process are closed."""
     if _RUN not in config.stash:

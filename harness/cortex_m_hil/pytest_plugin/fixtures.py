@@ -198,7 +198,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
         if checks:
             dut.verify()
     finally:
-        dut.read_coverage()
+        coverage.read(request.node.stash[TEST_ID], dut)
         _end_or_release(request, dut)
 
 

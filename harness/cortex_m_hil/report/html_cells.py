@@ -67,6 +67,7 @@ class Cells:
             "changes": self._changed.get(key, []),
             "figures": self._figures(one.figures),
             "parts": self._parts(one.parts),
+            "executed": self._executed(key),
             "trends": [
                 value for name, runs in self._trends.get(key, {}).items() for value in (self._names(name), runs)
             ],
@@ -80,6 +81,11 @@ class Cells:
 
     def _figures(self, figures: Mapping[str, Sequence[Figure]]) -> list[Any]:
         return [part for name, of in figures.items() for part in (self._names(name), [_shown(value) for value in of])]
+
+    def _executed(self, key: Key) -> list[int]:
+        coverage = self._report.night.coverage
+        found = coverage.of_test(key.test, key.target, key.runtime) if coverage is not None else {}
+        return [part for file, lines in sorted(found.items()) for part in (self._names(file), *lines)]
 
     def _parts(self, parts: Mapping[str, Mapping[str, int]]) -> list[Any]:
         return [

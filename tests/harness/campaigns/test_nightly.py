@@ -196,7 +196,21 @@ def test_targets_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
 
 
 def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.Exported:
-    plan = Plan(("t",), None, (targets,), ("builtin",), "", (), "1/1", (), (targets,), False, "", "", {"gcc": version})
+    plan = Plan(
+        ("t",),
+        None,
+        (targets,),
+        ("builtin",),
+        "",
+        (),
+        "1/1",
+        (),
+        {"builtin": (targets,)},
+        False,
+        "",
+        "",
+        {"gcc": version},
+    )
     result = Result(Key("tests", "builtin", "t::test", ""), "", "", verdict)
     return nights.Exported(plan, 1.0, 2.0, "", (run_of(result),))
 
@@ -389,11 +403,20 @@ def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
     assert 0 < one["lines"]["covered"] < one["lines"]["all"] and whole["coverage"]["lost"] == []
     assert any("host_ticks" in row["figures"] for row in whole["results"])  # of the runner that does not count
     assert "Coverage of the kernels" in (folder / "out" / "index.html").read_text()
+    executed = one["tests"]["test_it.py::test_runs[1]@native"]
+    assert 0 < executed["linear.cpp"] <= len(one["files"]["linear.cpp"]["lines"]) and "softmax.cpp" not in executed
+
+
+def test_a_runtime_that_counts_nothing_is_told_and_the_other_counts(hil: Hil) -> None:
+    asked = ("-t", "native", "--runtime", "builtin,executorch", "--coverage", "--pytest=-k", "--pytest=runs and 0")
+    done = hil("nightly", "test_it.py", *asked, "--json")
+    assert "no coverage of native, executorch: ExecuTorch's libraries on the host count no coverage" in done.err
+    assert list(answer(done.out)["coverage"]) == ["SCALAR (host)"]
 
 
 def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result, commit: str = "") -> Campaign:
     """A nightly in the store that was run to its end."""
-    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), (), False, commit, "", {"gcc": "1"})
+    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), {}, False, commit, "", {"gcc": "1"})
     campaign = nights.add(kept, "here", Exported(plan, began, began + 1, "", tuple(map(run_of, results))))
     assert campaign is not None
     return campaign
@@ -444,7 +467,7 @@ def test_what_grew_while_a_test_failed_is_told(folder: Path) -> None:
 
 
 def test_what_shards_counted_is_put_together(folder: Path) -> None:
-    plan = Plan(("t",), None, ("native",), ("builtin",), "", (), "1/2", (), ("native",), False, "", "", {})
+    plan = Plan(("t",), None, ("native",), ("builtin",), "", (), "1/2", (), {"builtin": ("native",)}, False, "", "", {})
     shards = []
     for number, lines in enumerate(({1: 0, 2: 3}, {1: 4, 2: 0}), 1):
         counted = Coverage({"DSP": ClassCoverage({"m4-qemu"}, 1, {"add.h": Counts(lines)})})
@@ -529,7 +552,7 @@ def test_a_wrong_limit_is_told_with_its_line(hil: Hil, folder: Path, rule: str, 
         (("test_it.py", "-t", "native", "--shard", "one"), "no part of a whole"),
         (("test_it.py", "-t", "nativ"), "native"),
         (("test_it.py", "-t", "native", "--pytest=--hil-coverage=x.json"), "--coverage"),
-        (("test_it.py", "-t", "native", "--coverage", "--runtime", "executorch"), "no coverage"),
+        (("test_it.py", "-t", "native", "--coverage", "--runtime", "executorch"), "count no coverage"),
         (("test_it.py", "-t", "native", "--against", "v9"), "no nightly 'v9'"),
         (("no_such.py", "-t", "native"), "no_such.py"),
         (("test_it.py", "-t", "native", "--pytest=--no-such-option"), "--no-such-option"),

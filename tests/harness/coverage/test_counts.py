@@ -52,6 +52,7 @@ classes = st.builds(
     st.sets(st.sampled_from(SIMULATED)),
     st.integers(0, 9),
     st.dictionaries(st.sampled_from(["dot.h", "linear.cpp"]), counts),
+    st.dictionaries(st.text(), st.dictionaries(st.sampled_from(["dot.h", "linear.cpp"]), st.integers(1, 99))),
 )
 losses = st.builds(Lost, st.text(), st.text(), st.text())
 coverages = st.builds(

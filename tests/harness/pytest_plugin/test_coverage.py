@@ -77,6 +77,9 @@ def test_a_path_is_uncovered_until_a_test_takes_it(pytester: pytest.Pytester, ta
     result.assert_outcomes(passed=2, deselected=3)
     recorded = set(re.findall(r'name="(hil_\w+)"', (pytester.path / "report.xml").read_text()))
     assert "hil_planned_bytes" in recorded and recorded.isdisjoint(NO_FIGURES)
+    tests = {name.partition("::")[2]: files for name, files in found["classes"][isa]["tests"].items()}
+    assert tests.keys() == {f"test_max@{target}", f"test_average@{target}"}
+    assert all(files["pooling.cpp"] > 0 for files in tests.values())
     both = found["classes"][isa]["files"]["pooling.cpp"]
     assert both["lines"][where] > 0 and int(where) not in both["uncovered_lines"]
     assert set(both["uncovered_lines"]) < set(without["uncovered_lines"])

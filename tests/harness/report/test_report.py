@@ -120,8 +120,12 @@ def test_the_page_has_each_cell_with_all_that_is_known_of_it() -> None:
 
 def test_the_coverage_of_kernels_is_shown_with_what_was_not_executed() -> None:
     files = {"softmax.cpp": Counts({1: 5, 2: 0, 3: 0, 5: 1}, {1: [1, 0]}), HOSTILE: Counts({7: 0})}
+    first = next(iter(report(1, 1).night.results))
+    key = f"{first.test}@{first.target}"
     coverage = Coverage(
-        {"DSP": ClassCoverage({"m4-qemu", HOSTILE}, 1, files)}, [Lost("m4-qemu", HOSTILE, "it died")], ["t"]
+        {"DSP": ClassCoverage({"m4-qemu", HOSTILE}, 1, files, {key: {HOSTILE: 1, "softmax.cpp": 2}})},
+        [Lost("m4-qemu", HOSTILE, "it died")],
+        ["t"],
     )
     found = of([replace(report(1, 1).night, coverage=coverage)])
     page, tags = html(found), Tags(html(report(1, 1)))
@@ -134,6 +138,10 @@ def test_the_coverage_of_kernels_is_shown_with_what_was_not_executed() -> None:
         assert text in page
     assert set(Tags(page).found) <= {*tags.found, "details", "summary", "small", "li", "ul"}
     assert "Coverage of the kernels" not in html(report(1, 1))
+    data = data_of(page)
+    [cell] = data["cells"]
+    assert [data["names"][one] for one in cell["executed"][::3]] == sorted([HOSTILE, "softmax.cpp"])
+    assert sorted(zip(cell["executed"][1::3], cell["executed"][2::3], strict=True)) == [(1, 1), (2, 4)]
     read = json.loads(results_json(found))
     VALIDATOR.validate(read)
     assert Coverage.from_fields(read["coverage"]) == coverage

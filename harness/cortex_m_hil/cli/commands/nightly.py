@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -32,10 +33,10 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.changes import lines_of_changes
-from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose
+from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, runtimes_of
 from cortex_m_hil.cli.output import log_of_errors
 from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
-from cortex_m_hil.coverage import gcov
+from cortex_m_hil.coverage.counting import check
 from cortex_m_hil.coverage.counts import Share, total
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import yaml_files
@@ -44,7 +45,7 @@ from cortex_m_hil.report.changes import FAILED, Change, Kind
 from cortex_m_hil.report.contents import BUNDLES
 from cortex_m_hil.report.files import write
 from cortex_m_hil.report.limits import Limit
-from cortex_m_hil.report.night import BUILTIN, Night, Result
+from cortex_m_hil.report.night import Night, Result
 from cortex_m_hil.report.table import COUNTED, align, counted_by_verdict
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.runner.build import compiler
@@ -78,7 +79,7 @@ def nightly(
     target: Annotated[
         list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
     ] = None,
-    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; repeatable")] = None,
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="Names or comma lists; repeatable")] = None,
     pytest: Annotated[
         list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
     ] = None,
@@ -117,16 +118,16 @@ def nightly(
     """
     settings = _settings(file, tests, upstream, target, runtime, pytest, coverage, fit)
     chosen, left_out = _targets(settings, targets_file)
-    plan = _plan(settings, chosen, targets_file, _checked_shard(shard))
-    uncounted = [name for name in plan.targets if plan.coverage and name not in plan.coverage]
+    counting, uncounted = _counting(settings, chosen) if settings.coverage else ({}, {})
+    plan = _plan(settings, chosen, targets_file, _checked_shard(shard), counting)
     asked = [f"--hil-bundles={_folder_of_bundles(report)}"] if bundles else []
     with opened(store_file) as kept, log_of_errors(verbose):
         before = nights.find(kept, against) if against else None
         campaign = _campaign(kept, plan)
         for name, why in left_out.items():
             say(f"{name} is left out: {why}")
-        if uncounted:
-            say(f"coverage is not of {', '.join(uncounted)}: QEMU and native count it")
+        for what, reason in uncounted.items():
+            say(f"no coverage of {what}: {reason}")
         left = _work(kept, campaign, plan, jobs, asked, Deadline.after(budget))
         campaign = next(one for one in kept.campaigns(KIND) if one.number == campaign.number)
         before = before or nights.previous(kept, campaign)
@@ -151,7 +152,7 @@ def _settings(
         path = file or Path(FILE)
         begins = "it says tests:, targets: and the like; " + _EXAMPLES
         found = yaml_files.validate(Settings, yaml_files.parse(path, begins), path, _EXAMPLES)
-    given: dict[str, Any] = {"targets": targets, "runtimes": runtimes, "pytest": pytest}
+    given: dict[str, Any] = {"targets": targets, "runtimes": runtimes_of(runtimes or ()), "pytest": pytest}
     if tests or upstream:
         found = found.model_copy(update={"tests": list(tests or []), "upstream": upstream})
     found = found.model_copy(update={name: list(value) for name, value in given.items() if value})
@@ -190,7 +191,10 @@ def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dic
     return found, left_out
 
 
-def _plan(settings: Settings, targets: Sequence[Resolved], file: Path | None, shard: str) -> Plan:
+def _plan(
+    settings: Settings, targets: Sequence[Resolved], file: Path | None, shard: str,
+    coverage: Mapping[str, tuple[str, ...]],
+) -> Plan:  # fmt: skip
     upstream = [] if settings.upstream is True else settings.upstream
     commit, difference = state_of_folder()
     compilers = {tool.path: tool for tool in (compiler(one.target) for one in targets)}
@@ -203,7 +207,7 @@ def _plan(settings: Settings, targets: Sequence[Resolved], file: Path | None, sh
         options=tuple(settings.pytest),
         shard=shard,
         limits=tuple(settings.fail_if),
-        coverage=tuple(_counting(settings, targets)) if settings.coverage else (),
+        coverage=coverage,
         fit=settings.fit,
         commit=commit,
         difference=difference,
@@ -211,14 +215,22 @@ def _plan(settings: Settings, targets: Sequence[Resolved], file: Path | None, sh
     )
 
 
-def _counting(settings: Settings, targets: Sequence[Resolved]) -> list[str]:
-    """Targets that count coverage. ConfigError where none does, ToolchainError without gcov."""
-    found = [one for one in targets if one.target.launcher.counts_coverage]
-    if BUILTIN not in settings.runtimes or not found:
-        raise ConfigError("no coverage: it is of the runtime builtin, on QEMU and native", hint="hil docs coverage")
-    for one in found:
-        gcov.tool(one.target)
-    return [one.name for one in found]
+def _counting(
+    settings: Settings, targets: Sequence[Resolved]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:  # fmt: skip
+    """By runtime the targets that count coverage, and why others do not. The first error where none does."""
+    found: dict[str, list[str]] = {}
+    errors: dict[str, HarnessError] = {}
+    for runtime in dict.fromkeys(settings.runtimes):
+        for one in targets:
+            try:
+                check(replace(one, runtime=runtime))
+                found.setdefault(runtime, []).append(one.name)
+            except HarnessError as error:
+                errors[f"{one.name}, {runtime}"] = error
+    if not found:
+        raise next(iter(errors.values()))
+    return {name: tuple(names) for name, names in found.items()}, {what: one.message for what, one in errors.items()}
 
 
 def _campaign(kept: Store, plan: Plan) -> Campaign:
@@ -253,7 +265,7 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
             of = progress.part
             bad = f", {failed.total()} that failed" if failed else ""
             left = progress.collected - progress.done
-            what = "coverage" if of.counts else of.runtime
+            what = f"{of.runtime}, coverage" if of.counts else of.runtime
             line = f"{of.suite}, {what}: {progress.done} done, {left} left{bad}"
             status.update(line)
             if not console.is_terminal and time.monotonic() - said >= EVERY:
@@ -287,7 +299,7 @@ def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[
     start = [*upstream_command(), *telling, *(plan.upstream or ())] if part.suite == "upstream" else ours
     how = ["-n", str(jobs)] if jobs else []
     how += ["--hil-fit"] if plan.fit and not part.counts else []
-    targets = plan.coverage if part.counts else plan.targets
+    targets = plan.coverage[part.runtime] if part.counts else plan.targets
     return [*start, *options_of_plugin(targets, part.runtime, 1.0, file), *how, *plan.options, *options]
 
 

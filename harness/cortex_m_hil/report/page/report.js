@@ -110,6 +110,17 @@ function parts(cell) {
   });
 }
 
+function executed(cell) {
+  const flat = cell.executed || [];
+  const rows = Array.from({ length: flat.length / 3 }, (_, i) => flat.slice(3 * i, 3 * i + 3)).map(([file, lines, all]) =>
+    make("tr", {}, make("th", { scope: "row" }, name(file)), make("td", {}, `${lines} of ${all}`)));
+  const heads = ["file", "lines executed"].map((text) => make("th", { scope: "col" }, text));
+  const all = make("a", { href: "#coverage" }, "by all tests");
+  all.addEventListener("click", () => byId("cell").close());
+  return rows.length ? [make("h3", {}, "Lines of the kernels that it executed"),
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)), make("p", {}, all)] : [];
+}
+
 function facts(cell) {
   const found = [["verdict", name(cell.ending)], ["said", cell.headline], ["ran", name(cell.ran)], ["on", name(cell.engine)],
     ["runtime", name(cell.runtime)], ["suite", name(cell.suite)], ["took", `${cell.seconds} s`],
@@ -136,7 +147,7 @@ function opened(cell) {
     add("Figures", make("table", {}, make("tbody", {}, ...figures.map(([figure, values]) =>
       make("tr", {}, make("th", { scope: "row" }, name(figure)), make("td", {}, values.map(number).join(", ")))))));
   }
-  found.push(...parts(cell));
+  found.push(...parts(cell), ...executed(cell));
   if (cell.localized) add("Where it departs", make("pre", { class: "aligned", tabindex: "0" }, cell.localized));
   if (cell.log) add("Log", make("pre", { tabindex: "0" }, cell.log));
   const series = pairs(cell.trends || []);
