@@ -136,7 +136,7 @@ def nightly(
         changed = nights.what_changed(kept, campaign, old, new)
         if report is not None:
             write(report_of(kept, campaign, new, old, changed, report), report)
-    end(_answer(new, campaign, before, changed, left, left_out))
+    end(_answer(new, campaign, before, changed, left, left_out, uncounted))
 
 
 # --- what is asked -------------------------------------------------------------------------------------------
@@ -312,8 +312,9 @@ def _row(result: Result) -> str:
 
 
 def _answer(
-    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool, out: dict[str, str]
-) -> Answer:
+    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool,
+    out: dict[str, str], uncounted: dict[str, str],
+) -> Answer:  # fmt: skip
     verdicts = Counter(one.verdict for one in new.tests)
     fields: dict[str, Any] = {
         "outcome": "under way" if left else "complete",
@@ -323,6 +324,7 @@ def _answer(
         "tools": new.tools,
         "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
         "left_out": out,
+        "uncounted": uncounted,
         "compared_with": before.number if before is not None else None,
         "changes": [one.fields() for one in changed],
         "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
