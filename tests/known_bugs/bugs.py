@@ -707,6 +707,28 @@ FINDS: Final = (
         ),
     ),
     KnownBug(
+        "a view in another order",
+        ("find 24",),
+        "a view of a channels-last tensor is made without a copy: pixel and channel shuffles give other numbers",
+        (
+            Shown(
+                How.REAL, "a pixel shuffle behind a convolution, on the wheel's own runtime; and a relu",
+                module(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU()), (2, 3, 4, 5), setup=HOST_EXECUTORCH,
+                       quantize=False),
+                module(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.PixelShuffle(2)), (2, 3, 4, 5),
+                       setup=HOST_EXECUTORCH, quantize=False),
+                ("native",), mismatch("permute_copy", Kind.QUANTIZED),
+            ),
+            Shown(
+                How.FORESEEN, "the same, quantised, in the layout channels_last and in the explicit one",
+                module(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ChannelShuffle(2)), (2, 3, 4, 5),
+                       layout="explicit"),
+                module(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ChannelShuffle(2)), (2, 3, 4, 5)),
+                CORES, Caught(LintError, Rule.DIM_ORDER, "dequantize_per_tensor"),
+            ),
+        ),
+    ),
+    KnownBug(
         "bundled inputs in another layout",
         ("find 23",),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
-from cortex_m_hil.program.lifetimes import Lifetimes
+from cortex_m_hil.program.lifetimes import Lifetimes, View
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
@@ -79,7 +79,7 @@ def lint(
         *_isa_class(program, target),
         *_signatures(program, runtime),
         *_scratch(program, target, scratch, runtime),
-        *_overlaps(program),
+        *_plan(program),
         *_operators(program, operators),
         *_left_in_float(program),
         *_state(program),
@@ -134,13 +134,30 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], run
             yield _finding(Rule.SCRATCH_NOTE, text, program, instruction, need.value)
 
 
-def _overlaps(program: Program) -> Iterator[LintFinding]:
-    for overlap in Lifetimes(program.file).overlaps():
+def _plan(program: Program) -> Iterator[LintFinding]:
+    lifetimes = Lifetimes(program.file)
+    yield from _views(program, dict.fromkeys(lifetimes.views))
+    for overlap in lifetimes.overlaps():
         written, victim = (program.file.values[value] for value in (overlap.value, overlap.victim))
         text = f"the memory plan lays value {written.index}, {written.spec}, over value {victim.index}, {victim.spec}"
         instruction = program.file.instructions[overlap.instruction]
         cause = "the lifetime of the second ends too early in the plan: it is read after the first is written"
         yield _finding(Rule.OVERLAP, text, program, instruction, overlap.value, cause)
+
+
+def _views(program: Program, views: Iterable[View]) -> Iterator[LintFinding]:
+    """ExecuTorch makes a view without a copy, whatever the dim order of what it is of: find 24 of verification.md."""
+    values = program.file.values
+    for view in views:
+        of, base = values[view.value].spec, values[view.base].spec
+        if of is None or base is None or (of.numel, of.dtype) != (base.numel, base.dtype) or base.reads_as(of):
+            continue
+        what = f"value {view.value}, {of}, is a view of value {view.base}, {base}"
+        text = f"{what}, without a copy: its elements are in another order"
+        if view.written >= 0:
+            yield _finding(Rule.DIM_ORDER, text, program, program.file.instructions[view.written], view.value)
+        else:
+            yield LintFinding(Rule.DIM_ORDER, text, value=view.value)
 
 
 def _operators(program: Program, operators: Collection[str] | None) -> Iterator[LintFinding]:

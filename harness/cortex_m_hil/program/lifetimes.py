@@ -30,12 +30,28 @@ class Overlap:
     victim: int
 
 
+@dataclass(frozen=True)
+class View:
+    """A value that no instruction writes: it lies where `base` does.
+
+    `written`: the instruction that wrote that; -1 for an input.
+    """
+
+    value: int
+    base: int
+    written: int
+
+
 class Lifetimes:
-    """When each planned byte of a program holds something that is read later."""
+    """When each planned byte of a program holds something that is read later.
+
+    `views`: the views that cost nothing, since their memory is their base's, as often as they are read.
+    """
 
     def __init__(self, file: PteFile) -> None:
         self._file = file
         self.size = file.planned_bytes
+        self.views: list[View] = []
         self._replaced: list[Overlap] = []
         self._spans = tuple(self._follow())
 
@@ -88,6 +104,8 @@ class Lifetimes:
                 return
             if value in made and span.value != value:
                 self._replaced.append(Overlap(span.written, span.value, value))
+            elif value not in made:
+                self.views.append(View(value, span.value, span.written))
             current[place] = replace(span, read=position)
 
         for instruction in file.instructions:

@@ -80,6 +80,22 @@ class TensorSpec:
             and (self.memory_order == other.memory_order or self.numel == 0)
         )  # fmt: skip
 
+    def reads_as(self, view: TensorSpec) -> bool:
+        """Whether the bytes of this tensor, read as `view`, are a reshape of it: the same elements in the same order.
+
+        False where they differ in their number of elements or dtype.
+        """
+        if (self.numel, self.dtype) != (view.numel, view.dtype):
+            return False
+        plain = all(list(one.memory_order) == sorted(one.memory_order) for one in (self, view))
+        return plain or bool((self._elements() == view._elements()).all())
+
+    def _elements(self) -> Array:
+        """By place in memory the number of the element, counted as if the tensor were contiguous."""
+        import numpy as np
+
+        return np.arange(self.numel).reshape(self.shape).transpose(self.dim_order).ravel()
+
     def __str__(self) -> str:
         if self.kind is not ValueKind.TENSOR:
             return str(self.kind.value)

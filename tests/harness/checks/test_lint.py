@@ -17,6 +17,7 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.test.op_partitioner_demo import AddMulPartitionerDemo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from cortex_m_hil import errors, flow
 from cortex_m_hil.checks.inputs import misfits, require_fit
@@ -28,6 +29,7 @@ from cortex_m_hil.fuzz.mutate import Kind, Site, sites
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers.qemu import QemuLauncher
+from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.program.model import Instruction, Value
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
@@ -484,6 +486,36 @@ def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
     if expected is not None:
         with pytest.raises(errors.LintError, match=rf"runtime {runtime}"):
             raise_findings(found, "x")
+
+
+@pytest.mark.parametrize("shuffle", [nn.PixelShuffle(2), nn.ChannelShuffle(2)], ids=lambda one: type(one).__name__)
+def test_a_view_of_a_channels_last_tensor_that_reads_another_order(shuffle: nn.Module) -> None:
+    """docs/verification.md, find 24. In the explicit layout, and of a flattened image, the order is right."""
+    module, images = nn.Sequential(nn.Conv2d(3, 8, 1), shuffle), torch.randn(2, 3, 4, 5)
+    lowered = lower(module, (images,), isa=Isa.DSP)
+    (found,) = (one for one in lint(lowered, target(Isa.DSP), operators=None) if not one.is_note)
+    assert found.rule is Rule.DIM_ORDER and "without a copy: its elements are in another order" in found.message
+    assert lowered.file.values[found.value].spec is not None
+    explicit = lower(module, (images,), isa=Isa.DSP, options=LoweringOptions(layout="explicit"))
+    assert set(rules(lint(explicit, target(Isa.DSP), operators=None))) <= NOTES
+    flat = lower(nn.Sequential(nn.Conv2d(3, 8, 1), nn.Flatten()), (images,), isa=Isa.DSP)
+    assert set(rules(lint(flat, target(Isa.DSP), operators=None))) <= NOTES
+
+
+sizes = st.lists(st.integers(1, 3), min_size=1, max_size=4)
+
+
+@given(st.data())
+def test_a_reshape_reads_the_same_elements_in_the_same_order(data: st.DataObject) -> None:
+    """Against numpy: the bytes of a tensor, read as another of as many elements."""
+    shape = tuple(data.draw(sizes))
+    wanted = data.draw(st.sampled_from([(int(np.prod(shape)),), (*shape, 1), (1, *shape), shape[::-1]]))
+    base, view = (
+        TensorSpec("int8", one, tuple(data.draw(st.permutations(range(len(one)))))) for one in (shape, wanted)
+    )
+    numbers = np.arange(base.numel, dtype="int8").reshape(shape)
+    read = HostTensor(view, HostTensor.from_array(numbers, base.dim_order).data).array()
+    assert base.reads_as(view) == (read.ravel() == np.arange(base.numel)).all()
 
 
 @settings(max_examples=200, deadline=None)
