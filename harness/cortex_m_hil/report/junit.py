@@ -87,7 +87,7 @@ def _properties(one: Result, report: Report) -> Iterator[tuple[str, object]]:
         "verdict": one.verdict.name,
         "error": one.error,
     }.items()
-    about = {"runtime": (key.runtime,), **one.about}
+    about = {"runtime": (key.runtime,), **one.about} if key.target else one.about
     for name, values in (*about.items(), *one.figures.items()):
         yield from ((name, value) for value in values)
     yield from (("earlier", ended) for ended in one.earlier)

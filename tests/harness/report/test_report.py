@@ -265,6 +265,15 @@ def test_junit_files_are_what_the_schema_says(found: Report) -> None:
     assert invalid(junit(found)) == []
 
 
+def test_a_test_without_a_target_has_no_runtime_in_junit_files() -> None:
+    night = report(1, 1).night
+    [one] = night.results.values()
+    hosts = replace(one, key=replace(one.key, target=""), ran="", about={})
+    for result, expected in ((one, 1), (hosts, 0)):
+        root = ElementTree.fromstring(junit(of([replace_results(night, result)])))
+        assert len(root.findall(".//property[@name='hil_runtime']")) == expected
+
+
 def test_junit_files_say_how_each_result_was_made() -> None:
     """As pytest's own do: what is compared, and what it was made by."""
     one = next(iter(report(1, 1).night.results.values()))
