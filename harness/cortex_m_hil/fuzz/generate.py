@@ -112,7 +112,7 @@ KERNELS: Final = ((1, 1), (3, 3), (2, 3), (5, 5), (1, 5), (3, 1), (2, 2))
 STRIDES: Final = ((1, 1), (2, 2), (1, 2), (2, 1), (3, 2))
 CHANNELS: Final = (1, 2, 3, 4, 5, 7, 8, 12, 16, 17)
 WIDTHS: Final = (1, 2, 3, 5, 7, 8, 9, 16, 19, 37)
-FAMILIES: Final = ("images", "large images", "rows", "sequences", "floats")
+FAMILIES: Final = ("images", "large images", "rows", "sequences", "floats", "portable")
 RELATIONS: Final = ("", "batch", "permutation", "padding", "layout")
 
 
@@ -128,8 +128,8 @@ class Drawing:
         self._given: list[Value] = []
 
     def recipe(self, number: int, seed: int) -> Recipe:
-        family = self.pick("family", FAMILIES, (5, 1, 4, 1.5, 1.5))
-        quantize = family != "floats"
+        family = self.pick("family", FAMILIES, (5, 1, 4, 1.5, 1.5, 2))
+        quantize = family not in ("floats", "portable")
         layout = self.pick("layout", ("channels_last", "explicit"), (2, 1)) if quantize else "channels_last"
         self.explicit = layout == "explicit"
         spreads = ("normal", "uniform", "wide", "tiny", "shifted", "negative", "sparse", "uneven")
@@ -230,6 +230,12 @@ class Drawing:
             kinds = {"join": 3, "softmax": 1, "amax": 1, "cat": 1, "clamp": 1, "permute": 1}
         for _ in range(self.pick("steps", (1, 2, 3))):
             self._step(kinds, floats=True)
+
+    def _portable(self) -> None:
+        """What the lowering leaves to ATen's operators, on floats."""
+        self.at = self._input(tuple(self.pick("input width", WIDTHS[1:6]) for _ in range(self.pick("rank", (2, 3)))))
+        for _ in range(self.pick("steps", (1, 2, 3, 4), (1, 2, 2, 1))):
+            self._step(PORTABLE_KINDS if len(self.value.shape) > 1 else {"function": 1.0}, floats=True)
 
     def _head(self) -> None:
         if len(self.value.shape) != 4 or not self.pick("head", (False, True)):
@@ -532,7 +538,43 @@ class Drawing:
         shape = tuple(self.value.shape[dim] for dim in dims)
         self._make("permute", [self.at], {"dims": dims}, shape, self.value.clamp)
 
+    def _function(self) -> None:
+        self._make("function", [self.at], {"function": self.pick("function name", FUNCTIONS)}, self.value.shape)
 
+    def _reduce(self) -> None:
+        rank = len(self.value.shape)
+        function = self.pick("reduce function", ("mean", "sum", "amin", "var"))
+        dims = self.pick(f"{function} dims", [*((dim,) for dim in range(rank)), (0, rank - 1)])
+        keep = self.pick(f"{function} keepdim", (True, False))
+        shape = tuple(1 if at in dims else size for at, size in enumerate(self.value.shape) if keep or at not in dims)
+        self._make("reduce", [self.at], {"function": function, "dims": dims, "keepdim": keep}, shape)
+
+    def _move(self) -> None:
+        shape = list(self.value.shape)
+        dim = self.pick("move dim", list(range(len(shape))))
+        names = ("slice", "flip", "repeat", "index") if shape[dim] > 1 else ("flip", "repeat")
+        function, step = self.pick("move function", names), self.pick("slice step", (1, 2))
+        shape[dim] = {"slice": -(-(shape[dim] - 1) // step), "flip": shape[dim], "repeat": 2 * shape[dim], "index": 3}[
+            function
+        ]
+        self._make("move", [self.at], {"function": function, "dim": dim, "step": step}, tuple(shape))
+
+    def _choose(self) -> None:
+        how = {"function": self.pick("choose function", ("gt", "ge", "lt", "le"))}
+        self._make("choose", [self.at, self._input(self.value.shape)], how, self.value.shape)
+
+    def _norm(self) -> None:
+        self._make("norm", [self.at], {"epsilon": self.pick("norm epsilon", (1e-5, 1e-3))}, self.value.shape)
+
+
+FUNCTIONS: Final = (
+    "abs", "neg", "relu", "leaky_relu", "hardtanh", "elu", "sigmoid", "tanh", "silu", "gelu", "exp", "pow", "log",
+    "log1p", "sqrt", "rsqrt", "reciprocal",
+)  # fmt: skip
+PORTABLE_KINDS: Final = {
+    "function": 4.0, "reduce": 2.0, "move": 2.0, "choose": 1.0, "norm": 1.0, "linear": 1.0, "join": 1.0, "softmax": 0.5,
+    "cat": 1.0, "amax": 0.7,
+}  # fmt: skip
 IMAGE_KINDS: Final = {
     "conv": 6.0, "transposed": 1.5, "avg_pool": 1.5, "max_pool": 1.5, "mean": 0.7, "join": 2.0, "table": 1.5,
     "pad": 1.0, "cat": 1.0,

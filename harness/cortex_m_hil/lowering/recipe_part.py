@@ -214,6 +214,65 @@ _TABLES: Final[Mapping[str, Any]] = {
     "sqrt": aten.sqrt.default, "rsqrt": aten.rsqrt.default,
 }  # fmt: skip
 
+_FUNCTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "abs": (aten.abs.default,), "neg": (aten.neg.default,), "relu": (aten.relu.default,),
+    "leaky_relu": (aten.leaky_relu.default, 0.2), "hardtanh": (aten.hardtanh.default, -0.5, 2.0),
+    "elu": (aten.elu.default, 1.3), "sigmoid": (aten.sigmoid.default,), "tanh": (aten.tanh.default,),
+    "silu": (aten.silu.default,), "gelu": (aten.gelu.default,), "exp": (aten.exp.default,),
+    "pow": (aten.pow.Tensor_Scalar, 3.0), "log": (aten.log.default,), "log1p": (aten.log1p.default,),
+    "sqrt": (aten.sqrt.default,), "rsqrt": (aten.rsqrt.default,), "reciprocal": (aten.reciprocal.default,),
+}  # fmt: skip
+_OF_POSITIVE: Final = frozenset({"log", "log1p", "sqrt", "rsqrt", "reciprocal"})
+_OF_SMALL: Final = frozenset({"exp", "pow"})
+
+
+def _function(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    """Of any numbers: those that overflow, or have a pole, get others."""
+    target, *rest = _FUNCTIONS[how["function"]]
+    if how["function"] in _OF_POSITIVE:
+        x = _positive(b, how, x)
+    elif how["function"] in _OF_SMALL:
+        x = b.call(aten.tanh.default, x)
+    return b.call(target, x, *rest)
+
+
+def _reduce(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    dims, keep = list(how["dims"]), how["keepdim"]
+    if how["function"] == "var":
+        return b.call(aten.var.correction, x, dims, correction=0, keepdim=keep)
+    functions = {"mean": aten.mean.dim, "sum": aten.sum.dim_IntList, "amin": aten.amin.default}
+    return b.call(functions[how["function"]], x, dims, keep)
+
+
+def _move(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    """The same elements, or some of them, in other places."""
+    dim, size = how["dim"], b.shape(x)[how["dim"]]
+    rank = len(b.shape(x))
+    made: Mapping[str, Callable[[], Ref]] = {
+        "slice": lambda: b.call(aten.slice.Tensor, x, dim, 1, size, how["step"]),
+        "flip": lambda: b.call(aten.flip.default, x, [dim]),
+        "repeat": lambda: b.call(aten.repeat.default, x, [2 if one == dim else 1 for one in range(rank)]),
+        "index": lambda: b.call(aten.index_select.default, x, dim, b.constant(torch.tensor([size - 1, 0, size // 2]))),
+    }
+    return made[how["function"]]()
+
+
+def _choose(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
+    """Of two, by a comparison; continuous where they are equal, so that rounding makes no other choice."""
+    return b.call(aten.where.self, b.call(_COMPARISONS[how["function"]], x, y), x, y)
+
+
+_COMPARISONS: Final[Mapping[str, Any]] = {
+    "gt": aten.gt.Tensor, "ge": aten.ge.Tensor, "lt": aten.lt.Tensor, "le": aten.le.Tensor,
+}  # fmt: skip
+
+
+def _norm(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    width = b.shape(x)[-1]
+    weight, bias = b.parameter((width,), 1, 0), b.parameter((width,), 1, 0)
+    return b.call(aten.layer_norm.default, x, [width], weight, bias, how["epsilon"])
+
+
 _KINDS: Final[Mapping[str, Callable[..., Ref]]] = {
     "conv": _conv,
     "transposed": _transposed,
@@ -226,6 +285,11 @@ _KINDS: Final[Mapping[str, Callable[..., Ref]]] = {
     "table": lambda b, how, x: b.call(_TABLES[how["function"]], x),
     "clamp": lambda b, how, x: b.activated(x, how["activation"]),
     "pad": lambda b, how, x: b.call(aten.pad.default, x, list(how["amounts"]), "constant", how["value"]),
+    "function": _function,
+    "reduce": _reduce,
+    "move": _move,
+    "choose": _choose,
+    "norm": _norm,
     "cat": lambda b, how, *given: b.call(aten.cat.default, list(given), how["dim"]),
     "flatten": lambda b, how, x: b.call(aten.flatten.using_ints, x, 1),
     "softmax": lambda b, how, x: b.call(aten.softmax.int, x, how["dim"]),

@@ -102,6 +102,11 @@ def test_all_attributes_are_drawn_before_long() -> None:
             "unsqueeze",
             "permute",
             "clamp",
+            "function",
+            "reduce",
+            "move",
+            "choose",
+            "norm",
         )
     } <= chosen
     assert {("conv stride", str(stride)) for stride in ((1, 1), (2, 2), (1, 2), (2, 1), (3, 2))} <= chosen
