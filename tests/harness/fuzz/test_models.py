@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +241,41 @@ def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_
         with pytest.raises(Mismatch):
             test.test_part(OpenTarget(dut))
     test.test_part(OpenTarget(native))
+
+
+def test_what_several_targets_get_wrong_is_written_as_a_test_of_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    firmware = BUGS["zero_point_ignored_in_padding"].plant(tmp_path)
+    targets = [resolve(name, load_targets()) for name in ("native", "m0-qemu")]
+    with ExitStack() as stack:
+        duts = [stack.enter_context(flow.open_dut(one, firmware=firmware)) for one in targets]
+        recipe, failure = _first_failure(duts[0])
+        both = dataclasses.replace(failure, places=("native builtin", "m0-qemu builtin"))
+        found = write_shrunk(duts, recipe, both, tmp_path / "out", 120.0, "hil fuzz --models -t native,m0-qemu")
+    fails, passes = (Path(found[role]) for role in ("fails", "passes"))
+    test = _module(fails)
+    assert "require_agreement" in fails.read_text() and "m0-qemu" in fails.read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(flow, "open_dut", functools.partial(flow.open_dut, firmware=firmware))
+        with pytest.raises(Mismatch) as caught:
+            test.test_part()
+    assert "native builtin" in caught.value.target
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--target=native",
+        fails.name,
+        passes.name,
+    ]
+    done = subprocess.run(
+        command, cwd=fails.parent, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout  # without the bug
 
 
 def _first_failure(dut: Dut) -> tuple[Recipe, models.Failure]:
