@@ -127,13 +127,12 @@ def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Report:
-    """What is said of one target. `allowance`: quanta that the dialect is known to be off; `differ`: inputs do."""
+    """What is said of one target. `differ`: inputs do."""
 
     target: str
     task: Task
     results: Results
     asked: Asked
-    allowance: int
     differ: bool
     first: Results | None = None  # of the target that is named first, if this is another
 
@@ -222,11 +221,10 @@ class Report:
             also = f"; {' and '.join(others)} as well" if others else ""
             yield f"collapse: {self.collapses[TARGET]}{also}"
         far = self.results.quanta.get("dialect")
-        wrong = sum(one > self.allowance for one in far or ())
+        wrong = sum(one > 0 for one in far or ())
         if wrong:
-            allowed = f"{self.allowance} allowed"
             what = f"outputs of {counted(wrong, 'sample')} differ from the dialect"
-            yield f"{what}, by up to {self.max_quanta['dialect']} quanta, {allowed}"
+            yield f"{what}, by up to {self.max_quanta['dialect']} quanta"
 
     def _of_thresholds(self) -> Iterator[str]:
         found, asked = self.accuracy[TARGET], self.asked

@@ -17,7 +17,7 @@ from cortex_m_hil.checks.advice import EXPECTED, LAYOUT, LOST, LOWERING, QUANTIS
 from cortex_m_hil.checks.comparison import DIALECT, WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.quanta import QUANTISED, distance, finite, to_quanta
-from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Spread, Tolerance
+from cortex_m_hil.checks.tolerance import Spread, Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
@@ -56,7 +56,6 @@ def compare(
             actual=outputs[number],
             quantization=output_quantization(program_file, number),
             tolerance=tolerance,
-            allowance=0 if is_expected else dialect_allowance(program_file),
             likely=_likely_cause(program_file, number),
             is_expected=is_expected,
             dialect=_pick(references.dialect, number),
@@ -78,12 +77,6 @@ def compare(
 
 def _pick(arrays: tuple[Array, ...] | None, number: int) -> Array | None:
     return arrays[number] if arrays is not None and number < len(arrays) else None
-
-
-def dialect_allowance(file: PteFile) -> int:
-    """Quanta the table grants a program."""
-    used = {instruction.operator for instruction in file.instructions}
-    return max((entry.bound for entry in DIALECT_DIFFERENCES if entry.operator in used), default=0)
 
 
 def _likely_cause(file: PteFile, number: int) -> str:
@@ -111,7 +104,6 @@ class _Output:
     actual: HostTensor
     quantization: OutputQuantization | None
     tolerance: Tolerance
-    allowance: int
     likely: str
     is_expected: bool
     dialect: Array | None
@@ -236,7 +228,7 @@ class _Output:
             return
         wrong = array != references[0]
         if self.dialect is not None and array.dtype in QUANTISED:
-            wrong = distance(array, self.dialect) > max(self.tolerance.qtol, self.allowance)
+            wrong = distance(array, self.dialect) > self.tolerance.qtol
         if wrong.any():
             index = _first(wrong)
             yield self._find(
@@ -252,14 +244,11 @@ class _Output:
         return Figures(int(distance(array, self.dialect).max(initial=0)), authority=self._authority())
 
     def _quanta(self, integers: Array, expected: Array) -> Iterator[Finding]:
-        limit = max(self.tolerance.qtol, self.allowance)
         difference = np.abs(integers - expected)
-        wrong = difference > limit
-        # What the table grants one operator is rounding, which the layers behind it carry on.
-        carried = self.allowance > 0 and Spread.of(integers - expected).within(self._rounding())
-        if wrong.any() and not carried:
+        wrong = difference > self.tolerance.qtol
+        if wrong.any():
             most = int(difference.max())
-            allowed = f" ({limit} allowed)" if limit else ""
+            allowed = f" ({self.tolerance.qtol} allowed)" if self.tolerance.qtol else ""
             yield self._find(
                 Kind.QUANTA,
                 f"{int(wrong.sum())} of {wrong.size} elements off, by up to {most} {quanta_word(most)}{allowed}",
@@ -308,11 +297,10 @@ class _Output:
     def _saturation(self, integers: Array, expected: Array) -> Iterator[Finding]:
         if self.quantization is None or not integers.size:
             return
-        limit = max(self.tolerance.qtol, self.allowance)
         q = self.quantization
         # A bound that is the zero point is where a relu puts its zeros.
         for bound in (b for b in (q.qmin, q.qmax) if b != q.zero_point):
-            wrong = (integers == bound) & (np.abs(expected - bound) > limit)
+            wrong = (integers == bound) & (np.abs(expected - bound) > self.tolerance.qtol)
             if wrong.mean() >= SATURATION_OUTPUT:
                 yield self._find(
                     Kind.SATURATION,

@@ -63,43 +63,6 @@ def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, examp
 
 
 @dataclass(frozen=True, slots=True)
-class DialectDifference:
-    """Where ExecuTorch's Python operator and CMSIS-NN's arithmetic are known to differ.
-
-    ``bound`` is in quanta, at the output of a program that contains the operator; ``source`` says where that was
-    measured.
-    """
-
-    operator: str
-    bound: int
-    reason: str
-    source: str
-
-
-_MEAN: Final = (
-    "a mean that lies halfway between two integers: CMSIS-NN rounds the integers' mean away from zero, the dialect the "
-    "float mean less the zero point to even"
-)
-
-DIALECT_DIFFERENCES: tuple[DialectDifference, ...] = (
-    DialectDifference(
-        "cortex_m::quantized_avg_pool2d.out", 1, _MEAN, "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py"
-    ),
-    DialectDifference(
-        "cortex_m::quantized_avg_pool2d_nhwc.out", 1, _MEAN,
-        "CMSIS-NN arm_avgpool_s8.c; tests/targets/test_differences.py",
-    ),
-    DialectDifference(
-        "cortex_m::quantized_div.out", 1,
-        "a quotient that lies halfway between two integers: ExecuTorch's kernel rounds it away from zero, the dialect "
-        "to even",
-        "ExecuTorch op_quantized_div.cpp; tests/targets/test_differences.py",
-    ),
-)  # fmt: skip
-"""The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
-
-
-@dataclass(frozen=True, slots=True)
 class Spread:
     """How integers deviate from a reference: the largest deviation, the number of elements that deviate, the amount of
     the deviations' sum, and the sum of their squares.

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
-from cortex_m_hil.checks.tolerance import DIALECT_DIFFERENCES, Tolerance
+from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, TargetHang
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import POISON, operator_at, prepare
@@ -37,8 +37,6 @@ COARSE: Final = 6.0  # dB: an operator that loses more than a bit of what its in
 # its range has 48 (a uniform signal) to 41 (a normal one, to 4 sigma); values of small networks that are right have
 # 37 to 54 (measured on `native`). 30 is two bits less than 41: noise of 3 % of the signal.
 GOOD: Final = 30.0
-
-_KNOWN: Final[Mapping[str, int]] = {one.operator: one.bound for one in DIALECT_DIFFERENCES}
 
 
 @dataclass(frozen=True)
@@ -385,7 +383,7 @@ class _Stepper:
 
     def _is_wrong(self, row: Row, expected: HostTensor, got: HostTensor, departure: Departure) -> bool:
         if _is_integer(expected):
-            return departure.distance > max(self._tolerance.qtol, _KNOWN.get(row.operator, 0))
+            return departure.distance > self._tolerance.qtol
         bounds = self._tolerance.rtol, self._tolerance.atol
         return not np.allclose(got.array(), expected.array(), *bounds, equal_nan=True)
 

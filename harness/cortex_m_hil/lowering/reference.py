@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.cache import passing_key
+from cortex_m_hil.lowering.dialect_differences import exact_form
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
@@ -70,7 +71,7 @@ def integers() -> Iterator[None]:
     """Within the block torch does to integers what the dialect asks and torch 2.13 refuses.
 
     A dilated convolution of int32: float64 holds the same sums. Max pooling of int8 images of more than 127 pixels,
-    channels last: what is pooled does not depend on the layout.
+    channels last: what is pooled does not depend on the layout. Operators of `DIALECT_DIFFERENCES` round as kernels do.
     """
     functional = torch.nn.functional
     convolve = functional.conv2d
@@ -81,12 +82,14 @@ def integers() -> Iterator[None]:
         wide: list[Any] = [None if item is None else item.double() for item in (input, weight, bias)]
         return convolve(*wide, *args, **kwargs).to(torch.int32)
 
-    with mock.patch.object(functional, "conv2d", exact), _PoolsInAnyLayout():  # type: ignore[no-untyped-call]
+    with mock.patch.object(functional, "conv2d", exact), _AsKernelsDo():  # type: ignore[no-untyped-call]
         yield
 
 
-class _PoolsInAnyLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
+class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if (exact := exact_form(func)) is not None:
+            return exact(*args, **(kwargs or {}))
         if func is not torch.ops.aten.max_pool2d_with_indices.default or args[0].dtype != torch.int8:
             return func(*args, **(kwargs or {}))
         was = torch._prims_common.suggest_memory_format(args[0])

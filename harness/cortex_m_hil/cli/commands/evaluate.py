@@ -18,7 +18,6 @@ from cortex_m_hil.campaigns.evaluation import DONE, Evaluation, Job, Model, Plan
 from cortex_m_hil.campaigns.evaluation_report import NAMES, Asked, Report, Results
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.checks.accuracy import ClassRow
-from cortex_m_hil.checks.compare import dialect_allowance
 from cortex_m_hil.checks.comparison import quanta_word
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say, tell
 from cortex_m_hil.cli.app import app
@@ -184,10 +183,9 @@ def _reports(jobs: Mapping[str, Job], data: DataSet, task: Task, asked: Asked, r
     [first, *_] = results
     return [
         Report(
-            name, task, results[name], asked, dialect_allowance(job.program.file), data.differ,
-            results[first] if name != first else None,
+            name, task, results[name], asked, data.differ, results[first] if name != first else None,
         )
-        for name, job in jobs.items()
+        for name in jobs
     ]  # fmt: skip
 
 

@@ -1,0 +1,81 @@
+"""Where ExecuTorch's Python operators round otherwise than CMSIS-NN, whose integers a target is to give.
+
+What comes behind such an operator makes several quanta of one. So the dialect is run with the kernel's arithmetic in
+its place, and nothing needs a tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+
+@dataclass(frozen=True)
+class DialectDifference:
+    """`exact` takes the arguments of the operator by their names, and gives what the kernel does; `source` says where
+    that stands."""
+
+    operator: str
+    reason: str
+    source: str
+    exact: Callable[[Mapping[str, Any]], torch.Tensor]
+
+
+def _average(given: Mapping[str, Any]) -> torch.Tensor:
+    """The sum over the count, halves away from zero; pixels of the padding are not counted."""
+    image = given["input"].double()  # which holds the sums of int8
+    kernel, stride, padding = (given[name] for name in ("kernel_size", "stride", "padding"))
+    ceil = given.get("ceil_mode", False)  # executorch 1.4.1 has none
+    sums, counts = (
+        torch.nn.functional.avg_pool2d(one, kernel, stride, padding, ceil, divisor_override=1).long()
+        for one in (image, torch.ones_like(image))
+    )
+    means = torch.div(sums.abs() + counts // 2, counts, rounding_mode="floor") * sums.sign()
+    return means.to(torch.int8)
+
+
+def _average_nhwc(given: Mapping[str, Any]) -> torch.Tensor:
+    image = given["input"].permute(0, 3, 1, 2)
+    return _average({**given, "input": image}).permute(0, 2, 3, 1).contiguous()
+
+
+def _quotient(given: Mapping[str, Any]) -> torch.Tensor:
+    """Of float32, as the operator's own, but for halves: away from zero. Nothing is divided by zero."""
+    one, other = (
+        (given[name].to(torch.int32) - given[f"{name}_zero_point"]).to(torch.float32) for name in ("self", "other")
+    )
+    quotient = torch.where(other != 0, one / other, torch.zeros_like(one)) * given["output_scale"]
+    whole: torch.Tensor = torch.floor(quotient.abs().double() + 0.5) * quotient.sign() + given["output_zero_point"]
+    kind = torch.iinfo(given["self"].dtype)
+    return whole.clamp(kind.min, kind.max).to(given["self"].dtype)
+
+
+_MEAN: Final = (
+    "a mean that lies halfway between two integers: CMSIS-NN rounds the integers' mean away from zero, the dialect the "
+    "float mean less the zero point to even"
+)
+DIALECT_DIFFERENCES: Final = (
+    DialectDifference("cortex_m::quantized_avg_pool2d", _MEAN, "CMSIS-NN arm_avgpool_s8.c", _average),
+    DialectDifference("cortex_m::quantized_avg_pool2d_nhwc", _MEAN, "CMSIS-NN arm_avgpool_s8.c", _average_nhwc),
+    DialectDifference(
+        "cortex_m::quantized_div",
+        "a quotient that lies halfway between two integers: ExecuTorch's kernel rounds it away from zero, the dialect "
+        "to even",
+        "ExecuTorch op_quantized_div.cpp",
+        _quotient,
+    ),
+)
+"""The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
+_EXACT: Final = {f"{one.operator}.default": one.exact for one in DIALECT_DIFFERENCES}
+
+
+def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
+    """What computes an operator of torch's (an OpOverload) as its kernel does; None where it does so itself."""
+    exact = _EXACT.get(f"{operator.namespace}::{operator._opname}.{operator._overloadname}")
+    if exact is None:
+        return None
+    names = [argument.name for argument in operator._schema.arguments]
+    return lambda *args, **kwargs: exact({**dict(zip(names, args, strict=False)), **kwargs})
