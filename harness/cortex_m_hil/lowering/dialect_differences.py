@@ -1,7 +1,7 @@
-"""Where ExecuTorch's Python operators round otherwise than CMSIS-NN, whose integers a target is to give.
+"""Where ExecuTorch's Python operators give something else than their kernels: ties, and a layout.
 
-What comes behind such an operator makes several quanta of one. So the dialect is run with the kernel's arithmetic in
-its place, and nothing needs a tolerance.
+What comes behind such an operator makes several quanta of one. So the dialect is run with what the kernel does in its
+place, and nothing needs a tolerance.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ def _quotient(given: Mapping[str, Any]) -> torch.Tensor:
     return whole.clamp(kind.min, kind.max).to(given["self"].dtype)
 
 
+def _padded(given: Mapping[str, Any]) -> torch.Tensor:
+    """In the layout that the operator's own meta function says."""
+    from executorch.backends.cortex_m.ops.operators import is_channels_last
+
+    padded: torch.Tensor = torch.ops.cortex_m.pad.default(**given)
+    return padded.contiguous(memory_format=torch.channels_last) if is_channels_last(given["input"]) else padded
+
+
 _MEAN: Final = (
     "a mean that lies halfway between two integers: CMSIS-NN rounds the integers' mean away from zero, the dialect the "
     "float mean less the zero point to even"
@@ -66,6 +74,13 @@ DIALECT_DIFFERENCES: Final = (
         "to even",
         "ExecuTorch op_quantized_div.cpp",
         _quotient,
+    ),
+    DialectDifference(
+        "cortex_m::pad",
+        "an image of one pixel, padded: contiguous, and channels last in the program; a second pad of it takes its "
+        "strides for its layout, and pads other dimensions",
+        "executorch 1.5.1 backends/cortex_m/ops/operators.py, pad_meta and pad_impl",
+        _padded,
     ),
 )
 """The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
