@@ -535,7 +535,9 @@ def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: 
         changed = Program.from_bytes(bytes(edited))
     except errors.ProgramRejected:
         return  # two tensors that share their dim order's bytes
-    found = tuple(one for one in lint(changed, native.target, operators=None) if not one.is_note)
+    findings = lint(changed, native.target, operators=None)
+    # Which elements a view reads no runner asks: what lint says of that stands in tests above.
+    found = tuple(one for one in findings if not one.is_note and "without a copy" not in one.message)
     try:
         flow.run(native, changed, example_inputs(changed), linted=False)
     except errors.ProgramRejected as refused:
