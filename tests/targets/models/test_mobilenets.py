@@ -11,7 +11,9 @@ from typing import Any, Final
 import pytest
 
 import architectures
+from cortex_m_hil.checks.lint import Rule, lint
 from cortex_m_hil.pytest_plugin.fixtures import Hil
+from cortex_m_hil.targets.load import load_targets
 
 PARAMETERS: Final = {"mobilenet_v2": 3_504_872, "mobilenet_v3_small": 2_542_856}
 MACS: Final = {"mobilenet_v2": 300_774_272, "mobilenet_v3_small": 56_510_400}  # the papers say 300 and 56 million
@@ -25,6 +27,11 @@ QUANTIZED: Final = {
         "linear": 2,
         "mul": 28,
     },
+}
+# What lint says of a board with 2 MB for programs and 768 KB for tensors.
+TOO_SMALL: Final = {
+    "mobilenet_v2": {Rule.PROGRAM_POOL, Rule.PLANNED_POOL},
+    "mobilenet_v3_small": {Rule.PROGRAM_POOL},
 }
 # What computes nothing, and what is on Cortex-M kernels without the prefix `quantized_`.
 OTHERS: Final = {
@@ -57,4 +64,6 @@ def test_network(hil: Hil, name: str) -> None:
     assert {operator: count for operator, count in called.items() if operator not in OTHERS} == quantized
     assert program.partition.cortex_m_macs == 1
     assert program.partition.macs == MACS[name]
+    findings = lint(program, load_targets()["alif-e8"], operators=None)
+    assert {one.rule for one in findings} & {Rule.PROGRAM_POOL, Rule.PLANNED_POOL} == TOO_SMALL[name]
     hil.verify(program)
