@@ -323,7 +323,7 @@ class OpenTarget:
                 module, inputs = lowering.exported_once(module, inputs, layout), None
                 others = [lowering.exported_once(module, given, module.layout) for given in map(_inputs, more_inputs)]
             program = lowering.lower(module, inputs, isa=isa or self.isa, options=options)
-            self._require_cortex_m(program, minimum, quantize)
+            self._require_cortex_m(program, minimum, layout, quantize)
             if not others:
                 return self._verify(program, tolerance, linted=lint).comparison
             programs = [program, *(lowering.on_inputs(program, other) for other in others)]
@@ -360,9 +360,10 @@ class OpenTarget:
             )
             raise
 
-    def _require_cortex_m(self, program: Program, minimum: float | None, quantize: bool) -> None:
+    def _require_cortex_m(self, program: Program, minimum: float | None, layout: Layout, quantize: bool) -> None:
         if minimum is not None:
-            require_share(program, minimum, self.dut.resolved.display_name)
+            where = self.dut.resolved.display_name
+            require_share(program, minimum, where, layout=layout, quantize=quantize)
         elif quantize and (told := left_in_float(program)):
             _warn(f"{self.dut.resolved.display_name}: {told}")
 
@@ -409,7 +410,7 @@ class OpenTarget:
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
-            given = [_host(program, inputs) for inputs in frames]
+            given = [_host(program, _frame(number, inputs)) for number, inputs in enumerate(frames)]
             streamed = flow.stream_frames(
                 self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
             )
@@ -508,6 +509,14 @@ def _inputs(given: Any) -> Inputs:
     """ConfigError for a tensor: taken for a set of inputs it would be its rows."""
     if not isinstance(given, (tuple, list)):
         raise ConfigError(f"more_inputs has {shown(given)}", hint="a tuple for each: more_inputs=[(x,), (y,)]")
+    return tuple(given)
+
+
+def _frame(number: int, given: Any) -> Inputs:
+    """ConfigError for a tensor: taken for the inputs of a frame it would be its rows."""
+    if not isinstance(given, (tuple, list)):
+        what = f"frame {number} is {shown(given)}, and has to be a tuple of inputs"
+        raise ConfigError(what, hint="[(x,) for x in …], even for one input")
     return tuple(given)
 
 

@@ -222,8 +222,12 @@ def test_a_share_of_cortex_m_kernels_that_is_not_reached_is_a_verdict(native: hi
     text = str(caught.value)
     assert "40 % of PartlyFloat's multiply-accumulates are on Cortex-M kernels, at least 99 % was asked for" in text
     assert f"elsewhere: {LEFT_OUT}" in text and 'layout="explicit"' in caught.value.hint
-    with pytest.raises(errors.LoweringError, match=r"^0 % of Linear's"):
+    with pytest.raises(errors.LoweringError, match=r"^0 % of Linear's") as caught:
         native.check(*linear(), quantize=False, min_cortex_m=0.01)
+    assert "quantize=False" in caught.value.hint and "explicit" not in caught.value.hint
+    with pytest.raises(errors.LoweringError) as caught:
+        native.check(torch.nn.GRU(4, 8), (torch.randn(3, 1, 4),), layout="explicit", min_cortex_m=0.99)
+    assert "try layout" not in caught.value.hint
     assert native.check(*linear(), min_cortex_m=1).ok
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -78,7 +78,8 @@ class Sample:
 class DataSet:
     """Samples to evaluate on, and inputs to calibrate with; `benchmark` is the task whose data this is.
 
-    `own_calibration` tells that the data brought inputs for that, which are no samples.
+    `own_calibration` tells that the data brought inputs for that, which are no samples; `classes` how many it says that
+    there are, 0 where it does not.
     """
 
     name: str
@@ -86,6 +87,7 @@ class DataSet:
     calibration: tuple[Array, ...] = field(repr=False)
     own_calibration: bool
     benchmark: Benchmark | None = None
+    classes: int = 0
 
     @property
     def labels(self) -> list[int]:
@@ -121,7 +123,7 @@ def read(path: Path, spec: TensorSpec, raw: Raw, limit: int = 0, *, in_order: bo
         return data
     few = [data.samples[number] for number in _chosen(len(data.samples), CALIBRATION, in_order=False)]
     own = tuple(sample.windows[number % len(sample.windows)] for number, sample in enumerate(few))
-    return DataSet(data.name, data.samples, own, False, data.benchmark)
+    return replace(data, calibration=own, own_calibration=False)
 
 
 def _chosen(number: int, limit: int, *, in_order: bool) -> Sequence[int]:
@@ -159,7 +161,7 @@ def _of_folder(folder: Path, spec: TensorSpec, raw: Raw, chosen: Any) -> DataSet
         if total > _INPUTS_LIMIT:
             raise ConfigError(f"{row.place}: more than {_INPUTS_LIMIT} bytes of inputs", hint="--limit takes fewer")
         samples.append(Sample(row.label, _inputs(numbers, spec, raw, f"{row.place}: {row.file}")))
-    return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark)
+    return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark, rows[0].classes)
 
 
 def _rows(path: Path) -> Iterator[_Row]:
@@ -250,7 +252,8 @@ def _values(numbers: Array, spec: TensorSpec, raw: Raw, place: str) -> Array:
     if (raw.scale, raw.zero_point) != (1.0, 0):
         numbers = (numbers.astype(np.float64) - raw.zero_point) * raw.scale
     if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-        raise ConfigError(f"{place}: a number is not finite", hint="is --raw right?")
+        what = f"{place}: a number is not finite"
+        raise ConfigError(what, hint="is --raw right?" if raw.dtype else "leave out samples with NaN or infinity")
     dtype = np.dtype(spec.dtype)
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
@@ -276,7 +279,9 @@ def _of_archive(path: Path, spec: TensorSpec, raw: Raw, chosen: Any) -> DataSet:
         if name not in MEMBERS:
             raise ConfigError(f"{path} has an array {shown(name)}", hint=did_you_mean(name, MEMBERS))
     inputs, labels = _array(path, "inputs", found), _array(path, "labels", found)
-    if labels.dtype.kind not in "iu" or labels.shape != inputs.shape[:1] or not labels.size:
+    if not labels.size:
+        raise ConfigError(f"{path} has no samples", hint="an input and a label for each in inputs and labels")
+    if labels.dtype.kind not in "iu" or labels.shape != inputs.shape[:1]:
         what = f"{path}: labels is {shown(labels)}, inputs {shown(inputs)}"
         raise ConfigError(what, hint="labels are whole numbers, one for each sample")
     wrong = np.flatnonzero((labels < 0) | (labels >= CLASSES))

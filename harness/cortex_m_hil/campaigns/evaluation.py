@@ -118,8 +118,9 @@ def task_of(program: Program, data: DataSet) -> Task:
     if windows > 1:
         what = f"a sample of {data.name} has {windows} windows, and {program.name} does not give its input back"
         raise ConfigError(what, hint="windows are for autoencoders, whose output has the shape of the input")
-    if first.numel < 2 or max(data.labels) >= first.numel:
-        what = f"{program.name} knows {first.numel} classes, {data.name} has class {max(data.labels)}"
+    highest = max(*data.labels, data.classes - 1)
+    if first.numel < 2 or highest >= first.numel:
+        what = f"{program.name} knows {first.numel} classes, {data.name} has class {highest}"
         raise ConfigError(what, hint="the first output has an element for each class")
     return Task.CLASSES
 

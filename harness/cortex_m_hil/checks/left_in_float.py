@@ -13,9 +13,12 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.text import counted, percent
 
 _SHOWN: Final = 5  # places, those with the most multiply-accumulates
-_HINT: Final = (
-    'change the layer, or try layout="explicit", whose quantiser has more patterns; hil partition shows every operator'
-)
+_SEE: Final = "hil partition shows each operator of a program, which pytest --keep-programs writes without min_cortex_m"
+_HINTS: Final = {
+    "channels_last": f'change the layer, or try layout="explicit", whose quantiser has more patterns; {_SEE}',
+    "explicit": f"change the layer; {_SEE}",
+}
+_FLOAT: Final = "quantize=False leaves everything in float: leave one of the two out"
 
 
 def checked_share(value: float | None) -> float | None:
@@ -26,7 +29,7 @@ def checked_share(value: float | None) -> float | None:
         raise ConfigError(f"min_cortex_m: {error}", hint="0.99 is 99 % of the multiply-accumulates") from None
 
 
-def require_share(program: Program, minimum: float, target: str) -> None:
+def require_share(program: Program, minimum: float, target: str, *, layout: str, quantize: bool) -> None:
     """LoweringError where a smaller share of the multiply-accumulates is on Cortex-M kernels.
 
     ConfigError where the share is not known: nothing would be checked.
@@ -46,7 +49,10 @@ def require_share(program: Program, minimum: float, target: str) -> None:
         rest = [("and", f"{len(places) - _SHOWN} more")] if len(places) > _SHOWN else []
         what = f"{percent(share)} of {program.name}'s multiply-accumulates are on Cortex-M kernels"
         raise LoweringError(
-            f"{what}, at least {percent(minimum)} was asked for", target=target, details=[*details, *rest], hint=_HINT
+            f"{what}, at least {percent(minimum)} was asked for",
+            target=target,
+            details=[*details, *rest],
+            hint=_HINTS[layout] if quantize else _FLOAT,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -10,7 +10,8 @@ from typing import Final
 from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
-from cortex_m_hil.program.lifetimes import Lifetimes, View
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
@@ -69,7 +70,8 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, ISA class, dtypes and dim orders, scratch, plan, operators, floats, state, memory.
+    """Findings in the order layout, ISA class, views, dtypes and dim orders, scratch, plan, operators, floats, state,
+    memory.
 
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
     target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
@@ -77,9 +79,10 @@ def lint(
     return (
         *_layout(program, target),
         *_isa_class(program, target),
+        *_views(program),
         *_signatures(program, runtime),
         *_scratch(program, target, scratch, runtime),
-        *_plan(program),
+        *_overlaps(program),
         *_operators(program, operators),
         *_left_in_float(program),
         *_state(program),
@@ -134,30 +137,29 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], run
             yield _finding(Rule.SCRATCH_NOTE, text, program, instruction, need.value)
 
 
-def _plan(program: Program) -> Iterator[LintFinding]:
-    lifetimes = Lifetimes(program.file)
-    yield from _views(program, dict.fromkeys(lifetimes.views))
-    for overlap in lifetimes.overlaps():
-        written, victim = (program.file.values[value] for value in (overlap.value, overlap.victim))
-        text = f"the memory plan lays value {written.index}, {written.spec}, over value {victim.index}, {victim.spec}"
+def _overlaps(program: Program) -> Iterator[LintFinding]:
+    for overlap in Lifetimes(program.file).overlaps():
+        laid, victim = (program.file.values[value] for value in (overlap.value, overlap.victim))
+        text = f"the memory plan lays value {laid.index}, {laid.spec}, over value {victim.index}, {victim.spec}"
         instruction = program.file.instructions[overlap.instruction]
         cause = "the lifetime of the second ends too early in the plan: it is read after the first is written"
         yield _finding(Rule.OVERLAP, text, program, instruction, overlap.value, cause)
 
 
-def _views(program: Program, views: Iterable[View]) -> Iterator[LintFinding]:
+def _views(program: Program) -> Iterator[LintFinding]:
     """ExecuTorch makes a view without a copy, whatever the dim order of what it is of: find 24 of verification.md."""
     values = program.file.values
-    for view in views:
+    for view in dict.fromkeys(Lifetimes(program.file).views):
         of, base = values[view.value].spec, values[view.base].spec
         if of is None or base is None or (of.numel, of.dtype) != (base.numel, base.dtype) or base.reads_as(of):
             continue
         what = f"value {view.value}, {of}, is a view of value {view.base}, {base}"
         text = f"{what}, without a copy: its elements are in another order"
         if view.written >= 0:
-            yield _finding(Rule.DIM_ORDER, text, program, program.file.instructions[view.written], view.value)
+            found = _finding(Rule.DIM_ORDER, text, program, program.file.instructions[view.written], view.value)
         else:
-            yield LintFinding(Rule.DIM_ORDER, text, value=view.value)
+            found = LintFinding(Rule.DIM_ORDER, text, value=view.value)
+        yield replace(found, hint=_NO_VIEW)
 
 
 def _operators(program: Program, operators: Collection[str] | None) -> Iterator[LintFinding]:
@@ -206,9 +208,10 @@ def _left_in_float(program: Program) -> Iterator[LintFinding]:
     if all(one.operator != _QUANTIZE for one in instructions):
         return
     for instruction in instructions:
-        out = program.file.values[instruction.args[-1]].spec if instruction.args else None
-        if kind_of(program.file, instruction) is Kind.FLOAT and out is not None and "float" in out.dtype:
-            text = f"{instruction.operator} computes in {out.dtype}: ExecuTorch left it out of the quantisation"
+        specs = [program.file.values[value].spec for value in written(program.file, instruction)]
+        dtype = next((one.dtype for one in specs if one is not None and "float" in one.dtype), "")
+        if kind_of(program.file, instruction) is Kind.FLOAT and dtype:
+            text = f"{instruction.operator} computes in {dtype}: ExecuTorch left it out of the quantisation"
             yield _finding(Rule.FLOAT_NOTE, text, program, instruction)
 
 
@@ -270,6 +273,10 @@ UNLINTED: Final = "lint=False"
 _LOWER_ANEW: Final = f"lower the module for this target's ISA class; {UNLINTED} runs this program as it is"
 _REDESIGN: Final = (
     "change the module, so that ExecuTorch puts another operator or dtype there: no kernel computes this one rightly"
+)
+_NO_VIEW: Final = (
+    'layout="explicit" lowers some of these rightly; a pixel shuffle can be a ConvTranspose2d whose kernel is its '
+    "stride, with one 1 in each filter"
 )
 _HINTS: Final = {
     Rule.LAYOUT: _LOWER_ANEW,

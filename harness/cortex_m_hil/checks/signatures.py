@@ -201,6 +201,12 @@ def _broadcasts_as_stored(call: Call) -> str:
     return "not contiguous, and shapes or dim orders differ: it is computed as if contiguous"
 
 
+def _up_to_four_dimensions(call: Call) -> str:
+    """CMSIS-NN's arm_transpose_s8 has no more."""
+    rank = len(call["input"].shape)
+    return "" if 1 <= rank <= 4 else f"{rank} dimensions, and no kernel takes more than 4"
+
+
 def _pads_in_order(call: Call) -> str:
     order = CHANNELS_LAST if _counts_as_channels_last(call["input"]) else tuple(range(len(call["input"].shape)))
     return "" if all(_lies_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
@@ -582,7 +588,7 @@ def _cortex_m() -> dict[str, Signature]:
         ),
         "quantized_mul": _takes(pair.format(2), _sum_or_product),
         "softmax": _takes("0 input int8 rows, -1 out int8 rows"),
-        "transpose": _takes("0 input int8 rows, -1 out int8 rows"),
+        "transpose": _takes("0 input int8 rows, -1 out int8 rows", _up_to_four_dimensions),
     }
     for suffix, form in (("", "image"), ("_nhwc", "nhwc")):
         found[f"quantized_avg_pool2d{suffix}"] = _takes(f"0 input int8 {form}, -1 out int8 {form}")

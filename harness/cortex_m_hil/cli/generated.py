@@ -218,7 +218,8 @@ def _headline(plan: Plan, fields: Mapping[str, Any]) -> str:
     outcomes = ", ".join(f"{number} {name}" for name, number in fields["outcomes"].items() if number)
     new = sum(not one["known"] for one in fields["defects"])
     known = len(fields["defects"]) - new
-    head = f"{counted(fields['programs'], 'program')} on {' and '.join(fields['runs']) or 'nothing'}: {outcomes}; "
+    ran = " and ".join(fields["runs"]) or f"{', '.join(plan.targets)}, where none ran"
+    head = f"{counted(fields['programs'], 'program')} on {ran}: {outcomes}; "
     head += f"{counted(new, 'defect')}" + (f", {known} known" if known else "") + f"; seed {plan.seed}"
     if fields["departed"]:
         head += f"\n{fields['departed']} further from fake-quant than rounding explains, which is no verdict"

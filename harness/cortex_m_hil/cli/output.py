@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.errors import HarnessError, LintError
 
 if TYPE_CHECKING:
     from cortex_m_hil.program.tensor import HostTensor
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 _Step = TypeVar("_Step")
 _Result = TypeVar("_Result")
 SHOWN_VALUES = 8
+
+
+@contextlib.contextmanager
+def no_lint_named() -> Iterator[None]:
+    """Within the block a hint that names the argument `lint=False` names the option of the command instead."""
+    from cortex_m_hil.checks.lint import UNLINTED
+
+    try:
+        yield
+    except LintError as error:
+        error.hint = error.hint.replace(UNLINTED, "--no-lint")
+        raise
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from cortex_m_hil.program.lifetimes import Extent
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import Session
+from cortex_m_hil.text import shown
 
 State = tuple[HostTensor, ...]
 """The content of each state, in the order of `PteFile.states`."""
@@ -65,6 +66,12 @@ def _around(file: PteFile) -> Iterator[Extent]:
 def require_state(file: PteFile, state: Sequence[HostTensor], name: str) -> State:
     """ConfigError where a saved state is not one of this program's."""
     wanted = [file.values[value].spec for value in file.states]
+    strange = next((one for one in state if not isinstance(one, HostTensor)), None)
+    if strange is not None:
+        raise ConfigError(
+            f"{name}: state has {shown(strange)}, and takes what a stream left",
+            hint="state=streamed.state; Frame.state are digests. A state of your own: buffers of the module, lowered",
+        )
     if [one.spec for one in state] != wanted:
         given, own = (", ".join(map(str, specs)) or "nothing" for specs in ([one.spec for one in state], wanted))
         raise ConfigError(

@@ -46,8 +46,12 @@ def stream_frames(
     """
     if not frames:
         raise ConfigError(f"{program.name}: a stream of no frames", hint="a list of input tuples: [(x0,), (x1,), …]")
-    for inputs in frames:
-        require_fit(program, inputs, dut.target.name)
+    for number, inputs in enumerate(frames):
+        try:
+            require_fit(program, inputs, dut.target.name)
+        except ConfigError as error:
+            error.message = f"frame {number}: {error.message}"
+            raise
     first = program.file.initial_state() if state is None else require_state(program.file, state, program.name)
     if linted:
         require_lint(dut, program)

@@ -44,6 +44,7 @@ REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory)
 NO_SQNR: Final = -1000.0  # dB: a coarse quantisation is no defect of who executes it
 QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)
 FLOAT: Final = Tolerance(atol=1e-4, rtol=1e-4, eager_sqnr=NO_SQNR)
+REASON: Final = 200  # characters of why a program is refused
 LARGE: Final = 1 << 16  # an integer argument that is a multiplier, and no size
 
 
@@ -224,7 +225,8 @@ def reason(error: HarnessError) -> str:
     said = re.sub(r" at node %?\w+| at [^ ]+:\d+", "", said.splitlines()[0])
     said = re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", said)
     operator = error.operator.partition(" (")[0]
-    return f"{type(error).__name__}: {said[:120]}" + (f" ({operator})" if operator else "")
+    short = said if len(said) <= REASON else f"{said[:REASON]}…"
+    return f"{type(error).__name__}: {short}" + (f" ({operator})" if operator else "")
 
 
 def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:

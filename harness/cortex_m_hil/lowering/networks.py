@@ -10,6 +10,7 @@ from typing import Any, Final
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.lowering.capability import feature, load_torch, quiet
 from cortex_m_hil.lowering.options import Inputs
+from cortex_m_hil.text import shown
 
 _PACKAGE: Final = "executorch.examples.models.mlperf_tiny"
 NETWORKS: Final = {
@@ -55,5 +56,7 @@ def _of_user(name: str) -> tuple[Any, Inputs]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{name}: {error}", hint="package.module:function, from the working folder") from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], tuple)):
-        raise ConfigError(f"{name} returns a {type(made).__name__}", hint="return module, (input, …)")
+        parts = f" of {' and '.join(map(shown, made))}" if isinstance(made, tuple) else ""
+        what = f"{name} returns a {type(made).__name__}{parts}"
+        raise ConfigError(what, hint="return module, (input, …): the inputs are a tuple, even one")
     return made

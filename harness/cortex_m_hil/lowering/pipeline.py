@@ -324,11 +324,10 @@ def _choices(options: LoweringOptions) -> Iterator[tuple[str, object]]:
 
 def _hint(options: LoweringOptions) -> str:
     """What to do about a failure after the export."""
-    if not options.quantize:
-        return "the module runs and exports: ExecuTorch's traceback says more"
-    return (
-        "the module runs and exports: ExecuTorch's traceback says more, quantize=False whether quantising is to blame"
-    )
+    more = "the module runs and exports: ExecuTorch's traceback says more"
+    if options.layout == "explicit":
+        return f'{more}; layout="channels_last" is what it calls the legacy layout, and lowers more operators'
+    return f"{more}, quantize=False whether quantising is to blame" if options.quantize else more
 
 
 def _foreign(source: _Source) -> Iterator[tuple[str, Any]]:

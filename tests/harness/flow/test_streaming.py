@@ -199,8 +199,14 @@ def test_what_is_no_stream_is_refused(native: OpenTarget) -> None:
     one = program(Isa.SCALAR)
     with pytest.raises(errors.ConfigError, match="no frames"):
         native.stream(one, [])
-    with pytest.raises(errors.ConfigError, match="input 0: the program takes"):
+    with pytest.raises(errors.ConfigError, match=rf"frame {FRAMES}: input 0: the program takes"):
         native.stream(one, [*frames(), (torch.zeros(1, 1, 9),)])
+    with pytest.raises(errors.ConfigError, match=r"frame 0 is Tensor float32\[1, 1, 8\], and has to be a tuple"):
+        native.stream(one, [frame[0] for frame in frames()])  # type: ignore[misc]
+    left = native.stream(one, frames())
+    for strange in (left.frames[0].state, [torch.zeros(1, 3, 8)], [np.zeros((1, 3, 8), "float32")], b"abc"):
+        with pytest.raises(errors.ConfigError, match="takes what a stream left"):
+            native.stream(one, frames(), state=strange)  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError, match=r"the state is .* and the program's is"):
         native.stream(one, frames(), state=native.stream(one, frames()).state[:1])
 

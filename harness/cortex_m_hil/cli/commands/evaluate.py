@@ -34,7 +34,7 @@ from cortex_m_hil.cli.options import (
     Verbose,
     within,
 )  # fmt: skip
-from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, no_lint_named, table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.lowering.networks import NETWORKS
@@ -109,10 +109,11 @@ def evaluate(
     with opened(store_file) as kept, log_of_errors(verbose):
         found = Model(model)
         samples = read(data, found.spec, Raw(raw, scale, zero_point), limit, in_order=stream)
-        jobs = jobs_of(
-            list(resolved), lambda name: flow.open_dut(resolved[name], multiplier=timeout_multiplier), found, samples,
-            linted=not no_lint,
-        )  # fmt: skip
+        with no_lint_named():
+            jobs = jobs_of(
+                list(resolved), lambda name: flow.open_dut(resolved[name], multiplier=timeout_multiplier), found,
+                samples, linted=not no_lint,
+            )  # fmt: skip
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)
         asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)

@@ -136,6 +136,7 @@ def nightly(
         changed = nights.what_changed(kept, campaign, old, new)
         if report is not None:
             write(report_of(kept, campaign, new, old, changed, report), report)
+            say(f"report: {report / 'index.html'}")
     end(_answer(new, campaign, before, changed, left, left_out, uncounted))
 
 

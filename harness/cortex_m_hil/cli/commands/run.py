@@ -13,7 +13,6 @@ import typer
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.comparison import Comparison
-from cortex_m_hil.checks.lint import UNLINTED
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case
 from cortex_m_hil.cli.app import app
@@ -29,9 +28,16 @@ from cortex_m_hil.cli.options import (
     Targets,
     Verbose,
 )  # fmt: skip
-from cortex_m_hil.cli.output import fields_of_result, fields_of_target, lines_of_result, log_of_errors, tell_log
+from cortex_m_hil.cli.output import (
+    fields_of_result,
+    fields_of_target,
+    lines_of_result,
+    log_of_errors,
+    no_lint_named,
+    tell_log,
+)
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
-from cortex_m_hil.errors import ConfigError, LintError
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.results import RunResult
@@ -100,11 +106,8 @@ def run(
         def ask(name: str, case: int = 0) -> Answer:
             with log_of_errors(verbose):
                 resolved = choice.resolve(name)
-                try:
+                with no_lint_named():
                     return orders[case].run(duts.open(resolved), resolved, verbose)
-                except LintError as error:
-                    error.hint = error.hint.replace(UNLINTED, "--no-lint")
-                    raise
 
         if loaded.cases:
             answer_each_case(choice.names, len(orders), ask)
