@@ -501,7 +501,7 @@ def test_a_view_of_a_channels_last_tensor_that_reads_another_order(shuffle: nn.M
     """
     module, images = nn.Sequential(nn.Conv2d(3, 8, 1), shuffle), torch.randn(2, 3, 4, 5)
     lowered = lower(module, (images,), isa=Isa.DSP)
-    (found,) = (one for one in lint(lowered, target(Isa.DSP), operators=None) if not one.is_note)
+    found, *_ = (one for one in lint(lowered, target(Isa.DSP), operators=None) if not one.is_note)
     assert found.rule is Rule.DIM_ORDER and "without a copy: its elements are in another order" in found.message
     assert lowered.file.values[found.value].spec is not None
     explicit = lower(module, (images,), isa=Isa.DSP, options=LoweringOptions(layout="explicit"))
