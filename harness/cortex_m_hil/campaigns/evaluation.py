@@ -21,6 +21,7 @@ from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering import LoweringOptions, export, lower
 from cortex_m_hil.lowering.networks import load
+from cortex_m_hil.lowering.options import DEFAULT
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -63,16 +64,19 @@ class Plan:
 class Model:
     """A `.pte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
 
-    def __init__(self, name: str) -> None:
-        """ConfigError where there is none of the name, or it has other inputs."""
+    def __init__(self, name: str, layout: str = "") -> None:
+        """ConfigError where there is none of the name, it has other inputs, or no such layout; "": the default one."""
         self.name = name
         self._programs: dict[Isa, Program] = {}
         self._file: Program | None = None
         if name.endswith(".pte"):
+            if layout:
+                raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
             self._file = Program.from_bytes(files.read(Path(name), files.PROGRAM_LIMIT), name)
             specs = self._file.file.input_specs()
         else:
-            self._exported = export(*load(name))
+            chosen: Any = layout or DEFAULT.layout
+            self._exported = export(*load(name), chosen)
             specs = _specs(self._exported.inputs)
         if len(specs) != 1 or specs[0].kind is not ValueKind.TENSOR:
             what = f"{name} takes ({', '.join(map(str, specs))})"

@@ -260,5 +260,6 @@ def test_what_cannot_be(evaluate: Evaluate, folder: Path) -> None:
     Path("five/y_labels.csv").write_text("a.bin,5,1\na.bin,5,0\n")
     five = evaluate("signs:sign", "--data", "five", "--raw", "float32", "-t", "native").err
     assert "signs:sign knows 2 classes, five has class 4" in five
+    assert "layout" in evaluate(*signs, "--layout", "nchw").err
     np.savez("windows.npz", inputs=np.zeros((3, 2, 4)), labels=[0, 1, 1])
     assert "has 2 windows" in evaluate("signs:sign", "--data", "windows.npz", "-t", "native").err

@@ -19,6 +19,7 @@ from cortex_m_hil.campaigns.evaluation_report import NAMES, Asked, Report, Resul
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
+from cortex_m_hil.checks.left_in_float import left_in_float
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
@@ -87,6 +88,7 @@ def evaluate(
         typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
     ] = 1.0,
     zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
+    layout: Annotated[str, typer.Option("--layout", help="Lower a module for channels_last or explicit")] = "",
     no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
     budget: Budget = YEAR,
     require_fvp: RequireFvp = False,
@@ -107,7 +109,7 @@ def evaluate(
     choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
     resolved = {name: choice.resolve(name) for name in choice.names}
     with opened(store_file) as kept, log_of_errors(verbose):
-        found = Model(model)
+        found = Model(model, layout)
         samples = read(data, found.spec, Raw(raw, scale, zero_point), limit, in_order=stream)
         with no_lint_named():
             jobs = jobs_of(
@@ -119,6 +121,8 @@ def evaluate(
         asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
         plan = Plan(model, str(data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs})
         say(_heading(found, samples))
+        if found.has_references and (told := left_in_float(first)):
+            say(told)
         evaluation = Evaluation(jobs, samples, task)
         runs = _work(kept, _campaign(kept, plan), evaluation, Deadline.after(budget))
     reports = _reports(jobs, samples, task, asked, runs)
