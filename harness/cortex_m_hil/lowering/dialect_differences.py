@@ -84,12 +84,12 @@ DIALECT_DIFFERENCES: Final = (
     ),
 )
 """The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
-_EXACT: Final = {f"{one.operator}.default": one.exact for one in DIALECT_DIFFERENCES}
+_EXACT: Final = {f"{one.operator.replace('::', '.')}.default": one.exact for one in DIALECT_DIFFERENCES}
 
 
 def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
-    """What computes an operator of torch's (an OpOverload) as its kernel does; None where it does so itself."""
-    exact = _EXACT.get(f"{operator.namespace}::{operator._opname}.{operator._overloadname}")
+    """What computes an operator of torch's as its kernel does; None where it does so itself."""
+    exact = _EXACT.get(str(operator))
     if exact is None:
         return None
     names = [argument.name for argument in operator._schema.arguments]
