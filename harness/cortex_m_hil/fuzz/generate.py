@@ -96,11 +96,15 @@ class Generator:
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value. `origin`: the kind of the step that gave it, or "input"; `clamp` its activation."""
+    """What is known of a value.
+
+    `origin`: the kind of the step that gave it, or "input"; `clamp` its activation; `truths`: nothing works on it.
+    """
 
     shape: Shape
     origin: str
     clamp: str = ""
+    truths: bool = False
 
 
 ACTIVATIONS: Final = ("", "relu", "relu6", "hardtanh", "clamp", "hardswish", "hardsigmoid")
@@ -173,7 +177,8 @@ class Drawing:
         return len(self.inputs) - 1
 
     def _make(self, kind: str, of: Sequence[int], how: Mapping[str, Any], shape: Shape, clamp: str = "") -> int:
-        self.made.append((Step(kind, tuple(of), dict(how)), Value(shape, kind, clamp)))
+        truths = how.get("function") == "ge" and kind == "join"
+        self.made.append((Step(kind, tuple(of), dict(how)), Value(shape, kind, clamp, truths)))
         self.at = -len(self.made)
         return self.at
 
@@ -271,6 +276,8 @@ class Drawing:
     # --- steps -----------------------------------------------------------------------------------------------
 
     def _step(self, kinds: Mapping[str, float], *, floats: bool = False) -> None:
+        if self.value.truths:
+            return
         kind = self.pick("kind", list(kinds), list(kinds.values()))
         self._is_float = floats
         getattr(self, f"_{kind}")()

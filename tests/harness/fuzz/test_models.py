@@ -77,7 +77,7 @@ def test_a_recipe_survives_json() -> None:
 
 
 def test_every_recipe_is_a_module_that_runs() -> None:
-    for recipe in drawn(SEED, 150):
+    for recipe in drawn(SEED, 400):
         made = part_of(recipe)
         assert len(made.outputs) == 1
         assert torch.equal(made.module()(*made.arguments()), made.values[made.outputs[0]])

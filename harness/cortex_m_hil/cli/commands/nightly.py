@@ -79,7 +79,7 @@ def nightly(
     target: Annotated[
         list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
     ] = None,
-    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="Names or comma lists; repeatable")] = None,
+    runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; or both")] = None,
     pytest: Annotated[
         list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
     ] = None,
