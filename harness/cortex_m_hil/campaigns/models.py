@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from cortex_m_hil.campaigns.models_worker import Outcome, Settings, unpacked
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.fuzz.generate import ROUND, Generator
+from cortex_m_hil.fuzz.models import Judged
 from cortex_m_hil.lowering.recipe import Recipe
 
 INFRA_IN_A_ROW: Final = 4  # runs, after which something else is wrong
@@ -65,6 +67,7 @@ class Programs:
         self.plan, self._workers = plan, workers
         self._generator = Generator(plan.seed)
         self._drawn: list[Recipe] = []
+        self._stopped = False
 
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
         """LaunchError if run after run teaches nothing; the same command goes on."""
@@ -93,10 +96,19 @@ class Programs:
         return True
 
     def carry_out(self, key: str) -> Run:
-        answer = self._workers.ask({"recipe": asdict(self._drawn[int(key)])})
+        """A program that ends its worker, as one does at which torch crashes, teaches nothing; the others go on."""
+        recipe = self._drawn[int(key)]
+        try:
+            answer = self._workers.ask({"recipe": asdict(recipe)})
+        except LaunchError as error:
+            if self._stopped:
+                raise
+            nothing = {"recipe": asdict(recipe), "classes": recipe.classes, **models_worker.fields_of(Judged())}
+            return Run(key, Outcome.INFRA.value, error.message, 0.0, time.time(), nothing)
         return Run(**{**answer["run"], "key": key})
 
     def stop(self) -> None:
+        self._stopped = True
         self._workers.end()
 
 

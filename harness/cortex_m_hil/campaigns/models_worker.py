@@ -95,7 +95,7 @@ class _Server:
                 problem = f"{type(error).__name__}: {error.message}"
             except Exception as error:  # of a reference, say: the next program is none the worse
                 problem = f"{type(error).__name__}: {error}".splitlines()[0]
-        figures = {"recipe": asdict(recipe), "classes": recipe.classes, **_fields(judged)}
+        figures = {"recipe": asdict(recipe), "classes": recipe.classes, **fields_of(judged)}
         outcome = Outcome.INFRA if problem else _outcome(judged)
         return Run("", outcome.value, problem, round(time.monotonic() - began, 3), time.time(), figures)
 
@@ -116,7 +116,7 @@ def checks_of(recipe: Recipe) -> Checks:
     return Checks(layout, recipe.quantize, recipe.redzones, recipe.relation)
 
 
-def _fields(judged: Judged) -> dict[str, Any]:
+def fields_of(judged: Judged) -> dict[str, Any]:
     return {**asdict(judged), "reached": packed(judged.reached)}
 
 

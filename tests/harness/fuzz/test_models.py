@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,6 +155,23 @@ def test_a_round_waits_for_the_one_before(tmp_path: Path) -> None:
 def test_a_campaign_ends_where_nothing_is_learnt(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="nothing was learnt from 4 programs in a row: told"):
         Programs(PLAN, Workers(PLAN, tmp_path)).next(runs_of(list(range(4)), "infra"))
+
+
+def test_a_program_that_ends_its_worker_is_told_and_the_next_is_judged(tmp_path: Path) -> None:
+    """As one does at which torch crashes."""
+    workers = Workers(PLAN, tmp_path)
+    programs = Programs(PLAN, workers)
+    assert programs.next([]) == "0"
+    child = workers._take()
+    workers._idle.put(child)
+    os.kill(child._child.pid, signal.SIGKILL)
+    first = programs.carry_out("0")
+    assert (first.verdict, first.figures["recipe"]["number"]) == ("infra", 0) and "has ended" in first.error
+    assert programs.next([first]) == "1"
+    assert programs.carry_out("1").verdict == "passed"
+    programs.stop()
+    with pytest.raises(LaunchError):
+        programs.carry_out("1")
 
 
 def test_what_was_reached_is_packed() -> None:
