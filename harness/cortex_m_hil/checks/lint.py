@@ -76,13 +76,14 @@ def lint(
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
     target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
     """
+    lifetimes = Lifetimes(program.file)
     return (
         *_layout(program, target),
         *_isa_class(program, target),
-        *_views(program),
+        *_views(program, lifetimes),
         *_signatures(program, runtime),
         *_scratch(program, target, scratch, runtime),
-        *_overlaps(program),
+        *_overlaps(program, lifetimes),
         *_operators(program, operators),
         *_left_in_float(program),
         *_state(program),
@@ -137,8 +138,8 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], run
             yield _finding(Rule.SCRATCH_NOTE, text, program, instruction, need.value)
 
 
-def _overlaps(program: Program) -> Iterator[LintFinding]:
-    for overlap in Lifetimes(program.file).overlaps():
+def _overlaps(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
+    for overlap in lifetimes.overlaps():
         laid, victim = (program.file.values[value] for value in (overlap.value, overlap.victim))
         text = f"the memory plan lays value {laid.index}, {laid.spec}, over value {victim.index}, {victim.spec}"
         instruction = program.file.instructions[overlap.instruction]
@@ -146,10 +147,10 @@ def _overlaps(program: Program) -> Iterator[LintFinding]:
         yield _finding(Rule.OVERLAP, text, program, instruction, overlap.value, cause)
 
 
-def _views(program: Program) -> Iterator[LintFinding]:
+def _views(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
     """ExecuTorch makes a view without a copy, whatever the dim order of what it is of: find 24 of verification.md."""
     values = program.file.values
-    for view in dict.fromkeys(Lifetimes(program.file).views):
+    for view in dict.fromkeys(lifetimes.views):
         of, base = values[view.value].spec, values[view.base].spec
         if of is None or base is None or (of.numel, of.dtype) != (base.numel, base.dtype) or base.reads_as(of):
             continue
