@@ -75,7 +75,7 @@ class Model:
 
 def models() -> list[Model]:
     """Found by reading: nothing is imported."""
-    ours = ("mobilenet_v2", "mobilenet_v3_small")
+    ours = ("mobilenet_v2", "mobilenet_v3_small", "llama")
     found = [Model(name, "MLPerf Tiny", functools.partial(networks.load, name)) for name in networks.NETWORKS]
     found += [Model(name, "tests/architectures.py", functools.partial(_own, name)) for name in ours]
     for path in sorted((suite.find() / "models").glob("test_*.py")):

@@ -51,20 +51,102 @@ class Listener(nn.Module):
         self.register_buffer("window", torch.zeros(1, 3, features))
         self.register_buffer("hidden", torch.full((1, hidden), 0.1))
 
-    def forward(self, x: Any) -> Any:
-        window = torch.cat([self.window[:, 1:], x], 1)
-        self.window.copy_(window)
+    def step(self, x: Any, window: Any, hidden: Any) -> tuple[Any, Any, Any]:
+        """Of a frame and the state before it: the output, and the state after."""
+        window = torch.cat([window[:, 1:], x], 1)
         seen = torch.relu(self.conv(window.unsqueeze(1))).flatten(1)
-        reset = torch.sigmoid(self.reset_x(seen) + self.reset_h(self.hidden))
-        update = torch.sigmoid(self.update_x(seen) + self.update_h(self.hidden))
-        new = torch.tanh(self.new_x(seen) + reset * self.new_h(self.hidden))
-        hidden = new + update * (self.hidden - new)
+        reset = torch.sigmoid(self.reset_x(seen) + self.reset_h(hidden))
+        update = torch.sigmoid(self.update_x(seen) + self.update_h(hidden))
+        new = torch.tanh(self.new_x(seen) + reset * self.new_h(hidden))
+        hidden = new + update * (hidden - new)
+        return self.head(hidden), window, hidden
+
+    def forward(self, x: Any) -> Any:
+        output, window, hidden = self.step(x, self.window, self.hidden)
+        self.window.copy_(window)
         self.hidden.copy_(hidden)
-        return self.head(hidden)
+        return output
 
 
-def listener(frames: int) -> tuple[nn.Module, list[tuple[torch.Tensor, ...]]]:
+class Unrolled(nn.Module):
+    """A step for all of (1, frames, 8) in one call: a program whose state comes in and goes out.
+
+    ``step``: of a frame and the state before it, the output, and the state after.
+    """
+
+    def __init__(self, step: Callable[[Any, Any, Any], tuple[Any, Any, Any]], *layers: nn.Module) -> None:
+        super().__init__()
+        self.step = step
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, frames: Any, window: Any, hidden: Any) -> Any:
+        outputs = []
+        for number in range(frames.shape[1]):
+            output, window, hidden = self.step(frames[:, number : number + 1], window, hidden)
+            outputs.append(output)
+        return torch.stack(outputs, 1), window, hidden
+
+
+def listener(frames: int) -> tuple[Listener, list[tuple[torch.Tensor, ...]]]:
     """The network and so many frames, always the same."""
     generator = torch.Generator().manual_seed(11)
     torch.manual_seed(7)
     return Listener().eval(), [(torch.randn(1, 1, 8, generator=generator).cumsum(2) * 0.3,) for _ in range(frames)]
+
+
+class CachedAttention(nn.Module):
+    """Attention of a token of (1, 1, 8) to all before it, whose keys and values it keeps.
+
+    ``write(cache, position, row)`` puts a row into a cache, in one of the ways of models. Layers have no bias: with
+    one, ExecuTorch does not lower the product of a layer and of anything else (find 27).
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    mask: torch.Tensor
+
+    def __init__(self, write: Callable[[Any, Any, Any], None], length: int, width: int = 8) -> None:
+        super().__init__()
+        self.write = write
+        self.query, self.key, self.value, self.head = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.register_buffer("keys", torch.zeros(1, length, width))
+        self.register_buffer("values", torch.zeros(1, length, width))
+        self.register_buffer("mask", torch.ones(length, length).triu(1) * -50)
+
+    def forward(self, x: Any, position: Any) -> Any:
+        self.write(self.keys, position, self.key(x))
+        self.write(self.values, position, self.value(x))
+        seen = torch.bmm(self.query(x), self.keys.transpose(1, 2)) + self.mask[position]
+        return self.head(torch.bmm(torch.softmax(seen, -1), self.values))
+
+    def at_once(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What it gives for each of (1, length, 8), from nothing kept."""
+        seen = torch.bmm(self.query(tokens), self.key(tokens).transpose(1, 2)) + self.mask
+        outputs: torch.Tensor = self.head(torch.bmm(torch.softmax(seen, -1), self.value(tokens)))
+        return outputs
+
+
+def _by_index(cache: Any, position: Any, row: Any) -> None:
+    cache[:, position] = row
+
+
+def _by_copy(cache: Any, position: Any, row: Any) -> None:
+    cache.index_copy_(1, position, row)
+
+
+def _by_scatter(cache: Any, position: Any, row: Any) -> None:
+    cache.scatter_(1, position.view(1, 1, 1).expand_as(row), row)
+
+
+def _by_choice(cache: Any, position: Any, row: Any) -> None:
+    cache.copy_(torch.where((torch.arange(cache.shape[1]) == position).view(1, -1, 1), row, cache))
+
+
+CACHE_WRITES = {"index": _by_index, "copy": _by_copy, "scatter": _by_scatter, "choice": _by_choice}
+
+
+def cached_attention(way: str, length: int = 12) -> tuple[CachedAttention, torch.Tensor]:
+    """The network, one of CACHE_WRITES, and the tokens of a sequence."""
+    torch.manual_seed(5)
+    module = CachedAttention(CACHE_WRITES[way], length).eval()
+    return module, torch.randn(1, length, 8)

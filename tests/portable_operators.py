@@ -56,12 +56,26 @@ def _numbers() -> tuple[nn.Module, Tensors]:
     )  # fmt: skip
 
 
+def _roundings() -> tuple[nn.Module, Tensors]:
+    """Of whole numbers and halves too, where a tie goes to the even one; and divisions whose quotients are exact and
+    not zero, since ExecuTorch's are not rounded, nor have its zeros ATen's sign (find 25)."""
+    x = torch.cat((torch.randn(size(), 4) * 9, torch.randint(-9, 10, (2, 4)) / 2))
+    y = torch.randint(1, 5, (4,)) * torch.tensor((0.5, -0.5, 1.0, -1.5))
+    return _of(
+        lambda x, y, z: (x.ceil(), x.floor(), x.round(), x.trunc(), torch.div(z, y, rounding_mode="floor"),
+                      torch.div(x, y, rounding_mode="trunc"), torch.remainder(x, y),
+                      torch.remainder(x, x + 20), x % 0.75, x % -2),
+        x, y, torch.copysign(x.abs() + 6, x),
+    )  # fmt: skip
+
+
 def _functions() -> tuple[nn.Module, Tensors]:
     x = torch.randn(size(), size(3), size(3)) * 4
     return _of(
         lambda x: (torch.exp(x), torch.log(x.abs() + 0.01), torch.log1p(x.abs()), torch.tanh(x), torch.sigmoid(x),
                    functional.elu(x, 1.3), functional.gelu(x), functional.gelu(x, approximate="tanh"),
-                   torch.pow(x, 3.0), torch.pow(x.abs(), 0.3), torch.log_softmax(x, 1), torch.softmax(x, -1)), x,
+                   torch.pow(x, 3.0), torch.pow(x.abs(), 0.3), torch.sin(x), torch.cos(x * 9),
+                   torch.log_softmax(x, 1), torch.softmax(x, -1)), x,
     )  # fmt: skip
 
 
@@ -78,17 +92,20 @@ def _truths() -> tuple[nn.Module, Tensors]:
     x, y = torch.rand(size(2), size(2)) < 0.4, torch.rand(size(1, 1), 1) < 0.5
     return _of(
         lambda x, y: (torch.logical_and(x, y), torch.logical_or(x, y), torch.logical_xor(x, y), torch.logical_not(x),
-                      x.any(1), x.any(0, keepdim=True)), x, y,
+                      x.any(1), x.any(0, keepdim=True), x & y, x & ~x, x | y, x ^ y, ~x), x, y,
     )  # fmt: skip
 
 
 def _integers() -> tuple[nn.Module, Tensors]:
     rows, columns = size(), size(2)
     x, y = torch.randint(-9, 10, (rows, columns)), torch.randint(-9, 10, (rows, 1))
+    # Remainders of one sign: ExecuTorch's have the dividend's, torch's the divisor's (find 30).
     return _of(
         lambda x, y: (x + y, torch.sub(x, y, alpha=3), x * y, x.abs(), -x, torch.maximum(x, y), torch.minimum(x, y),
                       torch.clamp(x, -2, 5), torch.fmod(x, 4), x < y, x >= y, x == 3, x > 0, x.to(torch.float32),
-                      x.sum(1), x.amax(0), x.argmin(1)), x, y,
+                      x.abs() % 4, x.abs() % (y.abs() + 1), (-x.abs()).to(torch.int32) % -3,
+                      x.sum(1), x.amax(0), x.argmin(1), x & y, x | y, x ^ y, ~x,
+                      *(torch.div(x, y + (y == 0), rounding_mode=mode) for mode in ("floor", "trunc"))), x, y,
     )  # fmt: skip
 
 
@@ -112,6 +129,27 @@ def _indices() -> tuple[nn.Module, Tensors]:
                               torch.index_select(x, 0, at), torch.index_select(x, -2, at.clamp(max=columns - 1))),
         nn.Embedding(rows, 5),
     ), (x, at)  # fmt: skip
+
+
+def _writes() -> tuple[nn.Module, Tensors]:
+    """Into copies, at places that indices or slices name."""
+    rows, columns = size(3), size(4, 8)
+    x, row, column = torch.randn(rows, columns), torch.randn(columns), torch.randn(rows, 1)
+    at = torch.randint(0, rows, (size(1, 4),))
+    across = torch.randint(0, columns, (rows - 1, 3))
+    return _of(
+        lambda x, row, column, at, across: (
+            x.index_put((at,), row), x.index_put((at,), row, accumulate=True),
+            torch.ops.aten.index_put(x, (None, across[0]), column),
+            x.index_put((at, at.clamp(max=columns - 1)), row[0]),
+            x.slice_scatter(column, 1, 1, 2), x.slice_scatter(x[:, :2] * 2, 1, 0, -1, columns // 2),
+            x.slice_scatter(row.view(1, -1), 0, 1, 2), x.gather(1, across),
+            x[:, :3].gather(0, across.clamp(max=rows - 1)), x.scatter(1, across[:, :1], column),
+            x.scatter(0, across.clamp(max=rows - 1), x * 2), x.scatter(1, across, 0.5),
+            torch.scatter(x, 0, at.view(-1, 1), 2.0),
+            torch.ops.aten.copy(x, row), torch.ops.aten.copy(x, column), torch.ops.aten.copy(x, -x)),
+        x, row, column, at, across,
+    )  # fmt: skip
 
 
 def _choices() -> tuple[nn.Module, Tensors]:
@@ -196,12 +234,14 @@ def _fills() -> tuple[nn.Module, Tensors]:
 
 FAMILIES = {
     "numbers": Family(_numbers),
+    "roundings": Family(_roundings),
     "functions": Family(_functions, exact=False),
     "comparisons": Family(_comparisons),
     "truths": Family(_truths),
     "integers": Family(_integers),
     "views": Family(_views),
     "indices": Family(_indices),
+    "writes": Family(_writes),
     "choices": Family(_choices),
     "sums": Family(_sums),
     "products": Family(_products, exact=False),

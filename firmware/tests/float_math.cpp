@@ -48,11 +48,29 @@ TEST_CASE("functions of floats are within 0.51 units in the last place") {
   CHECK(worst_of(math::log, [](double x) { return std::log(x); }) <= 0.51);
   CHECK(worst_of(math::log1p, [](double x) { return std::log1p(x); }) <= 0.51);
   CHECK(worst_of(math::tanh, [](double x) { return std::tanh(x); }) <= 0.51);
+  CHECK(worst_of(math::sin, [](double x) { return std::sin(x); }) <= 0.51);
+  CHECK(worst_of(math::cos, [](double x) { return std::cos(x); }) <= 0.51);
   for (const float exponent : {0.3f, -0.3f, 2.0f, 3.0f, -5.0f, 0.5f, 17.25f}) {
     CAPTURE(exponent);
     const auto own = [=](float x) { return math::pow(x, exponent); };
     CHECK(worst_of(own, [=](double x) { return std::pow(x, double{exponent}); }) <= 0.51);
   }
+}
+
+TEST_CASE("sine and cosine near a right angle's multiples, and of zeros and infinities") {
+  // Of all floats, 0x1.6ac5b2p+62 is among the nearest to such a multiple.
+  for (const float x : {0.7853982f, 1.5707964f, 3.1415927f, 6.2831855f, 0x1.6ac5b2p+62f,
+                        0x1.fffffep+127f, 0.25f, 0.24999999f}) {
+    for (const float one : {x, -x}) {
+      CAPTURE(one);
+      CHECK(error_of(math::sin(one), std::sin(double{one})) <= 0.51);
+      CHECK(error_of(math::cos(one), std::cos(double{one})) <= 0.51);
+    }
+  }
+  CHECK(std::signbit(math::sin(-0.0f)));
+  CHECK(math::cos(-0.0f) == 1);
+  CHECK(std::isnan(math::sin(-kInfinity)));
+  CHECK(std::isnan(math::cos(kInfinity)));
 }
 
 TEST_CASE("erf is right to 1e-14") {

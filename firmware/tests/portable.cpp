@@ -64,6 +64,120 @@ TEST_CASE("indices of dimensions that are not neighbours are refused") {
   CHECK(says(call, "not neighbours"));
 }
 
+Call put(const std::vector<std::vector<int64_t>>& indices, const Sizes& sizes,
+         const std::vector<int8_t>& values, bool accumulate = false, const Sizes& out = {2, 3}) {
+  Call call("aten::index_put.out");
+  call.int8({2, 3}, {1, 2, 3, 4, 5, 6}).indices(indices).int8(sizes, values);
+  return call.boolean(accumulate).out(out);
+}
+
+TEST_CASE("index_put writes what broadcasts to the places that indices name") {
+  Call right = put({{}, {-1, 0}}, {2, 1}, {7, 8});
+  REQUIRE(right.run() == "");
+  CHECK(right.result() == std::vector<int8_t>{7, 2, 7, 8, 5, 8});
+  Call last = put({{1, 1}}, {2, 3}, {1, 1, 1, 9, 8, 7});  // the last of those at one place stays
+  REQUIRE(last.run() == "");
+  CHECK(last.result() == std::vector<int8_t>{1, 2, 3, 9, 8, 7});
+  Call beyond = put({{}, {3}}, {}, {7});
+  CHECK(says(beyond, "index 3 of 3 items"));
+  Call before = put({{-3}}, {}, {7});
+  CHECK(says(before, "index -3 of 2 items"));
+  Call values = put({{0}}, {2}, {7, 8});
+  CHECK(says(values, "values are int8[2], and the indices choose int8[1, 3]"));
+  Call indices = put({{0, 1}, {0, 1, 2}}, {}, {7});
+  CHECK(says(indices, "do not broadcast to each other"));
+  Call none = put({{}, {}}, {}, {7});
+  CHECK(says(none, "indices has 0 tensors"));
+  Call shape = put({{0}}, {}, {7}, false, {3, 2});
+  CHECK(says(shape, "the shapes differ"));
+  Call many("aten::index_put.out");
+  many.int8({1, 1, 1}, {1});
+  std::vector<int64_t> zeros(2048);
+  many.indices({zeros, zeros, zeros}).int8({}, {2}).boolean(false).out({1, 1, 1});
+  CHECK(many.run() == "");
+  Call sum = put({{0}}, {}, {7}, true);
+  CHECK(says(sum, "the operator takes float32 or int32 or int64"));
+}
+
+TEST_CASE("sums at one place add up, and wrap") {
+  Call call("aten::index_put.out");
+  call.int64({2}, {kLeast, 1}).indices({{0, 0, 1}}).int64({3}, {-1, -1, 5}).boolean(true);
+  call.out({2}, DType::kInt64);
+  REQUIRE(call.run() == "");
+  CHECK(call.result<int64_t>() == std::vector<int64_t>{INT64_MAX - 1, 6});
+}
+
+TEST_CASE(
+    "gather and scatter refuse indices outside, negative ones, and shapes that reach further") {
+  const auto gather = [](const Sizes& sizes, const std::vector<int64_t>& index, int64_t dim = 1) {
+    return Call("aten::gather.out")
+        .int8({2, 3}, {1, 2, 3, 4, 5, 6})
+        .integer(dim)
+        .int64(sizes, index)
+        .boolean(false)
+        .out(sizes);
+  };
+  Call right = gather({2, 2}, {2, 0, 0, 1}, -1);
+  REQUIRE(right.run() == "");
+  CHECK(right.result() == std::vector<int8_t>{3, 1, 4, 5});
+  Call beyond = gather({1, 1}, {3});
+  CHECK(says(beyond, "index 3 of 3 items"));
+  Call before = gather({1, 1}, {-1});
+  CHECK(says(before, "index -1 of 3 items"));
+  Call long_index = gather({3, 1}, {0, 0, 0});
+  CHECK(says(long_index, "not an item of dimension 1 for each index"));
+  const auto scatter = [](const Sizes& sizes, const std::vector<int64_t>& index,
+                          const Sizes& from) {
+    return Call("aten::scatter.src_out")
+        .int8({2, 3}, {1, 2, 3, 4, 5, 6})
+        .integer(1)
+        .int64(sizes, index)
+        .int8(from, std::vector<int8_t>(static_cast<size_t>(from[0] * from[1]), 9))
+        .out({2, 3});
+  };
+  Call placed = scatter({2, 1}, {2, 0}, {2, 2});
+  REQUIRE(placed.run() == "");
+  CHECK(placed.result() == std::vector<int8_t>{1, 2, 9, 9, 5, 6});
+  Call outside = scatter({1, 1}, {3}, {1, 1});
+  CHECK(says(outside, "index 3 of 3 items"));
+  Call source = scatter({2, 1}, {0, 0}, {1, 1});
+  CHECK(says(source, "not an item for each index"));
+  Call reach = scatter({3, 1}, {0, 0, 0}, {3, 1});
+  CHECK(says(reach, "longer in another dimension than 1"));
+  Call single("aten::scatter.value_out");
+  single.floats({}, {1}).integer(0).int64({}, {0}).real(1).out({}, DType::kFloat32);
+  CHECK(says(single, "no dimension to scatter along"));
+  Call truth("aten::scatter.value_out");
+  truth.tensor(DType::kBool, {2}, std::vector<uint8_t>{0, 0}).integer(0).int64({1}, {1});
+  truth.boolean(true).out({2}, DType::kBool);
+  REQUIRE(truth.run() == "");
+  CHECK(truth.result<uint8_t>() == std::vector<uint8_t>{0, 1});
+  Call quantised("aten::scatter.value_out");
+  quantised.int8({1}, {1}).integer(0).int64({1}, {0}).integer(1).out({1});
+  CHECK(says(quantised, "self is int8[1], the operator takes float32 or int32 or int64 or bool"));
+}
+
+TEST_CASE("a part that is written must have the slice's shape") {
+  const auto scatter = [](const Sizes& sizes, int64_t end) {
+    return Call("aten::slice_scatter.out")
+        .int8({4}, {1, 2, 3, 4})
+        .int8(sizes, std::vector<int8_t>(static_cast<size_t>(sizes[0]), 9))
+        .integers({0, -3, end, 2})
+        .out({4});
+  };
+  Call right = scatter({2}, INT64_MAX);
+  REQUIRE(right.run() == "");
+  CHECK(right.result() == std::vector<int8_t>{1, 9, 3, 9});
+  Call nothing = scatter({0}, 1);
+  REQUIRE(nothing.run() == "");
+  CHECK(nothing.result() == std::vector<int8_t>{1, 2, 3, 4});
+  Call shape = scatter({3}, INT64_MAX);
+  CHECK(says(shape, "the slice has 2 items of dimension 0"));
+  Call copied("aten::copy.out");
+  copied.int8({2, 2}, {1, 2, 3, 4}).int8({3}, {1, 2, 3}).boolean(false).out({2, 2});
+  CHECK(says(copied, "src does not broadcast to self"));
+}
+
 Call strided(const std::vector<int64_t>& stride, int64_t offset, const Sizes& out = {2, 2}) {
   Call call("aten::as_strided_copy.out");
   call.int8({5}, {1, 2, 3, 4, 5}).list({2, 2}).list(stride).integer(offset).out(out);
@@ -165,6 +279,97 @@ TEST_CASE("the smallest integer is its own opposite, and remainders have no trap
   product.int64({1}, {kLeast}).int64({1}, {-1}).out({1}, DType::kInt64);
   REQUIRE(product.run() == "");
   CHECK(product.result<int64_t>() == std::vector<int64_t>{kLeast});
+}
+
+TEST_CASE("a remainder of integers has the divisor's sign, no trap, and no zero to divide by") {
+  Call call("aten::remainder.Tensor_out");
+  call.int64({6}, {kLeast, -7, 7, -8, 7, kLeast}).int64({6}, {-1, 4, -4, 4, 4, 3});
+  call.out({6}, DType::kInt64);
+  REQUIRE(call.run() == "");
+  CHECK(call.result<int64_t>() == std::vector<int64_t>{0, 1, -1, 0, 3, 1});
+  Call number("aten::remainder.Scalar_out");
+  number.int32({3}, {INT32_MIN, -1, 9}).integer(-5).out({3}, DType::kInt32);
+  REQUIRE(number.run() == "");
+  CHECK(number.result<int32_t>() == std::vector<int32_t>{-3, -1, -1});
+  Call zero("aten::remainder.Scalar_out");
+  zero.int64({1}, {1}).integer(0).out({1}, DType::kInt64);
+  CHECK(says(zero, "other is 0"));
+  Call zeros("aten::remainder.Tensor_out");
+  zeros.int32({2}, {1, 1}).int32({2}, {1, 0}).out({2}, DType::kInt32);
+  CHECK(says(zeros, "an item of other is 0"));
+  Call quantised("aten::remainder.Scalar_out");
+  quantised.int8({1}, {1}).integer(2).out({1});
+  CHECK(says(quantised, "the operator takes float32 or int32 or int64"));
+}
+
+TEST_CASE("a remainder of floats has the divisor's sign, and is the dividend's zero") {
+  Call call("aten::remainder.Tensor_out");
+  call.floats({8}, {-7, 7, -1, 1, -0.0f, kInfinity, 1, 6});
+  call.floats({8}, {4, -4, kInfinity, -kInfinity, 3, 2, 0, -3});
+  call.out({8}, DType::kFloat32);
+  REQUIRE(call.run() == "");
+  const std::vector<float> found = call.result<float>();
+  CHECK(std::vector<float>(found.begin(), found.begin() + 4) ==
+        std::vector<float>{1, -1, kInfinity, -kInfinity});
+  CHECK((found[4] == 0 && std::signbit(found[4])));
+  CHECK(std::isnan(found[5]));
+  CHECK(std::isnan(found[6]));
+  CHECK((found[7] == 0 && !std::signbit(found[7])));
+  Call number("aten::remainder.Scalar_out");
+  number.floats({2}, {-0.5f, 0.75f}).real(0.5).out({2}, DType::kFloat32);
+  REQUIRE(number.run() == "");
+  CHECK(number.result<float>() == std::vector<float>{-0.0f, 0.25f});
+}
+
+TEST_CASE("a division that rounds has no trap, and refuses zero where there is no infinity") {
+  const auto quotients = [](const char* mode) {
+    Call call("aten::div.out_mode");
+    call.int64({4}, {kLeast, -7, 7, -8}).int64({4}, {-1, 2, -2, 2}).text(mode);
+    call.out({4}, DType::kInt64);
+    REQUIRE(call.run() == "");
+    return call.result<int64_t>();
+  };
+  CHECK(quotients("floor") == std::vector<int64_t>{kLeast, -4, -4, -4});
+  CHECK(quotients("trunc") == std::vector<int64_t>{kLeast, -3, -3, -4});
+  Call zero("aten::div.out_mode");
+  zero.int32({1}, {1}).int32({1}, {0}).text("floor").out({1}, DType::kInt32);
+  CHECK(says(zero, "an item of other is 0"));
+  Call mode("aten::div.out_mode");
+  mode.floats({1}, {1}).floats({1}, {1}).text("up").out({1}, DType::kFloat32);
+  CHECK(says(mode, "rounding_mode is neither"));
+  Call infinite("aten::div.out_mode");
+  infinite.floats({4}, {-1, -1, 0, kNan}).floats({4}, {0, -0.0f, 0, 1}).text("floor");
+  infinite.out({4}, DType::kFloat32);
+  REQUIRE(infinite.run() == "");
+  const std::vector<float> found = infinite.result<float>();
+  CHECK(found[0] == -kInfinity);
+  CHECK(found[1] == kInfinity);
+  CHECK(std::isnan(found[2]));
+  CHECK(std::isnan(found[3]));
+}
+
+TEST_CASE("a quotient that rounds down is a whole number, also where the remainder is not exact") {
+  Call call("aten::div.out_mode");
+  call.floats({4}, {4.6f, 9.1f, 9.1f, -1.3f}).floats({4}, {0.3f, 0.3f, 0.7f, 0.1f}).text("floor");
+  call.out({4}, DType::kFloat32);
+  REQUIRE(call.run() == "");
+  CHECK(call.result<float>() == std::vector<float>{15, 30, 13, -13});
+  Call plain("aten::div.out_mode");
+  plain.floats({1}, {1}).floats({1}, {4}).none().out({1}, DType::kFloat32);
+  REQUIRE(plain.run() == "");
+  CHECK(plain.result<float>() == std::vector<float>{0.25f});
+}
+
+TEST_CASE("bits of a bool that is neither 0 nor 1 are those of a truth") {
+  Call both("aten::bitwise_and.Tensor_out");
+  both.tensor(DType::kBool, {2}, std::vector<uint8_t>{2, 2});
+  both.tensor(DType::kBool, {2}, std::vector<uint8_t>{1, 0}).out({2}, DType::kBool);
+  REQUIRE(both.run() == "");
+  CHECK(both.result<uint8_t>() == std::vector<uint8_t>{1, 0});
+  Call other("aten::bitwise_not.out");
+  other.tensor(DType::kBool, {2}, std::vector<uint8_t>{0, 255}).out({2}, DType::kBool);
+  REQUIRE(other.run() == "");
+  CHECK(other.result<uint8_t>() == std::vector<uint8_t>{1, 0});
 }
 
 TEST_CASE("NaN wins over the largest and the smallest, and the first of equals counts") {

@@ -46,6 +46,38 @@ TEST_CASE("softmax over more than its accumulator holds is refused") {
         std::string::npos);
 }
 
+Call scaled_softmax(int64_t multiplier, int64_t shift, int64_t diff_min,
+                    const std::vector<int8_t>& items) {
+  const Sizes sizes = {1, static_cast<int32_t>(items.size())};
+  return Call("cortex_m::softmax.out")
+      .int8(sizes, items)
+      .integers({-1, 0, -128, multiplier, shift, diff_min})
+      .out(sizes);
+}
+
+TEST_CASE(
+    "softmax of a scale of 16 and more, ExecuTorch's last shift, knows the largest items only") {
+  Call one = scaled_softmax(INT32_MAX, 31, 0, {127, -128, 126, 0});
+  REQUIRE(one.run() == "");
+  CHECK(one.result() == std::vector<int8_t>{127, -128, -128, -128});
+  Call two = scaled_softmax(1 << 30, 31, 0, {-128, 5, 5, 4, 5, 5});
+  REQUIRE(two.run() == "");
+  CHECK(two.result() == std::vector<int8_t>{-128, -64, -64, -128, -64, -64});
+}
+
+TEST_CASE("softmax of differences beyond 32 bits wraps, as the instructions do") {
+  Call call = scaled_softmax(1 << 30, 31, -255, {127, 126, 125, -128});
+  REQUIRE(call.run() == "");
+  CHECK(call.result() == std::vector<int8_t>{0, -128, 0, -128});  // -1, -3: -2^31; -2: 0
+}
+
+TEST_CASE("softmax by a shift that C does not define is refused") {
+  CHECK(scaled_softmax(1 << 30, -1, 0, {1, 2}).run() ==
+        "input_shift (argument 5) is -1, the operator takes 0 to 31");
+  CHECK(scaled_softmax(1 << 30, 32, 0, {1, 2}).run() ==
+        "input_shift (argument 5) is 32, the operator takes 0 to 31");
+}
+
 TEST_CASE("float softmax of extremes, equals and NaN") {
   const auto run = [](const std::vector<float>& items) {
     Call call("aten::_softmax.out");

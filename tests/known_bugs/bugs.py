@@ -218,15 +218,15 @@ THREADS: Final = (
         "the target does not exit, and the job ends by its time limit",
         (
             Shown(
-                How.REAL, "a sine, for which the runner has no kernel",
-                Setup(softmax_after(nn.Tanh)), Setup(softmax_after(lambda: Apply(torch.sin))), ("native",),
-                Caught(UnsupportedOperator, Rule.OPERATOR, "sin"),
+                How.REAL, "a hyperbolic sine, for which the runner has no kernel",
+                Setup(softmax_after(nn.Tanh)), Setup(softmax_after(lambda: Apply(torch.sinh))), ("native",),
+                Caught(UnsupportedOperator, Rule.OPERATOR, "sinh"),
             ),
             Shown(
                 How.REAL, "the same, run without lint: the runner says it at once",
                 Setup(softmax_after(nn.Tanh), linted=False),
-                Setup(softmax_after(lambda: Apply(torch.sin)), linted=False), ("native",),
-                Caught(UnsupportedOperator, None, "sin"),
+                Setup(softmax_after(lambda: Apply(torch.sinh)), linted=False), ("native",),
+                Caught(UnsupportedOperator, None, "sinh"),
             ),
         ),
         ("tests/harness/flow/test_verdicts.py::test_all_missing_operators_are_named",),
@@ -727,6 +727,83 @@ FINDS: Final = (
                 CORES, Caught(LintError, Rule.DIM_ORDER, "dequantize_per_tensor"),
             ),
         ),
+    ),
+    KnownBug(
+        "a division that rounds down gives no whole number, and an infinity for 0 / 0",
+        ("find 25",),
+        "its kernel does not round the quotient (4.6 // 0.3 is below 15); by zero it takes the dividend's sign",
+        (
+            Shown(
+                How.REAL, "the wheel's portable kernels, on the host",
+                module(lambda: Apply(lambda x, y: torch.div(x.relu(), y.relu() + 1, rounding_mode="floor")),
+                       (4, 9), (4, 9), setup=HOST_EXECUTORCH, quantize=False),
+                module(lambda: Apply(lambda x, y: torch.div(x.relu(), y.relu(), rounding_mode="floor")),
+                       (4, 9), (4, 9), setup=HOST_EXECUTORCH, quantize=False),
+                ("native",), mismatch("div", Kind.NAN),
+            ),
+        ),
+    ),
+    KnownBug(
+        "a remainder of integers has the dividend's sign",
+        ("find 30",),
+        "its kernel takes C's `%`: -7 % 4 is -3, and 1 in torch; of floats it is right",
+        (
+            Shown(
+                How.REAL, "the wheel's portable kernels, on the host",
+                module(lambda: Apply(lambda x: (x * 9).to(torch.int32).abs() % 4), (4, 9), setup=HOST_EXECUTORCH,
+                       quantize=False),
+                module(lambda: Apply(lambda x: (x * 9).to(torch.int32) % 4), (4, 9), setup=HOST_EXECUTORCH,
+                       quantize=False),
+                ("native",), mismatch("remainder", Kind.EXACT),
+            ),
+        ),
+    ),
+    KnownBug(
+        "the largest of a dimension aborts",
+        ("find 26",),
+        "a pass makes `amax` of `torch.max(x, dim)[0]`, with a number where the kernel takes a list",
+        (
+            Shown(
+                How.REAL, "the wheel's own runtime, on the host",
+                module(lambda: Apply(lambda x: x.amax(1)), (2, 3, 4), setup=HOST_EXECUTORCH, quantize=False),
+                module(lambda: Apply(lambda x: torch.max(x, 1)[0]), (2, 3, 4), setup=HOST_EXECUTORCH, quantize=False),
+                ("native",), Caught(TargetFault, None, "amax"),
+            ),
+            Shown(
+                How.FORESEEN, "the same program, quantised",
+                module(lambda: Apply(lambda x: x.amax(1)), (2, 3, 4)),
+                module(lambda: Apply(lambda x: torch.max(x, 1)[0]), (2, 3, 4)),
+                CORES, Caught(LintError, Rule.DTYPE, "amax"),
+            ),
+        ),
+    ),
+    KnownBug(
+        "normalisations of what is far from zero",
+        ("find 29",),
+        "layer and group norm take the variance as a difference of squares: far from zero nothing is left of it",
+        (
+            Shown(
+                How.REAL, "the wheel's portable kernels, on the host: around 0, and around 1000",
+                module(lambda: nn.LayerNorm(64), (4, 64), setup=HOST_EXECUTORCH, quantize=False),
+                module(lambda: nn.Sequential(Apply(lambda x: x + 1000), nn.LayerNorm(64)), (4, 64),
+                       setup=HOST_EXECUTORCH, quantize=False),
+                ("native",), mismatch("native_layer_norm", Kind.QUANTIZED),
+            ),
+        ),
+    ),
+    KnownBug(
+        "sums of index_put without scales",
+        ("find 28",),
+        "with accumulate=True it adds quantised integers as they are",
+        (),
+        ("tests/harness/checks/test_lint.py::test_calls_that_a_runtime_does_not_take",),
+    ),
+    KnownBug(
+        "a product of a layer and of anything else does not lower",
+        ("find 27",),
+        "a layer with a bias counts as int32 until it is replaced, the other side of `bmm` as int8",
+        (),
+        ("tests/nightly/test_portable_operators.py::test_ordinary_models",),
     ),
     KnownBug(
         "bundled inputs in another layout",

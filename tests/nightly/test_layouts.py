@@ -43,5 +43,5 @@ def test_the_layout_of_mve_is_caught_for_every_seed_and_is_the_right_one_on_mve(
     found = measure("stresnet", range(2), 64)
     for (target, layout), every in found.items():
         is_wrong = layout == "MVE's" and target != "m55-qemu"
-        assert [one.caught for one in every] == [is_wrong, is_wrong], target
+        assert [one.mismatch for one in every] == [is_wrong, is_wrong], target
     assert found["m55-qemu", "MVE's"] == found["m55-qemu", "its own"]

@@ -322,6 +322,17 @@ def test_float(hil: Hil, name: str) -> None:
     hil.verify(program, Tolerance(atol=1e-6, rtol=1e-5, eager_sqnr=100.0))
 
 
+@pytest.mark.parametrize("masked", [-1e4, -1e9])
+def test_softmax_of_masked_scores(hil: Hil, masked: float) -> None:
+    """The scale is 16 and more, so only what is largest counts: ties share it."""
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    module = Apply(lambda x: torch.softmax(x.masked_fill(later, masked), -1))
+    program = hil.lower(module, (torch.randn(2, 6, 6),))
+    assert "cortex_m::softmax.out" in {instruction.operator for instruction in program.file.instructions}
+    outputs = hil.verify(program, Tolerance(qtol=0, eager_sqnr=-1000.0)).comparison.outputs
+    assert outputs[0].max_quanta == 0
+
+
 def test_greater_or_equal(hil: Hil) -> None:
     hil.check(
         Apply(torch.ge), (torch.randint(-2, 2, (4, 5)).float(), torch.randint(-2, 2, (5,)).float()), quantize=False

@@ -106,6 +106,7 @@ double KernelContext::number(const char* name) { return number(any(name)); }
 
 double KernelContext::number(const Argument& argument) {
   if (argument.value.type == ValueType::kInt) return static_cast<double>(argument.value.integer);
+  if (argument.value.type == ValueType::kBool) return argument.value.integer != 0 ? 1.0 : 0.0;
   return require_type(argument, ValueType::kDouble) ? argument.value.real : 0.0;
 }
 
@@ -153,8 +154,9 @@ OptionalTensorList KernelContext::optional_tensor_list(const char* name) {
   return OptionalTensorList(method_->values.data, argument.value);
 }
 
-const char* KernelContext::string(const char* name) {
-  const Argument argument = any(name);
+const char* KernelContext::string(const char* name) { return string(any(name)); }
+
+const char* KernelContext::string(const Argument& argument) {
   return require_type(argument, ValueType::kString) ? argument.value.string : "";
 }
 

@@ -97,7 +97,7 @@ class KernelContext {
 
   int64_t integer(const char* name);
   int32_t integer(const char* name, int32_t low, int32_t high);
-  double number(const char* name);
+  double number(const char* name);  // a bool is 0 or 1
   bool boolean(const char* name);
   // Of an argument that older versions of the schema lack, and that no bool follows there.
   bool boolean_if_given(const char* name);
@@ -121,6 +121,7 @@ class KernelContext {
   // A dimension of a tensor of `rank`, from the end if negative; the result is not.
   int axis(const Argument& argument, int rank);
   double number(const Argument& argument);
+  const char* string(const Argument& argument);
   IntList int_list(const Argument& argument);
   DoubleList double_list(const Argument& argument);
 

@@ -53,16 +53,25 @@ Tensor& argmin_out(Context&, const Tensor&, std::optional<int64_t>, bool, Tensor
 Tensor& as_strided_copy_out(Context&, const Tensor&, Ints, Ints, std::optional<int64_t>, Tensor&);
 Tensor& avg_pool2d_out(Context&, const Tensor&, Ints, Ints, Ints, bool, bool,
                        std::optional<int64_t>, Tensor&);
+Tensor& bitwise_and_Tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
+Tensor& bitwise_not_out(Context&, const Tensor&, Tensor&);
+Tensor& bitwise_or_Tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
+Tensor& bitwise_xor_Tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& bmm_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& cat_out(Context&, ArrayRef<Tensor>, int64_t, Tensor&);
+Tensor& ceil_out(Context&, const Tensor&, Tensor&);
 Tensor& clamp_out(Context&, const Tensor&, const std::optional<Scalar>&,
                   const std::optional<Scalar>&, Tensor&);
 Tensor& constant_pad_nd_out(Context&, const Tensor&, Ints, const Scalar&, Tensor&);
 Tensor& convolution_out(Context&, const Tensor&, const Tensor&, const std::optional<Tensor>&, Ints,
                         Ints, Ints, bool, Ints, int64_t, Tensor&);
 Tensor& copy_(Context&, Tensor&, const Tensor&, bool);
+Tensor& copy_out(Context&, const Tensor&, const Tensor&, bool, Tensor&);
+Tensor& cos_out(Context&, const Tensor&, Tensor&);
 Tensor& cumsum_out(Context&, const Tensor&, int64_t, std::optional<ScalarType>, Tensor&);
 Tensor& div_out(Context&, const Tensor&, const Tensor&, Tensor&);
+Tensor& div_out_mode(Context&, const Tensor&, const Tensor&, std::optional<std::string_view>,
+                     Tensor&);
 Tensor& elu_out(Context&, const Tensor&, const Scalar&, const Scalar&, const Scalar&, Tensor&);
 Tensor& embedding_out(Context&, const Tensor&, const Tensor&, int64_t, bool, bool, Tensor&);
 Tensor& eq_scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
@@ -70,9 +79,11 @@ Tensor& eq_tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& exp_out(Context&, const Tensor&, Tensor&);
 Tensor& expand_copy_out(Context&, const Tensor&, Ints, bool, Tensor&);
 Tensor& flip_out(Context&, const Tensor&, Ints, Tensor&);
+Tensor& floor_out(Context&, const Tensor&, Tensor&);
 Tensor& fmod_Scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
 Tensor& full_like_out(Context&, const Tensor&, const Scalar&, std::optional<MemoryFormat>, Tensor&);
 Tensor& full_out(Context&, Ints, const Scalar&, Tensor&);
+Tensor& gather_out(Context&, const Tensor&, int64_t, const Tensor&, bool, Tensor&);
 Tensor& ge_scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
 Tensor& ge_tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& gelu_out(Context&, const Tensor&, std::string_view, Tensor&);
@@ -80,6 +91,7 @@ Tensor& gt_scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
 Tensor& gt_tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& hardtanh_out(Context&, const Tensor&, const Scalar&, const Scalar&, Tensor&);
 Tensor& index_Tensor_out(Context&, const Tensor&, ArrayRef<Optional>, Tensor&);
+Tensor& index_put_out(Context&, const Tensor&, ArrayRef<Optional>, const Tensor&, bool, Tensor&);
 Tensor& index_select_out(Context&, const Tensor&, int64_t, const Tensor&, Tensor&);
 Tensor& le_scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
 Tensor& le_tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
@@ -114,13 +126,21 @@ Tensor& permute_copy_out(Context&, const Tensor&, Ints, Tensor&);
 Tensor& pow_Tensor_Scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
 Tensor& reciprocal_out(Context&, const Tensor&, Tensor&);
 Tensor& relu_out(Context&, const Tensor&, Tensor&);
+Tensor& remainder_Scalar_out(Context&, const Tensor&, const Scalar&, Tensor&);
+Tensor& remainder_Tensor_out(Context&, const Tensor&, const Tensor&, Tensor&);
 Tensor& repeat_out(Context&, const Tensor&, Ints, Tensor&);
+Tensor& round_out(Context&, const Tensor&, Tensor&);
 Tensor& rsqrt_out(Context&, const Tensor&, Tensor&);
 Tensor& scalar_tensor_out(Context&, const Scalar&, Tensor&);
+Tensor& scatter_src_out(Context&, const Tensor&, int64_t, const Tensor&, const Tensor&, Tensor&);
+Tensor& scatter_value_out(Context&, const Tensor&, int64_t, const Tensor&, const Scalar&, Tensor&);
 Tensor& select_copy_int_out(Context&, const Tensor&, int64_t, int64_t, Tensor&);
 Tensor& sigmoid_out(Context&, const Tensor&, Tensor&);
+Tensor& sin_out(Context&, const Tensor&, Tensor&);
 Tensor& slice_copy_Tensor_out(Context&, const Tensor&, int64_t, std::optional<int64_t>,
                               std::optional<int64_t>, int64_t, Tensor&);
+Tensor& slice_scatter_out(Context&, const Tensor&, const Tensor&, int64_t, std::optional<int64_t>,
+                          std::optional<int64_t>, int64_t, Tensor&);
 Tensor& softmax_out(Context&, const Tensor&, int64_t, bool, Tensor&);
 void split_with_sizes_copy_out(Context&, const Tensor&, Ints, int64_t, ArrayRef<Tensor>);
 Tensor& sqrt_out(Context&, const Tensor&, Tensor&);
@@ -129,6 +149,7 @@ Tensor& sub_out(Context&, const Tensor&, const Tensor&, const Scalar&, Tensor&);
 Tensor& sum_dim_out(Context&, const Tensor&, std::optional<Ints>, bool, std::optional<ScalarType>,
                     Tensor&);
 Tensor& tanh_out(Context&, const Tensor&, Tensor&);
+Tensor& trunc_out(Context&, const Tensor&, Tensor&);
 Tensor& unsqueeze_copy_out(Context&, const Tensor&, int64_t, Tensor&);
 Tensor& upsample_bilinear2d_vec_out(Context&, const Tensor&, std::optional<Ints>, bool,
                                     std::optional<ArrayRef<double>>, Tensor&);
@@ -210,11 +231,19 @@ const Kernel kernels[] = {
     Kernel("aten::argmin.out", boxed<native::argmin_out>),
     Kernel("aten::as_strided_copy.out", boxed<native::as_strided_copy_out>),
     Kernel("aten::avg_pool2d.out", boxed<native::avg_pool2d_out>),
+    Kernel("aten::bitwise_and.Tensor_out", boxed<native::bitwise_and_Tensor_out>),
+    Kernel("aten::bitwise_not.out", boxed<native::bitwise_not_out>),
+    Kernel("aten::bitwise_or.Tensor_out", boxed<native::bitwise_or_Tensor_out>),
+    Kernel("aten::bitwise_xor.Tensor_out", boxed<native::bitwise_xor_Tensor_out>),
     Kernel("aten::bmm.out", boxed<native::bmm_out>),
+    Kernel("aten::ceil.out", boxed<native::ceil_out>),
     Kernel("aten::constant_pad_nd.out", boxed<native::constant_pad_nd_out>),
+    Kernel("aten::copy.out", boxed<native::copy_out>),
     Kernel("aten::copy_", boxed<native::copy_>),
+    Kernel("aten::cos.out", boxed<native::cos_out>),
     Kernel("aten::cumsum.out", boxed<native::cumsum_out>),
     Kernel("aten::div.out", boxed<native::div_out>),
+    Kernel("aten::div.out_mode", boxed<native::div_out_mode>),
     Kernel("aten::elu.out", boxed<native::elu_out>),
     Kernel("aten::embedding.out", boxed<native::embedding_out>),
     Kernel("aten::eq.Scalar_out", boxed<native::eq_scalar_out>),
@@ -222,14 +251,17 @@ const Kernel kernels[] = {
     Kernel("aten::exp.out", boxed<native::exp_out>),
     Kernel("aten::expand_copy.out", boxed<native::expand_copy_out>),
     Kernel("aten::flip.out", boxed<native::flip_out>),
+    Kernel("aten::floor.out", boxed<native::floor_out>),
     Kernel("aten::fmod.Scalar_out", boxed<native::fmod_Scalar_out>),
     Kernel("aten::full_like.out", boxed<native::full_like_out>),
+    Kernel("aten::gather.out", boxed<native::gather_out>),
     Kernel("aten::ge.Scalar_out", boxed<native::ge_scalar_out>),
     Kernel("aten::gelu.out", boxed<native::gelu_out>),
     Kernel("aten::gt.Scalar_out", boxed<native::gt_scalar_out>),
     Kernel("aten::gt.Tensor_out", boxed<native::gt_tensor_out>),
     Kernel("aten::hardtanh.out", boxed<native::hardtanh_out>),
     Kernel("aten::index.Tensor_out", boxed<native::index_Tensor_out>),
+    Kernel("aten::index_put.out", boxed<native::index_put_out>),
     Kernel("aten::index_select.out", boxed<native::index_select_out>),
     Kernel("aten::le.Scalar_out", boxed<native::le_scalar_out>),
     Kernel("aten::le.Tensor_out", boxed<native::le_tensor_out>),
@@ -254,16 +286,24 @@ const Kernel kernels[] = {
     Kernel("aten::pow.Tensor_Scalar_out", boxed<native::pow_Tensor_Scalar_out>),
     Kernel("aten::reciprocal.out", boxed<native::reciprocal_out>),
     Kernel("aten::relu.out", boxed<native::relu_out>),
+    Kernel("aten::remainder.Scalar_out", boxed<native::remainder_Scalar_out>),
+    Kernel("aten::remainder.Tensor_out", boxed<native::remainder_Tensor_out>),
     Kernel("aten::repeat.out", boxed<native::repeat_out>),
+    Kernel("aten::round.out", boxed<native::round_out>),
     Kernel("aten::rsqrt.out", boxed<native::rsqrt_out>),
     Kernel("aten::scalar_tensor.out", boxed<native::scalar_tensor_out>),
+    Kernel("aten::scatter.src_out", boxed<native::scatter_src_out>),
+    Kernel("aten::scatter.value_out", boxed<native::scatter_value_out>),
     Kernel("aten::sigmoid.out", boxed<native::sigmoid_out>),
+    Kernel("aten::sin.out", boxed<native::sin_out>),
     Kernel("aten::slice_copy.Tensor_out", boxed<native::slice_copy_Tensor_out>),
+    Kernel("aten::slice_scatter.out", boxed<native::slice_scatter_out>),
     Kernel("aten::split_with_sizes_copy.out", boxed<native::split_with_sizes_copy_out>),
     Kernel("aten::sqrt.out", boxed<native::sqrt_out>),
     Kernel("aten::squeeze_copy.dims_out", boxed<native::squeeze_copy_dims_out>),
     Kernel("aten::sum.IntList_out", boxed<native::sum_dim_out>),
     Kernel("aten::tanh.out", boxed<native::tanh_out>),
+    Kernel("aten::trunc.out", boxed<native::trunc_out>),
     Kernel("aten::upsample_bilinear2d.vec_out", boxed<native::upsample_bilinear2d_vec_out>),
     Kernel("aten::upsample_nearest2d.vec_out", boxed<native::upsample_nearest2d_vec_out>),
     Kernel("aten::var.correction_out", boxed<native::var_correction_out>),

@@ -22,13 +22,19 @@ INFRA_IN_A_ROW: Final = 4  # runs, after which something else is wrong
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked. `count` is how many programs are drawn, 0 as many as there is time for."""
+    """What is asked.
+
+    Attributes:
+        count: how many programs are drawn, 0 as many as there is time for.
+        generator: which one draws them: with another the same seed and number mean another program.
+    """
 
     targets: tuple[str, ...]
     runtimes: tuple[str, ...]
     count: int
     seed: int
     targets_file: str = ""
+    generator: str = ""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:

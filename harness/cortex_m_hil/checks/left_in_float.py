@@ -13,7 +13,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.text import counted, percent
 
 _SHOWN: Final = 5  # places, those with the most multiply-accumulates
-_SEE: Final = "hil partition shows each operator of a program, which pytest --keep-programs writes without min_cortex_m"
+_SEE: Final = "hil partition shows each operator of a program, which pytest --keep-programs DIR writes"
 _HINTS: Final = {
     "channels_last": f'change the layer, or try layout="explicit", whose quantiser has more patterns; {_SEE}',
     "explicit": f"change the layer; {_SEE}",

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
-from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.dataflow import scratch_values, written
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
-from cortex_m_hil.program.schema import InstructionKind
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.targets.model import Target
 
 
@@ -113,10 +114,12 @@ def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
             problem = misfit.problem
             if misfit.is_dtype and instruction.operator in BLIND_TO_SCALES:
                 problem += ": on integers ExecuTorch computes without their scales and zero points"
-            if misfit.is_dtype and instruction.operator.startswith("aten::"):
+            of_tensor = misfit.value < 0 or program.file.values[misfit.value].kind is ValueKind.TENSOR
+            if misfit.is_dtype and of_tensor and instruction.operator.startswith("aten::"):
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"
             rule = Rule.DTYPE if misfit.is_dtype else Rule.DIM_ORDER
-            yield _finding(rule, f"{problem} (runtime {runtime})", program, instruction, misfit.value)
+            found = _finding(rule, f"{problem} (runtime {runtime})", program, instruction, misfit.value)
+            yield replace(found, hint=misfit.hint)
 
 
 def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], runtime: str) -> Iterator[LintFinding]:
@@ -139,11 +142,14 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], run
 
 
 def _overlaps(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
+    scratch = scratch_values(program.file)
     for overlap in lifetimes.overlaps():
         laid, victim = (program.file.values[value] for value in (overlap.value, overlap.victim))
         text = f"the memory plan lays value {laid.index}, {laid.spec}, over value {victim.index}, {victim.spec}"
         instruction = program.file.instructions[overlap.instruction]
         cause = "the lifetime of the second ends too early in the plan: it is read after the first is written"
+        if overlap.value in scratch:
+            cause = "the first is scratch, and the second is still needed while or after the operator works in it"
         yield _finding(Rule.OVERLAP, text, program, instruction, overlap.value, cause)
 
 
@@ -175,7 +181,7 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
             blind = _is_blind(instruction, program)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             finding = _finding(Rule.OPERATOR, f"the runner has no {name}{cause}", program, instruction)
-            yield replace(finding, hint=_REDESIGN if blind else "")
+            yield replace(finding, hint=_REDESIGN if blind else unsupported.hint(name))
 
 
 def _delegates(program: Program) -> Iterator[LintFinding]:

@@ -22,6 +22,8 @@ _FLOATS: Final = "float16|float32|float64"
 _REVERSED_FROM: Final = 16
 """CMSIS-NN's REVERSE_TCOL_EFFICIENT_THRESHOLD: more input channels, and strides up to 2, make it a convolution."""
 
+_MOST_SHIFTED: Final = 31
+
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
@@ -30,6 +32,7 @@ class Misfit:
     is_dtype: bool
     problem: str
     value: int = -1
+    hint: str = ""  # instead of that of its rule
 
 
 # --- dim orders ------------------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ Relation = Callable[[Call], str]  # what is wrong between the tensors, "" if not
 
 @dataclass(frozen=True)
 class _Operand:
-    """``dtype``: names joined by "|", "any", or "=NAME" for that of another operand."""
+    """``dtype``: names joined by "|", "any", "=NAME" for that of another operand, or "ints": a list of numbers."""
 
     at: int
     name: str
@@ -210,6 +213,14 @@ def _up_to_four_dimensions(call: Call) -> str:
 def _pads_in_order(call: Call) -> str:
     order = CHANNELS_LAST if _counts_as_channels_last(call["input"]) else tuple(range(len(call["input"].shape)))
     return "" if all(_lies_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
+
+
+def _shifts_to_the_left(call: Call) -> str:
+    """CMSIS-NN's arm_softmax_s8 multiplies by 1 << shift, which is something for 0 to 31 only."""
+    shift = call.value(5)
+    if shift is None or not isinstance(shift.scalar, int) or 0 <= shift.scalar <= _MOST_SHIFTED:
+        return ""
+    return f"input_shift is {shift.scalar}, and CMSIS-NN shifts by 0 to {_MOST_SHIFTED}"
 
 
 def _has_its_dim_order(call: Call) -> str:
@@ -338,9 +349,31 @@ _CHOICE: Final = _takes(f"0 self {_CHOSEN}, 1 other =self, -1 out =self")
 _COMPARISON: Final = _takes(f"0 self {_ITEMS}, 1 other =self, -1 out bool")
 _COMPARISON_TO_NUMBER: Final = _takes(f"0 self {_UNQUANTISED}, -1 out bool", _number_is_of("self", 1))
 _LOGICAL: Final = _takes("0 self bool, 1 other bool, -1 out bool")
-_LARGEST: Final = _takes("0 self float32|int8|int64, -1 out =self")
+_LARGEST: Final = _takes("0 self float32|int8|int64, 1 dim ints, -1 out =self")
 _LARGEST_AT: Final = _takes("0 self float32|int8|int64, -1 out int64")
+_BITS: Final = _takes("0 self int32|int64|bool, 1 other =self, -1 out =self")
 _PRODUCT: Final = _takes("0 self float32 rows, 1 mat2 float32 rows, -1 out float32 rows")
+
+
+def _sums_with_scales(call: Call) -> str:
+    """Of index_put: ExecuTorch adds quantised integers as they are."""
+    accumulate = call.value(3)
+    if accumulate is None or not accumulate.scalar or call["self"].dtype != "int8":
+        return ""
+    return "accumulate=True adds without scale and zero point"
+
+
+def _neighbouring_indices(call: Call) -> str:
+    """Of index and index_put in builtin: of integers, for dimensions that follow each other."""
+    value = call.value(1)
+    items = [int(item) for item in value.items] if value is not None else []
+    chosen = [axis for axis, item in enumerate(items) if item >= 0 and call.file.values[item].spec is not None]
+    specs = [call.file.values[items[axis]].spec for axis in chosen]
+    if other := [spec for spec in specs if spec is not None and spec.dtype not in ("int32", "int64")]:
+        return f"indices are {other[0]}, the operator takes int64 or int32"
+    if chosen and chosen != list(range(chosen[0], chosen[0] + len(chosen))):
+        return "indices of dimensions that are not neighbours"
+    return ""
 
 
 def _indices_like_out(call: Call) -> str:
@@ -379,25 +412,36 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::argmin.out": _LARGEST_AT,
     "aten::as_strided_copy.out": _COPY,
     "aten::avg_pool2d.out": _FUNCTION,
+    "aten::bitwise_and.Tensor_out": _BITS,
+    "aten::bitwise_not.out": _takes("0 self int32|int64|bool, -1 out =self"),
+    "aten::bitwise_or.Tensor_out": _BITS,
+    "aten::bitwise_xor.Tensor_out": _BITS,
     "aten::bmm.out": _PRODUCT,
     "aten::cat.out": _takes("0 tensors =out, -1 out any"),
+    "aten::ceil.out": _FUNCTION,
     "aten::clamp.out": _takes(f"0 self {_CHOSEN}, -1 out =self", _number_is_of("self", 1, 2)),
     "aten::constant_pad_nd.out": _takes(f"0 self {_UNQUANTISED}, -1 out =self", _number_is_of("self", 2)),
     "aten::convolution.out": _takes("0 input float32, 1 weight float32, 2 bias? float32, -1 out float32"),
+    "aten::copy.out": _takes(f"{_IN_PLACE}, -1 out =self"),
     "aten::copy_": _takes(_IN_PLACE),
+    "aten::cos.out": _FUNCTION,
     "aten::cumsum.out": _FUNCTION,
     "aten::div.out": _takes("0 self float32, 1 other float32, -1 out float32"),
+    "aten::div.out_mode": _ARITHMETIC,
     "aten::elu.out": _FUNCTION,
     "aten::embedding.out": _takes("0 weight any rows, 1 indices int32|int64 rows, -1 out =weight rows"),
     "aten::exp.out": _FUNCTION,
     "aten::expand_copy.out": _COPY,
     "aten::flip.out": _COPY,
+    "aten::floor.out": _FUNCTION,
     "aten::fmod.Scalar_out": _takes("0 self int32|int64, -1 out =self", _number_is_of("self", 1)),
     "aten::full.out": _takes(f"-1 out {_ITEMS}", _number_is_of("out", 1)),
     "aten::full_like.out": _takes(f"0 self any, -1 out {_ITEMS}", _number_is_of("out", 1)),
+    "aten::gather.out": _takes("0 self any, 2 index int32|int64, -1 out =self"),
     "aten::gelu.out": _FUNCTION,
     "aten::hardtanh.out": _FUNCTION,
-    "aten::index.Tensor_out": _takes("0 self any, -1 out =self"),
+    "aten::index.Tensor_out": _takes("0 self any, -1 out =self", _neighbouring_indices),
+    "aten::index_put.out": _takes("0 self any, 2 values =self, -1 out =self", _neighbouring_indices, _sums_with_scales),
     "aten::index_select.out": _takes("0 self any, 2 index int32|int64, -1 out =self"),
     "aten::leaky_relu.out": _FUNCTION,
     "aten::linear.out": _takes("0 input float32 rows, 1 weight float32 rows, 2 bias? float32, -1 out float32 rows"),
@@ -422,19 +466,29 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::pow.Tensor_Scalar_out": _FUNCTION,
     "aten::reciprocal.out": _FUNCTION,
     "aten::relu.out": _FUNCTION,
+    "aten::remainder.Scalar_out": _takes(f"0 self {_NUMBERS}, -1 out =self", _number_is_of("self", 1)),
+    "aten::remainder.Tensor_out": _ARITHMETIC,
     "aten::repeat.out": _COPY,
+    "aten::round.out": _FUNCTION,
     "aten::rsqrt.out": _FUNCTION,
     "aten::scalar_tensor.out": _takes(f"-1 out {_ITEMS}", _number_is_of("out", 0)),
+    "aten::scatter.src_out": _takes("0 self any, 2 index int32|int64, 3 src =self, -1 out =self"),
+    "aten::scatter.value_out": _takes(
+        f"0 self {_UNQUANTISED}, 2 index int32|int64, -1 out =self", _number_is_of("self", 3)
+    ),
     "aten::select_copy.int_out": _COPY,
     "aten::sigmoid.out": _FUNCTION,
     "aten::silu.out": _FUNCTION,
+    "aten::sin.out": _FUNCTION,
     "aten::slice_copy.Tensor_out": _COPY,
+    "aten::slice_scatter.out": _takes(f"{_IN_PLACE}, -1 out =self"),
     "aten::split_with_sizes_copy.out": _takes("0 self any, 3 out =self"),
     "aten::sqrt.out": _FUNCTION,
     "aten::squeeze_copy.dims_out": _COPY,
     "aten::sub.out": _SUM,
     "aten::sum.IntList_out": _takes("0 self float32|int64, -1 out =self"),
     "aten::tanh.out": _FUNCTION,
+    "aten::trunc.out": _FUNCTION,
     "aten::unsqueeze_copy.out": _COPY,
     "aten::upsample_bilinear2d.vec_out": _FUNCTION,
     "aten::upsample_nearest2d.vec_out": _FUNCTION,
@@ -448,6 +502,9 @@ BUILTIN: Final[Mapping[str, Signature]] = {
 }
 
 _ANY_BINARY: Final = _takes("0 self any, 1 other any, -1 out any", _same_order, _broadcasts_contiguous)
+
+_INTEGRAL: Final = "uint8|int8|int16|int32|int64|bool"
+_BITS_OF_ANY: Final = _takes(f"0 self {_INTEGRAL}, 1 other any, -1 out any", _same_order, _broadcasts_contiguous)
 
 BLIND_TO_SCALES: Final = (
     "aten::constant_pad_nd.out",
@@ -482,32 +539,43 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::abs.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::add.out": _ANY_BINARY,
     "aten::addmm.out": _takes("0 self any rows, 1 mat1 =self rows, 2 mat2 =self rows, -1 out =self rows"),
-    "aten::amax.out": _takes("0 self any, -1 out =self", _same_order),
-    "aten::amin.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::amax.out": _takes("0 self any, 1 dim ints, -1 out =self", _same_order),
+    "aten::amin.out": _takes("0 self any, 1 dim ints, -1 out =self", _same_order),
     "aten::any.out": _ANY,
     "aten::arange.start_out": _takes("-1 out any"),
     "aten::argmax.out": _takes("0 self any, -1 out int64", _same_order),
     "aten::argmin.out": _takes("0 self any, -1 out int64", _same_order),
     "aten::as_strided_copy.out": _takes("0 self any rows, -1 out =self rows"),
     "aten::avg_pool2d.out": _takes(f"0 self {_FLOATS}|int64 rows, -1 out =self rows"),
+    "aten::bitwise_and.Tensor_out": _BITS_OF_ANY,
+    "aten::bitwise_not.out": _takes(f"0 self {_INTEGRAL}, -1 out =self", _same_order),
+    "aten::bitwise_or.Tensor_out": _BITS_OF_ANY,
+    "aten::bitwise_xor.Tensor_out": _BITS_OF_ANY,
     "aten::bmm.out": _PRODUCT_OF_ANY,
     "aten::cat.out": _takes("0 tensors any, -1 out any", _joins_as_stored),
+    "aten::ceil.out": _FLOAT,
     "aten::clamp.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::constant_pad_nd.out": _takes(f"0 self {_FLOATS}|int32|int64|bool, -1 out =self", _same_order),
     "aten::convolution.out": _takes(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", _input_and_out_in_order),
+    "aten::copy.out": _takes("0 self any rows, 1 src any rows, -1 out =self rows"),
     "aten::copy_": _takes(_IN_PLACE, _same_order),
+    "aten::cos.out": _ANY,
     "aten::cumsum.out": _ANY,
     "aten::div.out": _ANY_BINARY,
+    "aten::div.out_mode": _ANY_BINARY,
     "aten::elu.out": _FLOAT,
     "aten::embedding.out": _takes("0 weight any rows, 1 indices int32|int64 rows, -1 out =weight rows"),
     "aten::exp.out": _ANY,
     "aten::expand_copy.out": _ANY_ROWS,
     "aten::flip.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::floor.out": _FLOAT,
     "aten::fmod.Scalar_out": _ANY,
     "aten::full_like.out": _ANY_ROWS,
+    "aten::gather.out": _takes("0 self any rows, 2 index int64 rows, -1 out =self rows"),
     "aten::gelu.out": _FLOAT,
     "aten::hardtanh.out": _FLOAT,
     "aten::index.Tensor_out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::index_put.out": _takes("0 self any rows, 2 values =self rows, -1 out =self rows", _sums_with_scales),
     "aten::index_select.out": _takes("0 self any rows, 2 index int32|int64, -1 out =self rows"),
     "aten::leaky_relu.out": _FLOAT,
     "aten::log.out": _ANY,
@@ -531,18 +599,26 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::pow.Tensor_Scalar_out": _ANY,
     "aten::reciprocal.out": _ANY,
     "aten::relu.out": _FLOAT,
+    "aten::remainder.Scalar_out": _ANY,
+    "aten::remainder.Tensor_out": _ANY_BINARY,
     "aten::repeat.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::round.out": _FLOAT,
     "aten::rsqrt.out": _ANY,
     "aten::scalar_tensor.out": _takes("-1 out any"),
+    "aten::scatter.src_out": _takes("0 self any rows, 2 index int64 rows, 3 src =self rows, -1 out =self rows"),
+    "aten::scatter.value_out": _takes(f"0 self {_FLOATS}|int32|int64|bool rows, 2 index int64 rows, -1 out =self rows"),
     "aten::select_copy.int_out": _COPY,
     "aten::sigmoid.out": _ANY,
+    "aten::sin.out": _ANY,
     "aten::slice_copy.Tensor_out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::slice_scatter.out": _takes("0 self any rows, 1 src any rows, -1 out =self rows"),
     "aten::split_with_sizes_copy.out": _takes("0 self any, 3 out =self", _same_order),
     "aten::sqrt.out": _ANY,
     "aten::squeeze_copy.dims_out": _takes("0 self any, -1 out =self"),
     "aten::sub.out": _ANY_BINARY,
     "aten::sum.IntList_out": _ANY_ROWS,
     "aten::tanh.out": _ANY,
+    "aten::trunc.out": _FLOAT,
     "aten::unsqueeze_copy.out": _COPY,
     "aten::upsample_bilinear2d.vec_out": _takes("0 self any, -1 out =self", _same_order),
     "aten::upsample_nearest2d.vec_out": _takes("0 self any, -1 out =self", _same_order),
@@ -587,7 +663,7 @@ def _cortex_m() -> dict[str, Signature]:
             "0 input int8 rows, 1 weights int8 rows, 2 bias? int32, 3 kernel_sum? int32, -1 out int8 rows"
         ),
         "quantized_mul": _takes(pair.format(2), _sum_or_product),
-        "softmax": _takes("0 input int8 rows, -1 out int8 rows"),
+        "softmax": _takes("0 input int8 rows, -1 out int8 rows", _shifts_to_the_left),
         "transpose": _takes("0 input int8 rows, -1 out int8 rows", _up_to_four_dimensions),
     }
     for suffix, form in (("", "image"), ("_nhwc", "nhwc")):
@@ -622,6 +698,16 @@ def signature_of(operator: str, runtime: str) -> Signature | None:
         return EXECUTORCH.get(operator)
     return Signature(shared.operands, (*shared.relations, *_DEFECTS.get(operator, ())))
 
+
+_INSTEAD: Final[Mapping[Relation, str]] = {
+    _sums_with_scales: "add to the whole tensor, as with torch.where, or leave it in float",
+    _shifts_to_the_left: "the softmax's input has next to no range: calibrate with samples like the data",
+    _neighbouring_indices: "torch.where and masked_fill take a mask; a permute brings dimensions together",
+}
+"""The next step, where another layout is none."""
+_AMAX: Final = (
+    "write torch.amax(x, dim) for torch.max(x, dim)[0], of which ExecuTorch makes it without a list (find 26)"
+)
 
 # --- asking it -------------------------------------------------------------------------------------------------------
 
@@ -659,6 +745,11 @@ def _named(call: Call, operand: _Operand) -> Iterator[_Named]:
 
 
 def _wrong_dtype(name: str, operand: _Operand, value: Value, call: Call) -> Iterator[Misfit]:
+    if operand.dtype == "ints":
+        if value.kind is not ValueKind.INT_LIST:
+            problem = f"{name} is {value.kind.value}, the operator takes IntList"
+            yield Misfit(True, problem, value.index, _AMAX if value.kind is ValueKind.INT else "")
+        return
     if value.kind is not ValueKind.TENSOR or value.spec is None:
         yield Misfit(True, f"{name} is a {value.kind.value}, the operator takes a Tensor", value.index)
         return
@@ -681,4 +772,4 @@ def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iter
         problem = relation(call)
         if problem:
             tensors = ", ".join(f"{name} is {spec}" for name, spec in call.tensors.items())
-            yield Misfit(False, f"{tensors}: {problem}")
+            yield Misfit(False, f"{tensors}: {problem}", hint=_INSTEAD.get(relation, ""))

@@ -17,10 +17,10 @@ from cortex_m_hil.errors import RedzoneViolation
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, operator_at, prepare
 from cortex_m_hil.links.protocol import MemoryRegion
-from cortex_m_hil.program.dataflow import written
-from cortex_m_hil.program.model import Instruction, PteFile, Value
+from cortex_m_hil.program.dataflow import scratch_values, written
+from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import Session
 
@@ -261,17 +261,11 @@ def role(program: Program, value: int, writer: int = -1) -> str:
 
 
 def scratch_of(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
-    """Values that are given to an operator as scratch: planned bytes that nobody else writes, reads or sets."""
+    """Values that are given to an operator as scratch."""
     if instruction.kind is not InstructionKind.KERNEL:
         return ()
-    outs = {value for other in file.instructions for value in _outs(file, other)}
-    return tuple(value for value in dict.fromkeys(instruction.args) if _is_scratch(file.values[value], outs, file))
-
-
-def _is_scratch(value: Value, outs: set[int], file: PteFile) -> bool:
-    if value.kind is not ValueKind.TENSOR or value.planned is None or value.spec is None:
-        return False
-    return value.spec.dtype == "uint8" and value.index not in {*outs, *file.inputs, *file.states}
+    scratch = scratch_values(file)
+    return tuple(value for value in dict.fromkeys(instruction.args) if value in scratch)
 
 
 def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:

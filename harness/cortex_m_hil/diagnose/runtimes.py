@@ -23,7 +23,9 @@ from cortex_m_hil.session.session import ResponseTimeout, Session
 
 @dataclass(frozen=True)
 class Difference:
-    """What one instruction wrote differently: `elements` of `numel`; the largest distance, in quanta for integers."""
+    """What one instruction wrote differently: `elements` of `numel` have other bits; the largest distance between
+    values, in quanta for integers: 0 where zeros have another sign, or only NaNs other bits.
+    """
 
     instruction: int
     operator: str
@@ -35,7 +37,10 @@ class Difference:
 
     def __str__(self) -> str:
         unit = " quanta" if self.dtype.startswith(("int", "uint")) else ""
-        return f"{self.elements} of {self.numel} {self.dtype}, by up to {self.distance:g}{unit}"
+        many = f"{self.elements} of {self.numel} {self.dtype}"
+        if self.distance == 0:
+            return f"{many}, only in the sign of zeros or the bits of NaNs"
+        return f"{many}, by up to {self.distance:g}{unit}"
 
 
 def compare_runtimes(
@@ -97,15 +102,17 @@ def _difference(a: Session, b: Session, program: Program, instruction: int, valu
         return None
     mine, theirs = (HostTensor(spec, session.read(MemoryRegion.VALUE, value, spec.nbytes)) for session in (a, b))
     a.write(MemoryRegion.VALUE, value, theirs.data)
-    unequal = mine.array() != theirs.array()
+    return difference(instruction, operator_at(program, instruction), value, mine, theirs)
+
+
+def difference(instruction: int, operator: str, value: int, mine: HostTensor, theirs: HostTensor) -> Difference:
+    """Of two tensors of one spec, by their bits; between two NaNs there is no distance."""
+    spec = mine.spec
+    bits = f"V{np.dtype(spec.dtype).itemsize}"
+    unequal = np.frombuffer(mine.data, bits) != np.frombuffer(theirs.data, bits)
+    x, y = (np.frombuffer(one.data, spec.dtype)[unequal].astype(np.float64) for one in (mine, theirs))
     with np.errstate(all="ignore"):  # inf - inf
-        distance = np.abs(mine.array().astype(np.float64) - theirs.array().astype(np.float64))[unequal]
+        distance = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
     return Difference(
-        instruction,
-        operator_at(program, instruction),
-        value,
-        spec.dtype,
-        int(unequal.sum()),
-        spec.numel,
-        float(np.max(distance)) if distance.size else 0.0,
+        instruction, operator, value, spec.dtype, int(unequal.sum()), spec.numel, float(np.max(distance, initial=0.0))
     )

@@ -83,6 +83,18 @@ def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
     return (last.index,)
 
 
+def scratch_values(file: PteFile) -> frozenset[int]:
+    """Planned bytes that are given to Cortex-M operators to work in: no instruction's output, no input and no state."""
+    kernels = [one for one in file.instructions if one.kind is InstructionKind.KERNEL]
+    known = {*file.inputs, *file.states, *(value for one in kernels for value in written(file, one))}
+    given = {value for one in kernels if one.operator.startswith("cortex_m::") for value in one.args}
+    return frozenset(value for value in given - known if _is_bytes(file.values[value]))
+
+
+def _is_bytes(value: Value) -> bool:
+    return value.planned is not None and value.spec is not None and value.spec.dtype == "uint8"
+
+
 def in_place(instruction: Instruction) -> bool:
     """Whether an operator writes to its first argument, as `aten::copy_` does."""
     name = instruction.operator.partition("::")[2].partition(".")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, in_place, written
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, in_place, scratch_values, written
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.schema import LISTS_OF_TENSORS, InstructionKind
 
@@ -53,6 +53,7 @@ class Lifetimes:
         self.size = file.planned_bytes
         self.views: list[View] = []
         self._replaced: list[Overlap] = []
+        self._scratch = scratch_values(file)
         self._spans = tuple(self._follow())
 
     def extent(self, value: int) -> Extent | None:
@@ -80,15 +81,35 @@ class Lifetimes:
 
     def overlaps(self) -> Iterator[Overlap]:
         """What the plan itself gets wrong: two tensors in one place at one time."""
-        yield from self._replaced
+        yield from dict.fromkeys((*self._replaced, *self._laid_over()))
+
+    def _laid_over(self) -> Iterator[Overlap]:
         for instruction in self._file.instructions:
-            outs = _outs(self._file, instruction)
+            outs = self._outs(instruction)
             for value in outs:
-                mine = self.extent(value)
-                for victim in self.live(instruction.index):
-                    theirs = self.extent(victim)
-                    if mine is not None and theirs is not None and victim not in outs and mine.overlaps(theirs):
+                scratch = value in self._scratch
+                victims = self._during(instruction.index) if scratch else self.live(instruction.index)
+                for victim in victims:
+                    if (scratch or victim not in outs) and victim != value and self._overlap(value, victim):
                         yield Overlap(instruction.index, value, victim)
+
+    def _during(self, position: int) -> tuple[int, ...]:
+        """Values that hold something while an instruction runs: what it reads for the last time and writes, too."""
+        return tuple(span.value for span in self._spans if span.written <= position <= span.read)
+
+    def _overlap(self, value: int, other: int) -> bool:
+        mine, theirs = self.extent(value), self.extent(other)
+        return mine is not None and theirs is not None and mine.overlaps(theirs)
+
+    def _outs(self, instruction: Instruction) -> tuple[int, ...]:
+        """Values that an instruction writes, and its scratch; a view in the place of what it is of writes nothing."""
+        file = self._file
+        if instruction.kind is not InstructionKind.KERNEL:
+            return ()
+        outs = written(file, instruction)
+        if instruction.operator in VIEWS and len(outs) == 1 and _same_memory(file, outs[0], instruction.args[0]):
+            return ()
+        return (*outs, *(value for value in dict.fromkeys(instruction.args) if value in self._scratch))
 
     def _follow(self) -> Iterator[_Span]:
         """What is read is what was last written to the same place. Outputs are read after all instructions, and so is
@@ -96,20 +117,20 @@ class Lifetimes:
         file = self._file
         given = (*file.inputs, *file.states)
         current: dict[object, _Span] = {memory_of(file, value): _Span(value, -1, -1) for value in given}
-        made = {*given, *(value for one in file.instructions for value in _outs(file, one))}
+        made = {*given, *(value for one in file.instructions for value in self._outs(one))}
 
         def read(value: int, position: int) -> None:
             place = memory_of(file, value)
             if (span := current.get(place)) is None:
                 return
-            if value in made and span.value != value:
+            if span.value != value and (value in made or span.value in self._scratch):
                 self._replaced.append(Overlap(span.written, span.value, value))
             elif value not in made:
                 self.views.append(View(value, span.value, span.written))
             current[place] = replace(span, read=position)
 
         for instruction in file.instructions:
-            outs = _outs(file, instruction)
+            outs = self._outs(instruction)
             for value in arguments(file, instruction):
                 if value not in outs or (in_place(instruction) and instruction.operator != COPY_IN_PLACE):
                     read(value, instruction.index)
@@ -131,19 +152,14 @@ class _Span:
     read: int
 
 
-def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
-    """Values that an instruction writes; a view in the place of what it is of writes nothing."""
-    if instruction.kind is not InstructionKind.KERNEL:
-        return ()
-    outs = written(file, instruction)
-    is_alias = instruction.operator in VIEWS and len(outs) == 1
-    return () if is_alias and memory_of(file, outs[0]) == memory_of(file, instruction.args[0]) else outs
+def _same_memory(file: PteFile, value: int, other: int) -> bool:
+    return memory_of(file, value) == memory_of(file, other)
 
 
 def memory_of(file: PteFile, value: int) -> object:
     """Where a value lies: values that are views of one memory are one."""
     planned = file.values[value].planned
-    return value if planned is None else planned
+    return planned if planned is not None and planned.nbytes else value
 
 
 def arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cortex_m_hil import errors, flow
+from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.inputs import misfits, require_fit
 from cortex_m_hil.checks.lint import NOTES, LintFinding, Rule, lint, raise_findings
 from cortex_m_hil.checks.signatures import signature_of
@@ -38,6 +39,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Board, Pools, Target
 from cortex_m_hil.targets.resolve import resolve
+from networks import Apply
 
 CPUS = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0"}
 OPERATORS = (
@@ -216,6 +218,29 @@ def test_an_operator_on_quantised_integers_is_not_looked_for_in_another_runtime(
     assert "change the module" in hint_of(*missing) and "run it on an ExecuTorch" not in hint_of(*missing)
     plain = lint(given, target(Isa.DSP), operators=OPERATORS[1:])
     assert "run it on an ExecuTorch that has the operator" in hint_of(*plain)
+
+
+@pytest.mark.parametrize(
+    ("operator", "says"),
+    [
+        ("aten::topk.values", "run it on an ExecuTorch that has the operator"),
+        ("aten::hardswish.out", "none either: write x * torch.nn.functional.relu6(x + 3) / 6"),
+        ("aten::hardsigmoid.out", "none either: write torch.nn.functional.relu6(x + 3) / 6"),
+        ("aten::adaptive_max_pool2d.out", "none either: write max_pool2d, with the sizes"),
+        ("aten::nobodys.out", "none either: write it with others"),
+    ],
+)
+def test_an_operator_that_executorch_has_is_told_from_one_that_nobody_has(operator: str, says: str) -> None:
+    given = program(Isa.DSP)
+    first, *others = given.file.instructions
+    lacking = replace(given, file=replace(given.file, instructions=(replace(first, operator=operator), *others)))
+    found = [one for one in lint(lacking, target(Isa.DSP), operators=OPERATORS[1:]) if one.rule is Rule.OPERATOR]
+    assert [one.operator for one in found][:1] == [operator] and says in hint_of(found[0])
+
+
+def test_where_no_executorch_is_installed_the_hint_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsupported, "shipped", frozenset)
+    assert "an ExecuTorch that has the operator" in unsupported.hint("aten::hardswish.out")
 
 
 def test_red_zones_that_do_not_fit_are_left_out() -> None:
@@ -405,6 +430,10 @@ def transposed(stride: tuple[int, int], padding: tuple[int, int], kernel: tuple[
     )  # fmt: skip
 
 
+def softmax(shift: int) -> Program:
+    return of_one("cortex_m::softmax.out", rows("int8", 2, 5), -1, 0, -128, 1 << 30, shift, 0, rows("int8", 2, 5))
+
+
 CONVOLUTION = ((1, 1), (0, 0), (1, 1), None, (0, 0), None)
 PER_CHANNEL = rows("int32", 4)
 
@@ -472,6 +501,12 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
         of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 2, 1, 4, 5)], 1, image("int8", 2, 4, 4, 5)),
         None, Rule.DIM_ORDER,
         of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 1, 3, 4, 5)], 0, image("int8", 3, 3, 4, 5)),
+    ),
+    "a softmax shifted to the right": (
+        softmax(-1), Rule.DIM_ORDER, Rule.DIM_ORDER, softmax(0),
+    ),
+    "a softmax shifted out": (
+        softmax(32), Rule.DIM_ORDER, Rule.DIM_ORDER, softmax(31),
     ),
     "find 9": (
         convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.DIM_ORDER,
@@ -554,3 +589,33 @@ def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: 
         assert {finding.operator for finding in found} >= {refused.operator}
     else:
         assert found == ()
+
+
+def _put(*indices: Any, accumulate: bool = False) -> nn.Module:
+    return Apply(lambda x, new: torch.ops.aten.index_put(x, list(indices), new, accumulate))
+
+
+AT = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("module", "quantize", "message", "runtimes"),
+    [
+        (_put(AT), True, "", ("builtin", "executorch")),
+        (_put(AT, accumulate=True), False, "", ("builtin", "executorch")),
+        (_put(AT, accumulate=True), True, "accumulate=True adds without scale", ("builtin", "executorch")),
+        (_put(torch.tensor([True, False])), False, "the operator takes int64 or int32", ("builtin",)),
+        (_put(AT, None, AT), False, "not neighbours", ("builtin",)),
+        (Apply(lambda x, new: torch.max(x, 1)[0]), True, "torch.amax", ("builtin", "executorch")),
+    ],
+    ids=["put", "sum", "sum of quantised", "mask", "apart", "largest"],
+)
+def test_calls_that_a_runtime_does_not_take(
+    module: nn.Module, quantize: bool, message: str, runtimes: tuple[str, ...]
+) -> None:
+    options = LoweringOptions(quantize=quantize, layout="explicit")
+    program = lower(module, (torch.randn(2, 3, 2), torch.randn(1)), isa=Isa.DSP, options=options)
+    for runtime in ("builtin", "executorch"):
+        found = [one for one in lint(program, target(Isa.DSP), operators=None, runtime=runtime) if not one.is_note]
+        said = [f"{one.message} {one.hint}" for one in found]
+        assert any(message in one for one in said) if message and runtime in runtimes else not said

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "runtime/builtin/kernel.h"
+#include "runtime/builtin/kernels/broadcast.h"
 #include "runtime/builtin/kernels/copy_items.h"
 #include "runtime/builtin/kernels/portable.h"
 
@@ -15,7 +16,37 @@ void copy_from(const Tensor& from, uint32_t start, Walk<1>& walk, const Tensor& 
   }
 }
 
+void copy_to(const Tensor& from, Walk<1>& walk, uint32_t start, const Tensor& to) {
+  const uint32_t size = item_size(to.dtype);
+  for (uint32_t i = 0; i < from.numel; ++i, walk.next()) {
+    copy_item(to.data, start + walk.at(0), from.data, i, size);
+  }
+}
+
+void copy_reordered(const Tensor& from, const Tensor& to) {
+  Walk<1> walk(to);
+  strides_of(from, walk.strides(0));
+  copy_from(from, 0, walk, to);
+}
+
+bool differs_in(const Tensor& self, const Tensor& out, int axis, uint64_t size) {
+  bool same = out.rank == self.rank;
+  for (int i = 0; same && i < out.rank; ++i) {
+    same = out.size(i) == (i == axis ? size : self.size(i));
+  }
+  return same;
+}
+
 namespace {
+
+// Is `longer`, without its dimension `axis`, of the shape of `shorter`?
+bool differs_by_axis(const Tensor& longer, const Tensor& shorter, int axis) {
+  if (longer.rank != shorter.rank + 1) return false;
+  for (int i = 0; i < shorter.rank; ++i) {
+    if (longer.size(i < axis ? i : i + 1) != shorter.size(i)) return false;
+  }
+  return true;
+}
 
 bool check_dim_order(KernelContext& ctx, const IntList& wanted, const Tensor& out) {
   if (!ctx.ok() || !ctx.require(wanted.size() == out.rank, "dim_order has ", wanted.size(),
@@ -27,21 +58,6 @@ bool check_dim_order(KernelContext& ctx, const IntList& wanted, const Tensor& ou
                      ", that of out is ", int{out.dim_order[i]})) {
       return false;
     }
-  }
-  return true;
-}
-
-void copy_reordered(const Tensor& from, const Tensor& to) {
-  Walk<1> walk(to);
-  strides_of(from, walk.strides(0));
-  copy_from(from, 0, walk, to);
-}
-
-// Is `longer`, without its dimension `axis`, of the shape of `shorter`?
-bool differs_by_axis(const Tensor& longer, const Tensor& shorter, int axis) {
-  if (longer.rank != shorter.rank + 1) return false;
-  for (int i = 0; i < shorter.rank; ++i) {
-    if (longer.size(i < axis ? i : i + 1) != shorter.size(i)) return false;
   }
   return true;
 }
@@ -94,12 +110,9 @@ bool check_parts(KernelContext& ctx, const TensorList& parts, int axis, const Te
 }
 
 void copy_part(const Tensor& part, const Tensor& out, uint32_t start) {
-  const uint32_t size = item_size(out.dtype);
   Walk<1> walk(part);
   strides_of(out, walk.strides(0));
-  for (uint32_t i = 0; i < part.numel; ++i, walk.next()) {
-    copy_item(out.data, start + walk.at(0), part.data, i, size);
-  }
+  copy_to(part, walk, start, out);
 }
 
 // Numbers
@@ -208,6 +221,24 @@ void copy_in_place(KernelContext& ctx) {
     std::memcpy(self.data, src.data, self.nbytes);
   } else {
     copy_reordered(src, self);
+  }
+}
+
+// aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out)
+// What is written to a part of a tensor that forward changes: src, in the shape of self.
+void copy_out(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Tensor& src = ctx.tensor("src", self.dtype);
+  const bool non_blocking = ctx.boolean("non_blocking");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done()) return;
+  Walk<1> walk(out);
+  if (ctx.require(!non_blocking, "non_blocking is True: only blocking copies exist here") &&
+      ctx.require(same_shape(self, out) && broadcast_strides(src, out, walk.strides(0)), "self is ",
+                  self, ", src is ", src, ", out is ", out,
+                  ": src does not broadcast to self, or out has another shape") &&
+      ctx.require_disjoint(out, src, "src")) {
+    copy_from(src, 0, walk, out);
   }
 }
 

@@ -11,6 +11,8 @@ float expm1(float x);
 float log(float x);
 float log1p(float x);
 float tanh(float x);
+float sin(float x);
+float cos(float x);
 float pow(float base, float exponent);
 
 // In double. erf is right to 1e-14, which is nothing beside a float's rounding.

@@ -126,6 +126,72 @@ void combine(KernelContext& ctx, uint32_t table) {
   });
 }
 
+// Bit by bit; of truths it is one truth.
+template <typename Compute>
+void compute_bits(KernelContext& ctx, const Compute& compute) {
+  const Operands operands = read_operands(ctx);
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
+  visit_dtype<Bool, int32_t, int64_t>(ctx, "self", operands.self, [&](auto item) {
+    using T = decltype(item);
+    compute_broadcast<T, T>(operands, [&](T self, T other) {
+      if constexpr (std::is_same_v<T, Bool>) return static_cast<T>(compute(self != 0, other != 0));
+      return static_cast<T>(compute(self, other));
+    });
+  });
+}
+
+// Down to a whole number, as ATen does it: from the remainder, since the quotient may round to the
+// next one. By zero it is an infinity or NaN.
+inline float divided_down(float self, float other) {
+  if (other == 0) return self / other;
+  const float remainder = std::fmod(self, other);
+  float quotient = (self - remainder) / other;
+  if (remainder != 0 && std::signbit(remainder) != std::signbit(other)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0f, self / other);
+  const float whole = std::floor(quotient);
+  return quotient - whole > 0.5f ? whole + 1 : whole;
+}
+
+// Towards zero, or down.
+template <typename T>
+T divided(T self, T other, bool down) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return one_nan(down ? divided_down(self, other) : std::trunc(self / other));
+  } else {
+    if (other == -1) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(self));
+    const T quotient = self / other;
+    const bool is_above = down && (self < 0) != (other < 0) && self % other != 0;
+    return static_cast<T>(is_above ? quotient - 1 : quotient);
+  }
+}
+
+// Of the divisor's sign, as in ATen: ExecuTorch's has the dividend's where it is of integers (find
+// 30).
+template <typename T>
+T remainder_of(T self, T other) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const float rest = std::fmod(self, other);
+    return one_nan(rest != 0 && (rest < 0) != (other < 0) ? rest + other : rest);
+  } else {
+    if (other == -1) return 0;
+    const T rest = static_cast<T>(self % other);
+    return static_cast<T>(rest != 0 && (rest < 0) != (other < 0) ? rest + other : rest);
+  }
+}
+
+void divide_exactly(const Operands& operands) {
+  compute_broadcast<float, float>(operands,
+                                  [](float self, float other) { return one_nan(self / other); });
+}
+
+template <typename T>
+bool has_zero(const Tensor& tensor) {
+  for (uint32_t i = 0; i < tensor.numel; ++i) {
+    if (tensor.as<T>()[i] == 0) return true;
+  }
+  return false;
+}
+
 // A bound of clamp: None is none.
 template <typename T>
 struct Bounds {
@@ -215,9 +281,31 @@ void mul(KernelContext& ctx) {
 void div(KernelContext& ctx) {
   const Operands operands = {ctx.tensor("self", DType::kFloat32),
                              ctx.tensor("other", DType::kFloat32), ctx.out(DType::kFloat32)};
+  if (ctx.done() && check_broadcast(ctx, operands)) divide_exactly(operands);
+}
+
+// aten::div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out)
+void div_mode(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Tensor& other = ctx.tensor("other", self.dtype);
+  const Argument given = ctx.any("rounding_mode");
+  const Operands operands = {self, other, ctx.out(self.dtype)};
   if (!ctx.done() || !check_broadcast(ctx, operands)) return;
-  compute_broadcast<float, float>(operands,
-                                  [](float self, float other) { return one_nan(self / other); });
+  if (given.is_none()) {
+    visit_dtype<float>(ctx, "self", self, [&](float) { divide_exactly(operands); });
+    return;
+  }
+  const char* mode = ctx.string(given);
+  const bool down = std::strcmp(mode, "floor") == 0;
+  if (!ctx.ok() || !ctx.require(down || std::strcmp(mode, "trunc") == 0,
+                                "rounding_mode is neither 'trunc' nor 'floor'")) {
+    return;
+  }
+  visit_dtype<float, int32_t, int64_t>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    if (std::is_integral_v<T> && !ctx.require(!has_zero<T>(other), "an item of other is 0")) return;
+    compute_broadcast<T, T>(operands, [=](T one, T two) { return divided(one, two, down); });
+  });
 }
 
 // aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out): of integers, as the indices
@@ -234,6 +322,34 @@ void fmod_scalar(KernelContext& ctx) {
     compute_alike<T, T>(self, out, [=](T value) {
       return divisor == -1 ? T{0} : static_cast<T>(value % T{divisor});
     });
+  });
+}
+
+// aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out)
+void remainder_tensor(KernelContext& ctx) {
+  const Operands operands = read_operands(ctx);
+  if (!ctx.done() || !check_broadcast(ctx, operands)) return;
+  visit_dtype<float, int32_t, int64_t>(ctx, "self", operands.self, [&](auto item) {
+    using T = decltype(item);
+    const bool fits = std::is_floating_point_v<T> || !has_zero<T>(operands.other);
+    if (ctx.require(fits, "an item of other is 0")) {
+      compute_broadcast<T, T>(operands, remainder_of<T>);
+    }
+  });
+}
+
+// aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out)
+void remainder_scalar(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Argument other = ctx.any("other");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done() || !check_alike(ctx, self, out)) return;
+  visit_dtype<float, int32_t, int64_t>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    const T divisor = number_of<T>(ctx, other);
+    if (!ctx.ok() || !ctx.require(std::is_floating_point_v<T> || divisor != 0, "other is 0"))
+      return;
+    compute_alike<T, T>(self, out, [=](T value) { return remainder_of<T>(value, divisor); });
   });
 }
 
@@ -267,6 +383,17 @@ void ge_scalar(KernelContext& ctx) { compare_to_number(ctx, kGreater | kEqual); 
 void logical_and(KernelContext& ctx) { combine(ctx, 0b1000); }
 void logical_or(KernelContext& ctx) { combine(ctx, 0b1110); }
 void logical_xor(KernelContext& ctx) { combine(ctx, 0b0110); }
+
+// aten::bitwise_and.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out), and or, xor
+void bitwise_and(KernelContext& ctx) {
+  compute_bits(ctx, [](auto self, auto other) { return self & other; });
+}
+void bitwise_or(KernelContext& ctx) {
+  compute_bits(ctx, [](auto self, auto other) { return self | other; });
+}
+void bitwise_xor(KernelContext& ctx) {
+  compute_bits(ctx, [](auto self, auto other) { return self ^ other; });
+}
 
 // aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out)
 void where(KernelContext& ctx) {

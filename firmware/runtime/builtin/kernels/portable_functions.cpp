@@ -87,12 +87,21 @@ void abs(KernelContext& ctx) {
   compute_numbers(ctx, [](auto x) { return magnitude(x); });
 }
 
-// aten::exp.out(Tensor self, *, Tensor(a!) out), and log, log1p, tanh, sqrt
+// aten::exp.out(Tensor self, *, Tensor(a!) out), and log, log1p, tanh, sin, cos, sqrt
 void exp(KernelContext& ctx) { compute_floats(ctx, plain<math::exp>); }
 void log(KernelContext& ctx) { compute_floats(ctx, plain<math::log>); }
 void log1p(KernelContext& ctx) { compute_floats(ctx, plain<math::log1p>); }
 void tanh(KernelContext& ctx) { compute_floats(ctx, plain<math::tanh>); }
+void sin(KernelContext& ctx) { compute_floats(ctx, plain<math::sin>); }
+void cos(KernelContext& ctx) { compute_floats(ctx, plain<math::cos>); }
 void sqrt(KernelContext& ctx) { compute_floats(ctx, plain<std::sqrt>); }
+
+// aten::ceil.out(Tensor self, *, Tensor(a!) out), and floor, trunc, and round, whose ties go to
+// even
+void ceil(KernelContext& ctx) { compute_floats(ctx, plain<std::ceil>); }
+void floor(KernelContext& ctx) { compute_floats(ctx, plain<std::floor>); }
+void trunc(KernelContext& ctx) { compute_floats(ctx, plain<std::trunc>); }
+void round(KernelContext& ctx) { compute_floats(ctx, plain<std::nearbyint>); }
 
 // aten::rsqrt.out(Tensor self, *, Tensor(a!) out)
 void rsqrt(KernelContext& ctx) {
@@ -181,6 +190,20 @@ void logical_not(KernelContext& ctx) {
   const Tensor& out = ctx.out(DType::kBool);
   if (!ctx.done() || !check_alike(ctx, self, out)) return;
   compute_alike<Bool, Bool>(self, out, [](Bool x) { return static_cast<Bool>(x == 0); });
+}
+
+// aten::bitwise_not.out(Tensor self, *, Tensor(a!) out)
+void bitwise_not(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done() || !check_alike(ctx, self, out)) return;
+  visit_dtype<Bool, int32_t, int64_t>(ctx, "self", self, [&](auto item) {
+    using T = decltype(item);
+    compute_alike<T, T>(self, out, [](T x) {
+      if constexpr (std::is_same_v<T, Bool>) return static_cast<T>(x == 0);
+      return static_cast<T>(~x);
+    });
+  });
 }
 
 }  // namespace hil::builtin

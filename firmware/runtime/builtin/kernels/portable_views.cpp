@@ -1,4 +1,4 @@
-// ATen's views, which ExecuTorch turns into copies, and copies that indices choose: any dtype.
+// ATen's views, which ExecuTorch turns into copies, and copies with a part in its place: any dtype.
 #include "runtime/builtin/kernel.h"
 #include "runtime/builtin/kernels/broadcast.h"
 #include "runtime/builtin/kernels/copy_items.h"
@@ -11,15 +11,6 @@ bool check_contiguous(KernelContext& ctx, const Tensor& self, const Tensor& out)
   return ctx.require(is_row_major(self) && is_row_major(out), "self is ", self, ", out is ", out,
                      ": not contiguous") &&
          ctx.require_disjoint(out, self, "self");
-}
-
-// Is `out` of the shape of `self` but for dimension `axis`, which has `size`?
-bool differs_in(const Tensor& self, const Tensor& out, int axis, uint64_t size) {
-  bool same = out.rank == self.rank;
-  for (int i = 0; same && i < out.rank; ++i) {
-    same = out.size(i) == (i == axis ? size : self.size(i));
-  }
-  return same;
 }
 
 // Part `start` to `start + (size of out - 1) * step` of dimension `axis`.
@@ -63,87 +54,41 @@ int64_t slice_end(KernelContext& ctx, const Argument& argument, uint32_t size, i
   return from_start < 0 ? 0 : from_start > size ? size : from_start;
 }
 
-// Indices
-
-// The index of a row, checked; -1 after a failure.
-int64_t index_at(KernelContext& ctx, const Tensor& indices, uint32_t place, uint32_t size,
-                 bool from_end) {
-  const int64_t given =
-      indices.dtype == DType::kInt64 ? indices.as<int64_t>()[place] : indices.as<int32_t>()[place];
-  const int64_t index = given < 0 && from_end ? given + size : given;
-  const bool inside = ctx.require(index >= 0 && index < size, "index ", given, " of ", size,
-                                  " items of the dimension");
-  return inside ? index : -1;
-}
-
-bool check_indices(KernelContext& ctx, const Tensor& indices, const Tensor& out) {
-  return ctx.require(indices.dtype == DType::kInt64 || indices.dtype == DType::kInt32,
-                     "indices are ", indices, ", the operator takes int64 or int32") &&
-         ctx.require_disjoint(out, indices, "indices");
-}
-
-constexpr int kMaxIndices = 4;
-
-// The dimensions of index.Tensor that have indices: `count` of them from `first` on, whose indices
-// broadcast to `rank` dimensions of out, which stand in their place.
-struct Indexed {
-  int first = 0;
-  int count = 0;
-  int rank = 0;
+// A slice's items of dimension `axis`: `count` of them from `start` on, each `step`-th one.
+struct Part {
+  int axis = 0;
+  uint32_t start = 0;
+  uint32_t step = 1;
+  uint32_t count = 0;
 };
 
-bool find_indexed(KernelContext& ctx, const OptionalTensorList& indices, const Tensor& self,
-                  Indexed* found) {
-  if (!ctx.require(indices.size() <= self.rank, "indices has ", indices.size(), " items, self is ",
-                   self)) {
-    return false;
-  }
-  for (uint32_t i = 0; i < indices.size(); ++i) {
-    if (indices[i] == nullptr) continue;
-    const int axis = static_cast<int>(i);
-    if (found->count == 0) found->first = axis;
-    if (!ctx.require(axis == found->first + found->count,
-                     "indices of dimensions that are not neighbours")) {
-      return false;
-    }
-    ++found->count;
-    if (indices[i]->rank > found->rank) found->rank = indices[i]->rank;
-  }
-  return ctx.require(found->count >= 1 && found->count <= kMaxIndices, "indices has ", found->count,
-                     " tensors, the operator takes 1 to ", kMaxIndices);
-}
+// (int dim, SymInt? start, SymInt? end, SymInt step), read in this order.
+class Slice {
+ public:
+  explicit Slice(KernelContext& ctx)
+      : dim_(ctx.any("dim")),
+        start_(ctx.any("start")),
+        end_(ctx.any("end")),
+        step_(ctx.integer("step", 1, INT32_MAX)) {}
 
-// Is `out` of the shape that self and indices give? Fills in where its items lie in self but for
-// the indices, and where in each of these.
-bool place_indexed(const Tensor& self, const OptionalTensorList& indices, const Indexed& indexed,
-                   const Tensor& out, Walk<1>& base, Walk<kMaxIndices>& places) {
-  if (out.rank != self.rank - indexed.count + indexed.rank) return false;
-  Strides own = {};
-  strides_of(self, own);
-  for (int axis = 0; axis < self.rank; ++axis) {
-    if (axis >= indexed.first && axis < indexed.first + indexed.count) continue;
-    const int to = axis < indexed.first ? axis : axis - indexed.count + indexed.rank;
-    if (out.size(to) != self.size(axis)) return false;
-    base.strides(0)[to] = own[axis];
+  // After done(); a failure where `self` has no such dimension.
+  Part of(KernelContext& ctx, const Tensor& self) const {
+    if (!ctx.require(self.rank > 0, "self is ", self, ": no dimension to slice")) return {};
+    const int axis = ctx.axis(dim_, self.rank);
+    const uint32_t size = self.size(axis);
+    const int64_t start = slice_end(ctx, start_, size, 0);
+    const int64_t end = slice_end(ctx, end_, size, size);
+    const int64_t count = end > start ? (end - start - 1) / step_ + 1 : 0;
+    return {axis, static_cast<uint32_t>(start), static_cast<uint32_t>(step_),
+            static_cast<uint32_t>(count)};
   }
-  for (int i = 0; i < indexed.count; ++i) {
-    const Tensor& index = *indices[static_cast<uint32_t>(indexed.first + i)];
-    Strides strides = {};
-    strides_of(index, strides);
-    for (int axis = 0; axis < index.rank; ++axis) {
-      const int to = indexed.first + indexed.rank - index.rank + axis;
-      if (index.size(axis) != 1 && index.size(axis) != out.size(to)) return false;
-      places.strides(i)[to] = index.size(axis) == 1 ? 0 : strides[axis];
-    }
-  }
-  // No dimension of out is longer than that of all indices.
-  for (int to = indexed.first; to < indexed.first + indexed.rank; ++to) {
-    uint32_t moves = 0;
-    for (int i = 0; i < indexed.count; ++i) moves |= places.strides(i)[to];
-    if (moves == 0 && out.size(to) > 1) return false;
-  }
-  return true;
-}
+
+ private:
+  Argument dim_;
+  Argument start_;
+  Argument end_;
+  int32_t step_;
+};
 
 }  // namespace
 
@@ -230,24 +175,39 @@ void repeat(KernelContext& ctx) {
 //     SymInt step=1, *, Tensor(a!) out)
 void slice_copy(KernelContext& ctx) {
   const Tensor& self = ctx.tensor("self");
-  const Argument dim = ctx.any("dim");
-  const Argument first = ctx.any("start");
-  const Argument last = ctx.any("end");
-  const int32_t step = ctx.integer("step", 1, INT32_MAX);
+  const Slice slice(ctx);
   const Tensor& out = ctx.out(self.dtype);
-  if (!ctx.done() || !ctx.require(self.rank > 0, "self is ", self, ": no dimension to slice")) {
-    return;
-  }
-  const int axis = ctx.axis(dim, self.rank);
-  const uint32_t size = self.size(axis);
-  const int64_t start = slice_end(ctx, first, size, 0);
-  const int64_t end = slice_end(ctx, last, size, size);
-  if (!ctx.ok()) return;
-  const int64_t count = end > start ? (end - start - 1) / step + 1 : 0;
-  if (ctx.require(differs_in(self, out, axis, static_cast<uint64_t>(count)), "self is ", self,
-                  ", out is ", out, ": the slice has ", count, " items of dimension ", axis) &&
+  if (!ctx.done()) return;
+  const Part part = slice.of(ctx, self);
+  if (ctx.ok() &&
+      ctx.require(differs_in(self, out, part.axis, part.count), "self is ", self, ", out is ", out,
+                  ": the slice has ", part.count, " items of dimension ", part.axis) &&
       ctx.require_disjoint(out, self, "self")) {
-    copy_part_of(self, axis, static_cast<uint32_t>(start), static_cast<uint32_t>(step), out);
+    copy_part_of(self, part.axis, part.start, part.step, out);
+  }
+}
+
+// aten::slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None,
+//     SymInt? end=None, SymInt step=1, *, Tensor(a!) out)
+void slice_scatter(KernelContext& ctx) {
+  const Tensor& self = ctx.tensor("self");
+  const Tensor& src = ctx.tensor("src", self.dtype);
+  const Slice slice(ctx);
+  const Tensor& out = ctx.out(self.dtype);
+  if (!ctx.done() || !check_alike(ctx, self, out)) return;
+  const Part part = slice.of(ctx, self);
+  if (ctx.ok() &&
+      ctx.require(differs_in(self, src, part.axis, part.count), "self is ", self, ", src is ", src,
+                  ": the slice has ", part.count, " items of dimension ", part.axis) &&
+      ctx.require_disjoint(out, src, "src")) {
+    copy_reordered(self, out);
+    Strides strides = {};
+    strides_of(out, strides);
+    Walk<1> walk(src);
+    for (int i = 0; i < src.rank; ++i) {
+      walk.strides(0)[i] = strides[i] * (i == part.axis ? part.step : 1);
+    }
+    copy_to(src, walk, part.start * strides[part.axis], out);
   }
 }
 
@@ -374,104 +334,6 @@ void constant_pad_nd(KernelContext& ctx) {
       out.as<T>()[start + walk.at(0)] = self.as<T>()[i];
     }
   });
-}
-
-// aten::embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1,
-//     bool scale_grad_by_freq=False, bool sparse=False, *, Tensor(a!) out)
-void embedding(KernelContext& ctx) {
-  const Tensor& weight = ctx.tensor("weight");
-  const Tensor& indices = ctx.tensor("indices");
-  ctx.any("padding_idx");  // as the next two: of training
-  ctx.any("scale_grad_by_freq");
-  ctx.any("sparse");
-  const Tensor& out = ctx.out(weight.dtype);
-  if (!ctx.done() || !check_indices(ctx, indices, out)) return;
-  bool fits = weight.rank == 2 && out.rank == indices.rank + 1 && out.size(-1) == weight.size(1);
-  for (int axis = 0; fits && axis < indices.rank; ++axis) {
-    fits = out.size(axis) == indices.size(axis);
-  }
-  if (!ctx.require(fits, "weight is ", weight, ", indices are ", indices, ", out is ", out,
-                   ": not a row of weight for each index") ||
-      !ctx.require(is_row_major(weight) && is_row_major(indices) && is_row_major(out),
-                   "weight, indices or out is not contiguous") ||
-      !ctx.require_disjoint(out, weight, "weight")) {
-    return;
-  }
-  const uint32_t row = weight.size(1) * item_size(weight.dtype);
-  for (uint32_t i = 0; i < indices.numel; ++i) {
-    const int64_t index = index_at(ctx, indices, i, weight.size(0), false);
-    if (index < 0) return;
-    std::memcpy(out.data + size_t{i} * row, weight.data + static_cast<size_t>(index) * row, row);
-  }
-}
-
-// aten::index_select.out(Tensor self, int dim, Tensor index, *, Tensor(a!) out)
-void index_select(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor("self");
-  const Argument dim = ctx.any("dim");
-  const Tensor& index = ctx.tensor("index");
-  const Tensor& out = ctx.out(self.dtype);
-  if (!ctx.done() || !check_indices(ctx, index, out) ||
-      !ctx.require(self.rank > 0, "self is ", self, ": no dimension to choose from")) {
-    return;
-  }
-  const int axis = ctx.axis(dim, self.rank);
-  if (!ctx.ok() ||
-      !ctx.require(index.rank <= 1 && differs_in(self, out, axis, index.numel), "self is ", self,
-                   ", index is ", index, ", out is ", out, ": not an item of dimension ", axis,
-                   " for each index") ||
-      !ctx.require_disjoint(out, self, "self")) {
-    return;
-  }
-  Strides strides = {};
-  strides_of(self, strides);
-  Walk<2> walk(out);
-  strides_of(self, walk.strides(0));
-  walk.strides(0)[axis] = 0;
-  walk.strides(1)[axis] = 1;
-  const uint32_t size = item_size(out.dtype);
-  for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
-    const int64_t chosen = index_at(ctx, index, walk.at(1), self.size(axis), false);
-    if (chosen < 0) return;
-    copy_item(out.data, i, self.data, walk.at(0) + static_cast<uint32_t>(chosen) * strides[axis],
-              size);
-  }
-}
-
-// aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out): of neighbouring
-// dimensions.
-void index_tensor(KernelContext& ctx) {
-  const Tensor& self = ctx.tensor("self");
-  const OptionalTensorList indices = ctx.optional_tensor_list("indices");
-  const Tensor& out = ctx.out(self.dtype);
-  Indexed indexed;
-  if (!ctx.done() || !find_indexed(ctx, indices, self, &indexed)) return;
-  Walk<1> base(out);
-  Walk<kMaxIndices> places(out);
-  if (!ctx.require(place_indexed(self, indices, indexed, out, base, places), "self is ", self,
-                   ", out is ", out, ": not what the indices choose") ||
-      !ctx.require_disjoint(out, self, "self")) {
-    return;
-  }
-  const auto index_of = [&](int i) -> const Tensor& {
-    return *indices[static_cast<uint32_t>(indexed.first + i)];
-  };
-  for (int i = 0; i < indexed.count; ++i) {
-    if (!check_indices(ctx, index_of(i), out)) return;
-  }
-  Strides strides = {};
-  strides_of(self, strides);
-  const uint32_t size = item_size(out.dtype);
-  for (uint32_t item = 0; item < out.numel; ++item, base.next(), places.next()) {
-    uint32_t from = base.at(0);
-    for (int i = 0; i < indexed.count; ++i) {
-      const int axis = indexed.first + i;
-      const int64_t chosen = index_at(ctx, index_of(i), places.at(i), self.size(axis), true);
-      if (chosen < 0) return;
-      from += static_cast<uint32_t>(chosen) * strides[axis];
-    }
-    copy_item(out.data, item, self.data, from, size);
-  }
 }
 
 }  // namespace hil::builtin

@@ -1,0 +1,39 @@
+"""What to do about an operator that a runner lacks: it depends on whether ExecuTorch has it at all."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_LIST: Final = Path("kernels", "portable", "functions.yaml")
+_INSTEAD: Final = {
+    "hardswish": "x * torch.nn.functional.relu6(x + 3) / 6",
+    "hardsigmoid": "torch.nn.functional.relu6(x + 3) / 6",
+    "adaptive_max_pool2d": "max_pool2d, with the sizes of its window and stride",
+}
+"""What computes the same with operators that there are, by the name in ATen."""
+_ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
+
+
+def hint(operator: str) -> str:
+    """The next step."""
+    name = operator.partition("::")[2].partition(".")[0]
+    known = shipped()
+    if not operator.startswith("aten::") or not known or operator in known:
+        return _ELSEWHERE
+    instead = _INSTEAD.get(name)
+    return f"ExecuTorch's portable kernels have none either: write {instead or 'it with others'}"
+
+
+@cache
+def shipped() -> frozenset[str]:
+    """ExecuTorch's portable operators, as the installed one lists them; empty where none is installed."""
+    found = importlib.util.find_spec("executorch")
+    for folder in found.submodule_search_locations or () if found is not None else ():
+        if (path := Path(folder, _LIST)).is_file():
+            names = re.findall(r"^- (?:op|func): ([\w:.]+)", path.read_text(encoding="utf-8"), re.M)
+            return frozenset(name if "::" in name else f"aten::{name}" for name in names)
+    return frozenset()
