@@ -363,6 +363,7 @@ class OpenTarget:
     def _require_cortex_m(self, program: Program, minimum: float | None, layout: Layout, quantize: bool) -> None:
         if minimum is not None:
             where = self.dut.resolved.display_name
+            flow.keep(self.dut, program, program.inputs)
             require_share(program, minimum, where, layout=layout, quantize=quantize)
         elif quantize and (told := left_in_float(program)):
             _warn(f"{self.dut.resolved.display_name}: {told}")
@@ -401,11 +402,12 @@ class OpenTarget:
 
         Returns:
             `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state`, the content after the
-            last one; `stats`, `ran`, `log`.
+            last one; `stats`, `ran`, `log`; `warnings`, issued as HilWarning, where an output or a state is NaN, or
+            wholly infinite, as the reference is: it proves nothing.
 
         Raises:
             Mismatch: an output or a state is not the dialect's; the message names the frame.
-            ConfigError: there are no frames, or the inputs or the state are not the program's.
+            ConfigError: there are no frames, the inputs or the state are not the program's, or a NaN is quantised.
             And what `run` raises.
         """
         __tracebackhide__ = True
@@ -415,6 +417,8 @@ class OpenTarget:
                 self.dut, program, given, state=state, tolerance=tolerance, linted=lint, guards=self._guards()
             )
         self._ran(program, streamed.as_run())
+        for text in streamed.warnings:
+            _warn(f"{self.dut.resolved.display_name}: {text}")
         return streamed
 
     @checked_call("hil.localize")

@@ -216,12 +216,33 @@ def test_a_layer_that_is_left_in_float_is_told(native: hil.OpenTarget) -> None:
     assert LEFT_OUT in told
 
 
-def test_a_share_of_cortex_m_kernels_that_is_not_reached_is_a_verdict(native: hil.OpenTarget) -> None:
+class Quotient(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x / y
+
+
+@pytest.mark.parametrize("given", [0.0, float("nan")])
+def test_a_nan_that_is_quantised_is_no_targets_fault(native: hil.OpenTarget, given: float) -> None:
+    """Of an input, or made by the module: broadcast, the division stays in float, and 0/0 has no integer."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 3, 4), torch.tensor([[[1.0], [0.0], [2.0]]])
+    calibration = [(torch.randn(2, 3, 4) + 1.3, torch.tensor([[[1.0], [0.5], [2.0]]]))]
+    x[0, 1, 1] = given
+    told = r"cortex_m::quantize_per_tensor is given a NaN in 1 of 24 elements, the first at \[0, 1, 1\]"
+    with pytest.raises(errors.ConfigError, match=told):
+        native.check(Quotient(), (x, y), calibration=calibration)
+
+
+def test_a_share_of_cortex_m_kernels_that_is_not_reached_is_a_verdict(
+    native: hil.OpenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native.dut, "keep", tmp_path)
     with pytest.raises(errors.LoweringError) as caught:
         native.check(PartlyFloat(), SIGNAL, min_cortex_m=0.99)
     text = str(caught.value)
     assert "40 % of PartlyFloat's multiply-accumulates are on Cortex-M kernels, at least 99 % was asked for" in text
     assert f"elsewhere: {LEFT_OUT}" in text and 'layout="explicit"' in caught.value.hint
+    assert len(list(tmp_path.glob("*.pte"))) == 1  # for hil partition, as the hint says
     with pytest.raises(errors.LoweringError, match=r"^0 % of Linear's") as caught:
         native.check(*linear(), quantize=False, min_cortex_m=0.01)
     assert "quantize=False" in caught.value.hint and "explicit" not in caught.value.hint

@@ -26,10 +26,14 @@ class Kind(str, Enum):
     EAGER = "eager"
     UNINFORMATIVE = "uninformative"
     REFERENCE_SATURATION = "reference_saturation"
+    REFERENCE_NOT_FINITE = "reference_not_finite"
+    OTHER_CHOICES = "other_choices"
 
 
 DIALECT: Final = "the dialect"
-WARNINGS: Final = frozenset({Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION})
+WARNINGS: Final = frozenset(
+    {Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION, Kind.REFERENCE_NOT_FINITE, Kind.OTHER_CHOICES}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 
 
 def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
-    """What does not fit in number, kind, dtype, shape or dim order, each with what to do about it."""
+    """What does not fit in number, kind, dtype, shape, dim order, each with what to do about it."""
     specs = program.file.input_specs()
     if len(specs) != len(inputs):
         wanted = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cortex_m_hil.flow.checking import Checked, arrange, export, lower, verify
 from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
-from cortex_m_hil.flow.running import findings, kept_input, run, scratch_needs, stream
+from cortex_m_hil.flow.running import findings, keep, kept_input, run, scratch_needs, stream
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.flow.streaming import stream_frames
 
@@ -20,6 +20,7 @@ __all__ = [
     "arrange",
     "export",
     "findings",
+    "keep",
     "kept_input",
     "lower",
     "open_dut",

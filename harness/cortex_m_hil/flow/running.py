@@ -76,8 +76,7 @@ def run(
     """
     given = program.inputs if inputs is None else inputs
     require_fit(program, given, dut.target.name)
-    if dut.keep is not None:
-        _keep(program, given, dut.keep, dut.what)
+    keep(dut, program, given)
     session = dut.session()
     if linted:
         require_lint(dut, program, excluded)
@@ -141,10 +140,12 @@ def kept_input(pte: Path, number: int) -> Path:
     return pte.with_suffix(f".{number}.npy")
 
 
-def _keep(program: Program, inputs: Sequence[HostTensor], folder: Path, what: str) -> None:
-    """Each program with its inputs once, whatever becomes of it."""
+def keep(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> None:
+    """Each program with its inputs once, whatever becomes of it, where the target has a folder for them."""
+    if (folder := dut.keep) is None:
+        return
     content = hashlib.sha256(b"".join([program.pte, *(value.data for value in inputs)])).hexdigest()
-    path = folder / f"{files.name_for(what)}-{content[:8]}.pte"
+    path = folder / f"{files.name_for(dut.what)}-{content[:8]}.pte"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number, value in enumerate(inputs):

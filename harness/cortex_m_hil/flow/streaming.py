@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -88,7 +88,8 @@ class _Stream:
         if self._guard:
             self._guard.judge(self._dut, session, frames[-1])
         seconds = time.monotonic() - began
-        return Streamed(found, left, session.stats(), seconds, self._dut.ran(), session.log)
+        told = tuple(self._uninformative())
+        return Streamed(found, left, session.stats(), seconds, self._dut.ran(), session.log, told)
 
     def _frame(self, number: int, inputs: Inputs) -> Frame:
         poison = COUNTER_POISON if number % 2 else POISON
@@ -116,14 +117,28 @@ class _Stream:
             wrong.message = f"frame {number}: {self._named(comparison, wrong.message)}"
             raise
 
-    def _named(self, comparison: Comparison, message: str) -> str:
+    def _uninformative(self) -> Iterator[str]:
+        """Of each output and state, the first frame in which the reference itself is no number."""
+        dialects = [one.dialect for one in self._references if one.dialect is not None]
+        for at, arrays in enumerate(zip(*dialects, strict=True)):
+            lost = [(number, array) for number, array in enumerate(arrays) if _is_no_number(array)]
+            if lost:
+                number, array = lost[0]
+                count = f"{int((~np.isfinite(array)).sum())} of {array.size} elements are NaN or infinite"
+                more = f", and in {len(lost) - 1} more frames" if len(lost) > 1 else ""
+                name = self._name(at)
+                yield f"frame {number}: {name}: uninformative: {count}, as in the reference{more}: proves nothing"
+
+    def _name(self, at: int) -> str:
         """What the comparison takes for one more output by its name."""
-        at = comparison.errors[0].output
         state = at - len(self._program.file.outputs)
         if state < 0:
-            return message
-        name = f" ({self._program.state_names[state]})" if self._program.state_names else ""
-        return message.replace(f"output {at}:", f"state {state}{name}:", 1)
+            return f"output {at}"
+        return f"state {state}" + (f" ({self._program.state_names[state]})" if self._program.state_names else "")
+
+    def _named(self, comparison: Comparison, message: str) -> str:
+        at = comparison.errors[0].output
+        return message.replace(f"output {at}:", f"{self._name(at)}:", 1)
 
 
 def _is_equal(file: PteFile, frame: Frame, dialect: tuple[Array, ...]) -> bool:
@@ -135,6 +150,11 @@ def _is_equal(file: PteFile, frame: Frame, dialect: tuple[Array, ...]) -> bool:
     states = dialect[len(frame.outputs) :]
     wanted = [HostTensor.from_array(array, spec.dim_order) for array, spec in zip(states, specs, strict=True)]
     return frame.state == tuple(zlib.crc32(one.data) for one in wanted)
+
+
+def _is_no_number(array: Array) -> bool:
+    """NaN somewhere, or no finite element. Some infinities are a mask's."""
+    return array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array).any() or not np.isfinite(array).any())
 
 
 def _is_quantised(file: PteFile) -> bool:

@@ -1,7 +1,8 @@
 """The user's module as it is now: what it computes in Python, and its export. From the export on, nothing reads it.
 
-The module runs first and is exported then. The export is the strict one, which interprets the module's bytecode:
-unlike a run on fake tensors it leaves nothing behind, neither in the module nor in caches outside.
+The module runs first, a few times (`carried`), and is exported then. The export is the strict one, which interprets
+the module's bytecode: unlike a run on fake tensors it leaves nothing behind, neither in the module nor in caches
+outside.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ T = TypeVar("T")
 _HARNESS: Final = str(Path(__file__).parents[1])
 _EXPLAINED: Final = "torch's explanation is in the report's details (in a script: the error's log)"
 _EXPORT: Final = f"the module runs, but torch.export cannot trace it; {_EXPLAINED}"
+_NO_NAME: Final = "No registered serialization name"
+_PLAIN: Final = (
+    "ExecuTorch writes plain tuples, lists and dicts of tensors only: return tuple(torch.topk(x, k)), or its parts"
+)
 _VALUES: Final = (
     f"what depends on values needs torch.where or torch.cond, and no shape may follow from values; {_EXPLAINED}"
 )
@@ -43,6 +48,10 @@ _GUARDS: Final = "_guards_fn"  # a call in the module of an exported program
 _TRAINING: Final = "was it exported for training? module.eval() before torch.export.export(module, inputs)"
 _STATE: Final = (
     "state that a program keeps is a registered buffer, changed in place: self.state.copy_(new), self.cache[:, 0] = x"
+)
+_CARRIED: Final = (
+    'a program keeps registered buffers that are changed in place: self.register_buffer("h", torch.zeros(…)) in '
+    "__init__, self.h.copy_(new) in forward"
 )
 
 
@@ -83,8 +92,8 @@ class Exported:
 def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
     """The module runs and is exported. The inputs are arranged for the layout already.
 
-    Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported, or changes what is
-    no buffer.
+    Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported, changes what is no
+    buffer, or carries over to its next call what is in none.
     """
     torch, title = load_torch(), title_of(module)
     before = Snapshot(module)
@@ -94,21 +103,33 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
         if layout == "channels_last":
             stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
         arranged = Snapshot(module)
-        buffers = {name: (buffer, buffer.clone()) for name, buffer in module.named_buffers()}
         with stage_of("run"):
-            outputs = _run(title, module, inputs)
-        _require_tensors(title, outputs)
-        changed = [
-            name for name, value in module.named_buffers() if not _is_still(value, *buffers.get(name, (None, None)))
-        ]
+            outputs, changed, carried = _called(title, module, inputs, arranged)
         arranged.restore()
         exported = stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
         _require_values(title, exported)
         states = _states(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
+        if carried:
+            raise LoweringError(
+                f"{title}: forward carries something over to its next call, which the program does not: {carried}",
+                hint=_CARRIED,
+            )
         # Before the parameters get the layout back that they had.
         return Exported(title, layout, inputs, outputs, _own(exported), states)
     finally:
         before.restore()
+
+
+def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[Any, list[str], str]:
+    """The outputs, the buffers that forward changes, and what else it carries over to its next call, "" for nothing."""
+    from cortex_m_hil.lowering.carried import Buffers, Calls
+
+    buffers, random = Buffers.of(module), load_torch().get_rng_state()
+    outputs = _run(title, module, inputs)
+    _require_tensors(title, outputs)
+    changed, gave = buffers.changed(module), buffers.left(outputs)
+    calls = Calls(module, functools.partial(_run, title, module), before, buffers, random, gave)
+    return outputs, changed, calls.carried(inputs)
 
 
 def strict_export(module: Any, inputs: Inputs) -> Any:
@@ -178,7 +199,7 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
         told = [f"{type(one).__name__}: {_said(one).splitlines()[0]}" for one in (chain[0], *chain[1:][-1:])]
         raise LoweringError(
             f"{title}: {name} failed{where}: {'; from '.join(told)}",
-            hint=_VALUES if on_values else hint,
+            hint=_VALUES if on_values else _PLAIN if _NO_NAME in text else hint,
             log=text,
         ) from error
 
@@ -279,11 +300,6 @@ def _require_values(title: str, exported: Any) -> None:
             raise LoweringError(f"{title}: torch.export lost the values of a constant, used at {place}", hint=_NUMPY)
 
 
-def _is_still(value: Any, before: Any, content: Any) -> bool:
-    """A buffer is the tensor that it was, with the values that it had."""
-    return value is before and bool(load_torch().equal(value, content))
-
-
 def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[str, ...]:
     """The buffers that forward writes to, in the export's order.
 
@@ -296,7 +312,7 @@ def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[s
     memory: dict[int, Any] = {}
     found = set()
     for node in exported.graph.nodes:
-        if node.op == "placeholder" and node.name in specs:
+        if node.op == "placeholder" and node.name in specs and not _is_copied(node):
             memory[_storage(node)] = specs[node.name]
         for spec in (memory[_storage(value)] for value in _written(node) if _storage(value) in memory):
             if spec.kind is not torch.export.graph_signature.InputKind.BUFFER:
@@ -316,10 +332,19 @@ def _storage(node: Any) -> int:
     return int(value.untyped_storage()._cdata) if isinstance(value, load_torch().Tensor) else 0
 
 
+def _is_copied(node: Any) -> bool:
+    """A tensor that forward makes, as by `torch.tensor([1, 2])`: what it writes to is a new one in each call.
+
+    The export's copy lies in the same memory as the constant that it copies.
+    """
+    copied = load_torch().ops.aten.lift_fresh_copy.default
+    return all(user.target is copied for user in node.users)
+
+
 def _written(node: Any) -> list[Any]:
-    """The arguments that a node's operator writes to, by its schema."""
+    """The arguments that a node's operator writes to, by its schema; `x.detach_()` changes no value."""
     torch = load_torch()
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
         return []
     arguments = node.target._schema.arguments
     given = {**dict(zip([one.name for one in arguments], node.args, strict=False)), **node.kwargs}

@@ -257,6 +257,30 @@ def _move(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     return made[how["function"]]()
 
 
+def _write(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    """A copy of x in which some places have other numbers, or what indices choose of it."""
+    dim, shape = how["dim"], b.shape(x)
+    size = shape[dim]
+
+    def part(start: int, end: int) -> Ref:
+        return b.call(aten.slice.Tensor, b.call(aten.neg.default, x), dim, start, end, 1)
+
+    def backwards() -> Ref:
+        along = torch.arange(size).flip(0).reshape([-1 if one == dim else 1 for one in range(len(shape))])
+        return b.constant(along.expand(shape).contiguous())
+
+    def put() -> Ref:
+        return b.call(aten.index_put.default, x, [*[None] * dim, b.constant(torch.tensor([size - 1, 0]))], part(0, 2))
+
+    made: Mapping[str, Callable[[], Ref]] = {
+        "put": put,
+        "slice": lambda: b.call(aten.slice_scatter.default, x, part(1, size), dim, 1, size, 1),
+        "scatter": lambda: b.call(aten.scatter.src, x, dim, backwards(), b.call(aten.neg.default, x)),
+        "gather": lambda: b.call(aten.gather.default, x, dim, backwards()),
+    }
+    return made[how["function"]]()
+
+
 def _choose(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
     """Of two, by a comparison; continuous where they are equal, so that rounding makes no other choice."""
     return b.call(aten.where.self, b.call(_COMPARISONS[how["function"]], x, y), x, y)
@@ -288,6 +312,7 @@ _KINDS: Final[Mapping[str, Callable[..., Ref]]] = {
     "function": _function,
     "reduce": _reduce,
     "move": _move,
+    "write": _write,
     "choose": _choose,
     "norm": _norm,
     "cat": lambda b, how, *given: b.call(aten.cat.default, list(given), how["dim"]),

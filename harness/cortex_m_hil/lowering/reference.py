@@ -17,9 +17,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cortex_m_hil.compiler_state.state import compiler_state
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.lowering.cache import passing_key
-from cortex_m_hil.lowering.dialect_differences import exact_form
+from cortex_m_hil.lowering.dialect_differences import exact_form, in_its_layout
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
@@ -71,7 +71,8 @@ def integers() -> Iterator[None]:
     """Within the block torch does to integers what the dialect asks and torch 2.13 refuses.
 
     A dilated convolution of int32: float64 holds the same sums. Max pooling of int8 images of more than 127 pixels,
-    channels last: what is pooled does not depend on the layout. Operators of `DIALECT_DIFFERENCES` round as kernels do.
+    channels last: what is pooled does not depend on the layout. Operators of `DIALECT_DIFFERENCES` round as kernels do,
+    and all of the dialect give the layout that the program has.
     """
     functional = torch.nn.functional
     convolve = functional.conv2d
@@ -86,15 +87,43 @@ def integers() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _dialect() -> Iterator[None]:
+    """Within the block the dialect runs. LoweringError where it cannot: ExecuTorch has lowered what it cannot run."""
+    with stage_of("reference: dialect"), integers():
+        try:
+            yield
+        except (HarnessError, MemoryError):
+            raise
+        except Exception as error:
+            if is_pytests_own(error):
+                raise
+            what = f"ExecuTorch's Python operators cannot run the lowered program: {type(error).__name__}: {error}"
+            raise LoweringError(what, hint="hil.run runs it, and compares it with nothing") from error
+
+
 class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        _require_numbers(func, args)
         if (exact := exact_form(func)) is not None:
-            return exact(*args, **(kwargs or {}))
+            return in_its_layout(func, args, kwargs, exact(*args, **kwargs))
         if func is not torch.ops.aten.max_pool2d_with_indices.default or args[0].dtype != torch.int8:
-            return func(*args, **(kwargs or {}))
+            return in_its_layout(func, args, kwargs, func(*args, **kwargs))
         was = torch._prims_common.suggest_memory_format(args[0])
-        pooled = func(args[0].contiguous(), *args[1:], **(kwargs or {}))
+        pooled = func(args[0].contiguous(), *args[1:], **kwargs)
         return tuple(one.contiguous(memory_format=was) for one in pooled)  # operators behind it ask for the layout
+
+
+def _require_numbers(operator: Any, args: Any) -> None:
+    """ConfigError where a NaN is quantised: C leaves its conversion to an integer undefined, and no output is right."""
+    if not operator._schema.name.partition("::")[2].startswith("quantize_per_"):
+        return
+    places = args[0].isnan().nonzero()
+    if len(places):
+        where = f"{len(places)} of {args[0].numel()} elements, the first at {places[0].tolist()}"
+        what = f"{operator._schema.name} is given a NaN in {where}: it has no integer, and cores differ in it"
+        raise ConfigError(what, hint="inputs without NaN, and with which the module makes none, as 0/0 does")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +151,7 @@ class HostModels:
     def undisturbed(self, inputs: tuple[HostTensor, ...]) -> References:
         """The same without disturbed runs, which take most of the time."""
         leaves = _leaves(inputs, self.structure)
-        with stage_of("reference: dialect"), integers(), state_kept(self.dialect, self.states):
+        with _dialect(), state_kept(self.dialect, self.states):
             dialect = _run(self.dialect, leaves, self.structure)
         with stage_of("reference: fake-quant"), state_kept(self.quantized, self.states):
             quantized = _run(self.quantized, leaves, self.structure)
@@ -140,7 +169,7 @@ class HostModels:
         `state` is what the first frame finds. Without `floats` the dialect alone. None is of disturbed runs.
         """
         leaves = [_leaves(inputs, self.structure) for inputs in frames]
-        with stage_of("reference: dialect"), integers():
+        with _dialect():
             dialect = self._streamed(self.dialect, leaves, state)
         with stage_of("reference: fake-quant"):
             quantized = self._streamed(self.quantized if floats else None, leaves, state)
@@ -157,8 +186,12 @@ class HostModels:
             buffers = [model.get_buffer(name) for name in self.states]
             for buffer, tensor in zip(buffers, state, strict=True):
                 buffer.copy_(to_torch(tensor))
-            for leaves in frames:
-                outputs = _run(model, leaves, self.structure) or ()
+            for number, leaves in enumerate(frames):
+                try:
+                    outputs = _run(model, leaves, self.structure) or ()
+                except ConfigError as error:
+                    error.message = f"frame {number}: {error.message}"
+                    raise
                 found.append((*outputs, *(np.array(buffer.detach().cpu().numpy()) for buffer in buffers)))
         return found
 

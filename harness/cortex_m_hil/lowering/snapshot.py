@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Final
 
@@ -15,6 +17,8 @@ from cortex_m_hil.lowering.capability import load_torch
 
 _CONTAINERS: Final = (dict, list, set, deque)
 _FOREIGN: Final = sys.stdlib_module_names | {"torch", "numpy"}
+_MEMBERS: Final = ("_modules", "_parameters", "_buffers")  # of a module: their items are its attributes
+_ABSENT: Final = object()
 
 
 class Snapshot:
@@ -24,46 +28,102 @@ class Snapshot:
     """
 
     def __init__(self, module: Any) -> None:
-        self._containers: list[tuple[Any, Any]] = []  # each with a shallow copy
-        self._tensors: list[tuple[Any, Any, Any]] = []  # each with its memory, and a copy of that
+        self._containers: list[tuple[_Path, Any, Any]] = []  # each with a shallow copy
+        self._tensors: list[tuple[_Path, Any, Any, Any]] = []  # each with its memory, and a copy of that
         self._alive: dict[int, object] = {}
-        waiting: list[object] = [module]
+        waiting: list[tuple[_Path, object]] = [(_Path(), module)]
         while waiting:
-            value = waiting.pop()
+            path, value = waiting.pop()
             if id(value) not in self._alive:
                 self._alive[id(value)] = value
-                waiting.extend(self._take(value))
+                waiting.extend(self._take(path, value))
 
-    def _take(self, value: Any) -> list[Any]:
+    def _take(self, path: _Path, value: Any) -> list[tuple[_Path, Any]]:
         """Notes one value; what can be reached from it."""
         torch = load_torch()
         if isinstance(value, torch.Tensor):
             if type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and value.layout is torch.strided:
-                self._tensors.append((value, value.data, value.detach().clone()))
-            return [value.grad] if value.is_leaf else []
+                self._tensors.append((path, value, value.data, value.detach().clone()))
+            return [(path.to("grad"), value.grad)] if value.is_leaf else []
         if isinstance(value, _CONTAINERS):
             kept = (dict if isinstance(value, dict) else type(value))(value)
-            self._containers.append((value, kept))
-            return list(kept.values()) if isinstance(kept, dict) else list(kept)
+            self._containers.append((path, value, kept))
+            return [(path.to(key), one) for key, one in _items(kept)]
         if isinstance(value, tuple):
-            return list(value)
+            return [(path.to(number), one) for number, one in enumerate(value)]
         if isinstance(value, MethodType):
-            return [value.__self__]
+            return [(path.to("__self__"), value.__self__)]
         foreign = type(value).__module__.partition(".")[0] in _FOREIGN and not isinstance(value, torch.nn.Module)
-        return [] if foreign or isinstance(value, type) or not hasattr(value, "__dict__") else [vars(value)]
+        if foreign or isinstance(value, type) or not hasattr(value, "__dict__"):
+            return []
+        return [(path.attributes(), vars(value))]
+
+    def changed(self) -> list[str]:
+        """What has changed, as it is written in Python from the module on: `cell.hidden`, `states[1]`."""
+        names = [name for path, value, kept in self._containers for name in _changed(path, value, kept)]
+        names += [str(path) for path, tensor, _, content in self._tensors if not is_equal(tensor.detach(), content)]
+        return list(dict.fromkeys(names))
 
     def restore(self) -> None:
         """Puts back what has changed."""
-        torch = load_torch()
-        for value, kept in self._containers:
+        for _, value, kept in self._containers:
             if not _same_items(value, kept):
                 value.clear()
                 value.update(kept) if isinstance(value, (dict, set)) else value.extend(kept)
-        for tensor, memory, content in self._tensors:
+        for _, tensor, memory, content in self._tensors:
             if tensor.data_ptr() != memory.data_ptr() or tensor.stride() != memory.stride():
                 tensor.data = memory
-            if not torch.equal(memory, content):
+            if not is_equal(memory, content):
                 memory.copy_(content)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """How a value is reached from the module."""
+
+    text: str = ""
+    is_object: bool = False  # its items are attributes
+
+    def attributes(self) -> _Path:
+        return replace(self, is_object=True)
+
+    def to(self, key: object) -> _Path:
+        if self.is_object and key in _MEMBERS:
+            return self
+        if self.is_object:
+            return _Path(f"{self.text}.{key}" if self.text else str(key))
+        return _Path(f"{self.text}[{key!r}]" if isinstance(key, (int, str)) else self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def is_equal(some: Any, others: Any) -> bool:
+    """Tensors of the same values, of which NaN is one."""
+    if some.shape != others.shape or some.dtype != others.dtype:
+        return False
+    torch = load_torch()
+    return bool(torch.equal(some, others) or ((some == others) | ((some != some) & (others != others))).all())
+
+
+def _items(kept: Any) -> list[tuple[Any, Any]]:
+    if isinstance(kept, dict):
+        return list(kept.items())
+    return [(None, one) for one in kept] if isinstance(kept, set) else list(enumerate(kept))
+
+
+def _changed(path: _Path, value: Any, kept: Any) -> Iterator[str]:
+    """What of a container is another value. Numbers and strings are what they are equal to."""
+    if isinstance(kept, set):
+        if value != kept:
+            yield str(path)
+        return
+    before, now = dict(_items(kept)), dict(_items(value))
+    for key in {**before, **now}:
+        some, others = before.get(key, _ABSENT), now.get(key, _ABSENT)
+        plain = isinstance(some, (int, float, str)) and type(some) is type(others)
+        if some is not others and not (plain and some == others):
+            yield str(path.to(key))
 
 
 def _same_items(value: Any, kept: Any) -> bool:

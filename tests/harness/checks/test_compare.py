@@ -422,6 +422,32 @@ def test_what_is_not_quantised_is_compared_exactly(dtype: str) -> None:
     assert kinds(found) == {"exact"} and found.errors[0].index == (0, 4)
 
 
+def test_choices_are_fake_quants_but_for_what_rounding_explains() -> None:
+    """An index of the largest is another one where two were nearly equal, and then the dialect's is too."""
+    chosen = (np.arange(64) % 3)[None]
+    file = unquantised(reshaped(FILE, (1, 64), "int64"))
+    other = {count: np.where(np.arange(64) < count, 7, chosen) for count in (1, 3, 9)}
+    assert kinds(check(chosen, chosen, file=file, quantized=other[1], eager=other[1])) == {"other_choices"}
+    wrong = check(chosen, chosen, file=file, quantized=other[9], disturbed=(other[9],))
+    assert kinds(wrong) == {"quantized"} and "9 of 64" in wrong.errors[0].message
+    assert check(chosen, chosen, file=file, quantized=other[9], disturbed=(chosen,)).ok
+    assert check(chosen, chosen, Tolerance(fake_quant_qtol=1), file=file, quantized=other[9]).ok
+    assert not check(chosen, chosen, Tolerance(fake_quant_qtol=0), file=file, quantized=other[1]).ok
+    coarse = check(chosen, chosen, file=file, quantized=chosen, eager=other[9])
+    assert coarse.ok and "9 of 64 elements are not the float module's" in coarse.warnings[0].message
+
+
+def test_what_is_finite_of_the_float_module_is_judged_by_its_sqnr() -> None:
+    eager = EXPECTED.copy()
+    eager[0, 0] = -np.inf
+    right = check(EXPECTED, eager=eager)
+    assert right.ok and kinds(right) == {"reference_not_finite"} and right.outputs[0].sqnr_db == np.inf
+    wrong = check(EXPECTED, eager=-eager)
+    assert wrong.errors[0].kind is Kind.EAGER
+    nothing = check(EXPECTED, eager=np.full_like(EXPECTED, np.nan))
+    assert nothing.ok and nothing.outputs[0].sqnr_db is None and kinds(nothing) == {"reference_not_finite"}
+
+
 def test_gravest_first() -> None:
     order = list(Kind)
     output = EXPECTED.copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from cortex_m_hil import OpenTarget, errors
+from cortex_m_hil import HilWarning, OpenTarget, errors
 from cortex_m_hil.checks.lint import Rule
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.flow import execution
@@ -141,6 +142,38 @@ def test_a_runtime_loads_what_a_state_begins_with(runtime: str, first: float) ->
             state = state * 0.5 + at
         np.testing.assert_array_equal(found.state[0].array(), state)
     assert (module.trace == first).all()
+
+
+# --- what proves nothing ---------------------------------------------------------------------------------------------
+
+
+def with_a_nan(given: list[tuple[torch.Tensor, ...]], number: int) -> list[tuple[torch.Tensor, ...]]:
+    frame = given[number][0].clone()
+    frame.view(-1)[1] = float("nan")
+    return [*given[:number], (frame,), *given[number + 1 :]]
+
+
+def test_a_nan_that_is_quantised_has_its_frame(native: OpenTarget) -> None:
+    """As in a single run, for which no integer is right either."""
+    with pytest.raises(errors.ConfigError, match=r"^frame 5: cortex_m::quantize_per_tensor is given a NaN in 1 of "):
+        native.stream(program(Isa.SCALAR), with_a_nan(frames(), 5))
+
+
+def test_a_nan_of_a_float_program_is_told(native: OpenTarget) -> None:
+    """It is right, and stays in the state: from there on a stream proves nothing."""
+    one = native.lower(Fading(1.0), (torch.ones(1, 6),), quantize=False)
+    given: list[tuple[torch.Tensor, ...]] = [(torch.full((1, 6), float(at)),) for at in range(8)]
+    with pytest.warns(HilWarning) as told:
+        found = native.stream(one, with_a_nan(given, 3))
+    assert [str(warning.message) for warning in told] == [
+        f"native: frame 3: {name}: uninformative: 1 of 6 elements are NaN or infinite, as in the reference, "
+        "and in 4 more frames: proves nothing"
+        for name in ("output 0", "state 0 (trace)")
+    ]
+    assert [f"native: {text}" for text in found.warnings] == [str(warning.message) for warning in told]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HilWarning)
+        assert not native.stream(one, given).warnings
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------

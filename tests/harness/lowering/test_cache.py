@@ -721,7 +721,7 @@ class Keeps(nn.Module):
         SEEN.append(x)
         TABLES["last"] = x * 2
         self.scale.last = x  # type: ignore[attr-defined]
-        return self.drop(self.layer(x)) + self.cache + table(4) + self.calls
+        return self.drop(self.layer(x)) + self.cache + table(4)
 
 
 def test_a_module_that_keeps_tensors_is_unchanged_and_sees_no_fake_ones() -> None:
@@ -842,6 +842,27 @@ def test_what_changes_and_is_no_state_is_refused_with_its_place() -> None:
             lower(module, (X,), isa=Isa.DSP)
         assert "registered buffer" in caught.value.hint
         assert not module.get_buffer("count").any() and not module.table.any()
+
+
+class Fresh(nn.Module):
+    """What it makes anew in each call, and then writes to, is no constant of it; `detach_` of it writes nothing."""
+
+    sum: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(4))
+
+    def forward(self, x: Any) -> Any:
+        table = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        table.add_(x[0])
+        self.sum.add_(table)
+        return x * self.sum + torch.index_select(x, 1, torch.tensor([2, 0, 3, 1]))
+
+
+def test_a_tensor_that_forward_makes_may_be_changed() -> None:
+    module = Fresh()
+    assert lower(module, (X,), isa=Isa.DSP).state_names == ("sum",)
 
 
 class Divides(nn.Module):

@@ -95,7 +95,7 @@ TIES: dict[str, Callable[[], tuple[Any, ...]]] = {
 
 
 def test_the_padding_of_one_pixel_has_the_layout_that_the_operator_says() -> None:
-    """ExecuTorch's own has another than its meta function. Where it has that, the entry goes."""
+    """ExecuTorch's own has another than its meta function. Where it has that, `in_its_layout` goes."""
     called = operator("cortex_m::pad")
     pixel = torch.tensor([5, 7], dtype=torch.int8).as_strided((1, 2, 1, 1), (2, 1, 1, 1))  # as pools give it
     arguments = pixel, [0, 1, 1, 0], [0, 1, 1, 0], 3

@@ -331,6 +331,15 @@ def test_the_dialect_may_dilate_a_convolution_of_integers() -> None:
     assert found is not None and np.array_equal(found[0], dialect(image.double()).numpy())
 
 
+def test_a_dialect_that_cannot_run_the_program_is_a_verdict_on_the_lowering() -> None:
+    """And no exception of torch's: ExecuTorch has lowered what its own operators cannot run."""
+    structure = torch.utils._pytree.tree_flatten((torch.zeros(1),))[1]
+    models = HostModels(None, None, lambda x: x.reshape(5), structure)
+    with pytest.raises(LoweringError, match="cannot run the lowered program: RuntimeError: shape") as caught:
+        models((to_host(torch.zeros(1)),))
+    assert "hil.run" in caught.value.hint
+
+
 # --- tensors, seeds, known-answer programs ----------------------------------------------------------------------------
 
 
@@ -500,3 +509,13 @@ def test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch(pool:
     with pytest.raises(LoweringError, match="Expected length-2 sequence") as raised:
         lower(Pool(), (torch.rand(1, 4, 9, 9),), isa=Isa.DSP)
     assert f"at node %cortex_m_quantized_{pool.__name__}_default" in raised.value.message
+
+
+def test_what_names_its_parts_is_returned_as_a_tuple() -> None:
+    class Largest(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.topk(x, 2)
+
+    with pytest.raises(LoweringError, match="No registered serialization name") as raised:
+        lower(Largest(), (torch.randn(2, 6),), isa=Isa.SCALAR)
+    assert "return tuple(torch.topk(x, k))" in raised.value.hint

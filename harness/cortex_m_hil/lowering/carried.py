@@ -1,0 +1,275 @@
+"""Does a module carry something from one call to the next that its export does not know of?
+
+State of a program is a registered buffer that forward changes in place. Of all else that a call leaves for the next
+one (an attribute that is assigned, a list of tensors, a counter, a closure, a global) torch.export takes what is there
+when it looks, for a constant: the program begins anew in every frame, and so does its reference, which is the export.
+So the module is called again, with the buffers that the first call found, and other values in between. Whatever it
+remembers, and in whatever form, is found by one of two rules:
+
+* equal inputs give equal outputs, and equal buffers;
+* no tensor that one call made goes into what a later one gives. A delay of many frames, or a state that is zero yet,
+  shows in no output of the first calls.
+
+What is remembered and changes no output is nobody's business: caches, masks that are built in the first call, counters,
+the last attention for someone to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.lowering.options import Inputs
+from cortex_m_hil.lowering.snapshot import Snapshot, is_equal
+
+_CALLS: Final = 32
+"""At most so many, of a module that keeps changing: it may use every eighth frame only, or one of thirty frames ago."""
+_ROUNDING: Final = 1e-4
+"""Of the largest value. By less, sums of several threads may differ from call to call, and kernels under a watch."""
+_CONTROLS: Final = 4
+_OUTSIDE: Final = "nothing of the module itself: a closure, a global or an object of a library does"
+
+Memory = Mapping[int, StorageWeakRef]
+"""Storages by address, which is no other's as long as there is a weak reference."""
+
+
+@dataclass(frozen=True, eq=False)
+class Buffers:
+    """The registered buffers of a module by name, each with a copy of what it holds now."""
+
+    held: Mapping[str, tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, module: Any) -> Buffers:
+        return cls({name: (buffer, buffer.detach().clone()) for name, buffer in module.named_buffers()})
+
+    def changed(self, module: Any) -> list[str]:
+        """Those of the module that are other tensors, or hold other values."""
+        found = []
+        for name, buffer in module.named_buffers():
+            before, content = self.held.get(name, (None, None))
+            if buffer is not before or not is_equal(buffer, content):
+                found.append(name)
+        return found
+
+    def reset(self) -> None:
+        with torch.no_grad():
+            for buffer, content in self.held.values():
+                if not is_equal(buffer, content):
+                    buffer.copy_(content)
+
+    def left(self, outputs: Any) -> list[Any]:
+        """Outputs of a call, then what it has made of the buffers."""
+        return [*pytree.tree_leaves(outputs), *(buffer.detach().clone() for buffer, _ in self.held.values())]
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """A module that has been called once.
+
+    Attributes:
+        module: as that call left it.
+        run: calls it with copies of the inputs. ConfigError where it fails.
+        before: the module before that call.
+        buffers: what they held before it.
+        random: the state of torch's generator before it.
+        gave: the outputs, then the buffers, after it.
+    """
+
+    module: Any
+    run: Callable[[Inputs], Any]
+    before: Snapshot
+    buffers: Buffers
+    random: Any
+    gave: list[Any]
+
+    def carried(self, inputs: Inputs) -> str:
+        """What it carries over, and how that shows; "" for nothing. The module is changed.
+
+        `inputs` are those of the first call.
+        """
+        self._warm_up(inputs)
+        made: Memory = {}
+        settled: Snapshot | None = None
+        for _ in range(_CALLS):
+            try:
+                watch, given = self._call(inputs, made)
+            except ConfigError as error:
+                return f"{self._kept()}: called again with equal inputs, {error.message}"
+            if difference := _difference(self.gave, given):
+                return self._caused(inputs, given, difference)
+            if watch.reaches(given):
+                return f"{self._kept()}: what one call computes goes into what a later one gives"
+            del given
+            made = self._alive({**made, **watch.made})
+            if settled is not None and not made and not settled.changed():
+                break
+            settled = settled or Snapshot(self.module)
+        return ""
+
+    def _warm_up(self, inputs: Inputs) -> None:
+        """A call with other values, from the beginning on: it fills caches, and what follows from values shows later.
+
+        The module need not take them.
+        """
+        for values in (_others(inputs), inputs):
+            self.before.restore()
+            try:
+                self.run(values)
+                break
+            except ConfigError:
+                continue
+        self.buffers.reset()
+
+    def _call(self, inputs: Inputs, made: Memory) -> tuple[Watch, list[Any]]:
+        """With the first call's inputs, buffers and random numbers; afterwards the buffers are as before."""
+        torch.set_rng_state(self.random)
+        watch = Watch(made)
+        try:
+            with watch:
+                outputs = self.run(inputs)
+                given = self.buffers.left(outputs)
+        except ConfigError:
+            # Not all that torch can do can be watched.
+            torch.set_rng_state(self.random)
+            self.buffers.reset()
+            watch = Watch({})
+            given = self.buffers.left(self.run(inputs))
+        self.buffers.reset()
+        return watch, given
+
+    def _alive(self, made: Memory) -> Memory:
+        """What is left of it, without buffers."""
+        own = set(_addresses(buffer for buffer, _ in self.buffers.held.values()))
+        return {address: one for address, one in made.items() if address not in own and not one.expired()}  # type: ignore[no-untyped-call]
+
+    def _caused(self, inputs: Inputs, given: list[Any], difference: str) -> str:
+        """What caused a difference, "" where it is of rounding: then it stays when the module is put back."""
+        kept = self._kept()
+        if not _is_far(self.gave, given) and (kept == _OUTSIDE or not self._begins_anew(inputs)):
+            return ""
+        return f"{kept}: called again with equal inputs, {difference}"
+
+    def _begins_anew(self, inputs: Inputs) -> bool:
+        """Whether the module gives what it gave, each time it is put back."""
+        for _ in range(_CONTROLS):
+            self.before.restore()
+            if _difference(self.gave, self._call(inputs, {})[1]):
+                return False
+        return True
+
+    def _kept(self) -> str:
+        own = {name for name, _ in self.module.named_buffers()}
+        names = [name for name in self.before.changed() if name not in own]
+        return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])]) or _OUTSIDE
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
+    """Notes which memory was written within the block, and what of it follows from memory that was made before."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, before: Memory) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: dict[int, StorageWeakRef] = {}
+        self._reached = dict(before)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = set(_addresses(pytree.tree_leaves((args, kwargs))))
+        follows = not _is_of_shape_only(func) and any(address in self._reached for address in given)
+        outputs = func(*args, **kwargs)
+        written = [one for one in pytree.tree_leaves(outputs) if not given.issuperset(_addresses([one]))]
+        for value in (*written, *_written(func, args, kwargs)):
+            self._note(value, follows)
+        return outputs
+
+    def _note(self, value: Any, follows: bool) -> None:
+        for address in _addresses([value]):
+            self.made[address] = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
+            if follows:
+                self._reached[address] = self.made[address]
+
+    def reaches(self, values: list[Any]) -> bool:
+        """Whether one of the values follows from what was made before the block."""
+        return any(address in self._reached for address in _addresses(values))
+
+
+def _addresses(values: Iterable[Any]) -> list[int]:
+    """Of the memory of those that are tensors with memory."""
+    tensors = (one for one in values if isinstance(one, torch.Tensor) and one.layout is torch.strided)
+    return [one.untyped_storage()._cdata for one in tensors]
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Tensors that an operator writes to, by its schema."""
+    schema = getattr(func, "_schema", None)
+    arguments = () if schema is None else schema.arguments
+    given = {**dict(zip([one.name for one in arguments], args, strict=False)), **kwargs}
+    return pytree.tree_leaves([given.get(one.name) for one in arguments if one.alias_info and one.alias_info.is_write])
+
+
+def _is_of_shape_only(func: Any) -> bool:
+    """`zeros_like(x)`, `x.new_ones(3)`: nothing of x's values is in it."""
+    schema = getattr(func, "_schema", None)
+    name = "" if schema is None else schema.name.partition("::")[2]
+    return name.startswith("new_") or name.endswith("_like")
+
+
+def _others(inputs: Inputs) -> Inputs:
+    """Other values: smaller ones of the same range, as far as any are known to be fit. Integers may be indices."""
+
+    def other(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+            return leaf
+        factors = torch.linspace(0.5, 0.9, leaf.numel()).reshape(leaf.shape)
+        return leaf.clone().mul_(factors).add_(0.05)
+
+    changed: Inputs = pytree.tree_map(other, inputs)
+    return changed
+
+
+def _difference(wanted: list[Any], given: list[Any]) -> str:
+    """How the second differ from the first, bit for bit; "" if they do not."""
+    if len(wanted) != len(given):
+        return f"it gives {len(given)} values, not {len(wanted)}"
+    for one, other in zip(wanted, given, strict=True):
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            if not is_equal(one, other):
+                return f"what it gives differs{_by(one, other)}"
+        elif _said(one) != _said(other):
+            return f"it gives {other} in place of {one}"
+    return ""
+
+
+def _said(value: Any) -> object:
+    """A value that is no tensor, to be compared; of an object of the user's, its type only."""
+    return (type(value), repr(value) if isinstance(value, (int, float, str)) else "")
+
+
+def _by(one: Any, other: Any) -> str:
+    if one.shape != other.shape or one.is_complex():
+        return ""
+    return f" by up to {(one.double() - other.double()).abs().nan_to_num().max().item():.3g}"
+
+
+def _is_far(wanted: list[Any], given: list[Any]) -> bool:
+    """By more than rounding."""
+    if list(map(_said, wanted)) != list(map(_said, given)):
+        return True
+    pairs = [(one, other) for one, other in zip(wanted, given, strict=True) if isinstance(one, torch.Tensor)]
+    return any(not is_equal(one, other) and not _is_near(one, other) for one, other in pairs)
+
+
+def _is_near(one: Any, other: Any) -> bool:
+    if one.shape != other.shape or not (one.is_floating_point() or one.is_complex()):
+        return False
+    bound = _ROUNDING * max(one.abs().max().item(), other.abs().max().item())
+    return bool(((one - other).abs() <= bound).all())
