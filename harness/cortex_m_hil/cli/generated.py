@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from cortex_m_hil.cli.campaigns import current, own_folder
 from cortex_m_hil.cli.options import Choice, runtimes_of
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.fuzz.generate import identity
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.text import counted
@@ -37,7 +38,8 @@ def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None)
         for name in choice.names:
             if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
                 raise ConfigError(f"{name} is a board", hint="a simulator of its class; a board by the tests it writes")
-    return Plan(tuple(choice.names), runtimes, count, seed, str(file.absolute()) if file else "")
+    targets_file = str(file.absolute()) if file else ""
+    return Plan(tuple(choice.names), runtimes, count, seed, targets_file, identity())
 
 
 def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
@@ -45,11 +47,14 @@ def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
     before = current(kept, KIND)
     if before is None or before.ended is not None:
         return kept.begin(KIND, os.getcwd(), asdict(plan))
-    if reset:
+    other = Plan.of(before.plan)
+    if updated := other != plan and replace(other, generator=plan.generator) == plan:
+        say("begun anew: this hil draws other programs than the one that began here")
+    if reset or updated:
         with own_folder(kept, before):
             kept.forget(before)
         return kept.begin(KIND, os.getcwd(), asdict(plan))
-    if (other := Plan.of(before.plan)) != plan:
+    if other != plan:
         hint = "that command goes on with it; --reset forgets it"
         raise ConfigError(f"something else is under way in this folder: {other.asked}", hint=hint)
     return before

@@ -12,10 +12,12 @@ its size up and counts padding.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cortex_m_hil.lowering.recipe import Recipe, Shape, Step, broadcast, image_size
@@ -28,6 +30,11 @@ SEEDS: Final = 1 << 32
 
 T = TypeVar("T")
 Choice = tuple[str, str]
+
+
+def identity() -> str:
+    """Of this generator: another one draws other recipes from the same seed."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 
 
 class Choices:
@@ -566,21 +573,31 @@ class Drawing:
         ]
         self._make("move", [self.at], {"function": function, "dim": dim, "step": step}, tuple(shape))
 
+    def _write(self) -> None:
+        shape = self.value.shape
+        if dims := [dim for dim, size in enumerate(shape) if size > 1]:
+            function = self.pick("write function", ("put", "slice", "scatter", "gather"))
+            self._make("write", [self.at], {"function": function, "dim": self.pick("write dim", dims)}, shape)
+
     def _choose(self) -> None:
         how = {"function": self.pick("choose function", ("gt", "ge", "lt", "le"))}
         self._make("choose", [self.at, self._input(self.value.shape)], how, self.value.shape)
 
     def _norm(self) -> None:
+        """Of few elements, which may all be nearly equal, ExecuTorch's variance has nothing left (find 29)."""
+        if self.value.shape[-1] < FEWEST_NORMALISED:
+            return
         self._make("norm", [self.at], {"epsilon": self.pick("norm epsilon", (1e-5, 1e-3))}, self.value.shape)
 
 
+FEWEST_NORMALISED: Final = 4
 FUNCTIONS: Final = (
     "abs", "neg", "relu", "leaky_relu", "hardtanh", "elu", "sigmoid", "tanh", "silu", "gelu", "exp", "pow", "log",
     "log1p", "sqrt", "rsqrt", "reciprocal",
 )  # fmt: skip
 PORTABLE_KINDS: Final = {
     "function": 4.0, "reduce": 2.0, "move": 2.0, "choose": 1.0, "norm": 1.0, "linear": 1.0, "join": 1.0, "softmax": 0.5,
-    "cat": 1.0, "amax": 0.7,
+    "cat": 1.0, "amax": 0.7, "write": 1.5,
 }  # fmt: skip
 IMAGE_KINDS: Final = {
     "conv": 6.0, "transposed": 1.5, "avg_pool": 1.5, "max_pool": 1.5, "mean": 0.7, "join": 2.0, "table": 1.5,

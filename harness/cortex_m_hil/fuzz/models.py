@@ -31,6 +31,7 @@ from cortex_m_hil.errors import (
     VerdictError,
 )
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.fuzz.known import find_of
 from cortex_m_hil.lowering import Layout, LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
@@ -104,23 +105,6 @@ class Judged:
     relation: dict[str, str] = field(default_factory=dict)
     operators: dict[str, list[str]] = field(default_factory=dict)
     reached: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class KnownBug:
-    """A defect of a runtime's that lint does not foresee: it depends on values."""
-
-    find: str
-    runtime: str
-    isa: Isa
-    operator: str
-    kinds: tuple[str, ...]
-
-
-KNOWN: Final = (
-    KnownBug("find 3", "executorch", Isa.MVE, "cortex_m::quantize_per_tensor.out",
-             ("Mismatch quanta", "runtimes differ")),
-)  # fmt: skip
 
 
 def place_of(dut: Dut) -> str:
@@ -232,22 +216,25 @@ def reason(error: HarnessError) -> str:
 def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:
     error = tried.error
     assert error is not None
-    operator = error.operator
+    operator, at = error.operator, _instruction_of(error)
     if isinstance(error, Mismatch):
         found = localize(dut, program)
-        wrong = [row.operator for row in (*found.wrong_layout, *found.at_fault)]
-        operator = wrong[0] if wrong else operator
+        if wrong := (*found.wrong_layout, *found.at_fault):
+            operator, at = wrong[0].operator, wrong[0].instruction
     kind = f"{type(error).__name__} {tried.kind}".strip()
-    return _told(Failure(kind, operator.partition(" (")[0], (place_of(dut),), error.message), dut)
+    return _told(Failure(kind, operator.partition(" (")[0], (place_of(dut),), error.message), at, dut, program)
 
 
-def _told(failure: Failure, dut: Dut) -> Failure:
-    """With the find that it is."""
-    for one in KNOWN:
-        asked = (one.runtime, one.isa, one.operator)
-        if asked == (dut.resolved.runtime, dut.target.isa, failure.operator) and failure.kind in one.kinds:
-            return Failure(failure.kind, failure.operator, failure.places, failure.message, one.find)
-    return failure
+def _instruction_of(error: VerdictError) -> int:
+    """The one that the runner names at the end of what it says, -1 where it names none."""
+    found = re.search(r"\(instruction (\d+)\)$", error.message)
+    return int(found[1]) if found else -1
+
+
+def _told(failure: Failure, at: int, dut: Dut, program: Program) -> Failure:
+    """With the find that it is, of the instruction `at`, -1 where that is not known."""
+    find = find_of(failure.kind, failure.operator, at, program.file, dut.resolved.runtime, dut.target.isa)
+    return replace(failure, known=find)
 
 
 # --- targets and runtimes against each other ------------------------------------------------------------------
@@ -269,7 +256,8 @@ def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) ->
             found = next(filter(None, compare_runtimes(first, dut, program, program.inputs)), None)
             operator = found.operator.partition(" (")[0] if found else ""
             places = place_of(first), place_of(dut)
-            yield _told(Failure("runtimes differ", operator, places, str(found or "the outputs differ")), dut)
+            failure = Failure("runtimes differ", operator, places, str(found or "the outputs differ"))
+            yield _told(failure, found.instruction if found else -1, dut, program)
 
 
 def _equal(one: RunResult, other: RunResult) -> bool:

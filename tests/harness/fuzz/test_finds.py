@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,12 @@ from cortex_m_hil import flow, lowering
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.fuzz.known import KNOWN, MUL, find_of
+from cortex_m_hil.fuzz.models import Checks, ModelJudge
 from cortex_m_hil.lowering import Layout, LoweringOptions
+from cortex_m_hil.lowering.parts import Part
+from cortex_m_hil.program.schema import InstructionKind
+from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 
@@ -60,3 +66,51 @@ def test_a_hardswish_of_tiny_values_has_a_zero_point_that_no_kernel_takes(native
     check(native, nn.Sequential(layer, nn.Hardswish()), given)
     with pytest.raises(ProgramRejected, match="zero_point"):
         check(native, nn.Sequential(layer, nn.Hardswish()), given * 1e-3)
+
+
+def dead() -> nn.Module:
+    """A hardswish behind a layer that gets nothing but zeros, since the bias lets nothing through the relu."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+    with torch.no_grad():
+        first.bias.fill_(-100.0)
+    return nn.Sequential(first, nn.ReLU(), second, nn.Hardswish())
+
+
+def judged_as(dut: Dut, module: nn.Module, given: torch.Tensor) -> list[tuple[str, str]]:
+    exported = lowering.export(module.eval(), (given,), "channels_last")
+    failures = ModelJudge([dut]).judge(Part.of(exported.program, exported.inputs), Checks()).failures
+    return [(one.operator, one.known) for one in failures]
+
+
+def test_a_generated_network_that_shows_find_20_is_known_by_its_zero_point(native: Dut) -> None:
+    given = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    tiny = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Hardswish())
+    assert judged_as(native, dead(), given) == [(MUL, "find 20")]
+    assert judged_as(native, tiny, given * 1e-3) == [(MUL, "find 20")]
+    assert judged_as(native, tiny, given) == []
+
+
+def test_what_fails_otherwise_or_elsewhere_is_new(native: Dut) -> None:
+    """A hardswish that the kernel takes; and one that it does not, where something else is wrong."""
+    torch.manual_seed(0)
+    module, given = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Hardswish()), torch.randn(3, 8)
+    right = lowering.lower(module, (given,), isa=native.target.isa).file
+    wrong = lowering.lower(module, (given * 1e-3,), isa=native.target.isa).file
+    at = next(one.index for one in wrong.instructions if one.kind is InstructionKind.KERNEL and one.operator == MUL)
+    assert find_of("ProgramRejected", MUL, at, wrong, "builtin", Isa.SCALAR) == "find 20"
+    assert find_of("ProgramRejected", MUL, -1, wrong, "builtin", Isa.SCALAR) == "find 20"
+    for kind, operator, place, file, runtime in (
+        ("ProgramRejected", MUL, at, right, "builtin"),
+        ("ProgramRejected", MUL, at - 1, wrong, "builtin"),
+        ("Mismatch quanta", MUL, at, wrong, "builtin"),
+        ("TargetFault", MUL, at, wrong, "executorch"),
+        ("ProgramRejected", "cortex_m::quantized_linear.out", -1, wrong, "builtin"),
+    ):
+        assert find_of(kind, operator, place, file, runtime, Isa.SCALAR) == ""
+
+
+def test_known_bugs_name_a_find_of_the_documents() -> None:
+    text = Path("docs/verification.md").read_text()
+    assert all(f"\n| {one.find.removeprefix('find ')} | " in text for one in KNOWN)

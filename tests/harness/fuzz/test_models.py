@@ -24,7 +24,8 @@ from cortex_m_hil import flow, lowering
 from cortex_m_hil.api import OpenTarget
 from cortex_m_hil.campaigns.models import Plan, Programs, Workers
 from cortex_m_hil.campaigns.models_worker import checks_of, packed, unpacked
-from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.store import Run, Store
+from cortex_m_hil.cli.generated import begun
 from cortex_m_hil.errors import LaunchError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz import models
@@ -109,6 +110,7 @@ def test_all_attributes_are_drawn_before_long() -> None:
             "function",
             "reduce",
             "move",
+            "write",
             "choose",
             "norm",
         )
@@ -351,6 +353,16 @@ def test_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
     other = hil(tmp_path, *given, "--seed", "5")
     assert other.returncode == 2
     assert "something else is under way in this folder: hil fuzz --models -t native" in other.stderr
+
+
+def test_what_another_generator_has_drawn_is_begun_anew(tmp_path: Path) -> None:
+    """Its programs have the same numbers, and are others."""
+    with Store(tmp_path / "s") as kept:
+        before = begun(kept, PLAN, reset=False)
+        kept.record(before, Run("0", "passed"))
+        assert begun(kept, PLAN, reset=False).number == before.number
+        other = begun(kept, dataclasses.replace(PLAN, generator="another"), reset=False)
+        assert other.number != before.number and not kept.runs(other)
 
 
 @pytest.mark.parametrize(
