@@ -34,7 +34,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/python ci/models_table.py",
         "npm install --prefix .venv rp2040js@1.4.1",
     ),
-    "runs what runs this test, or takes hours": (
+    "runs this project's own checks, of which this test is one": (
         "make demo",
         "make test",
         "make coverage",
@@ -50,34 +50,27 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         ".venv/bin/pytest tests/nightly/test_known_bugs.py",
         "pytest -s tests/nightly/test_random_networks.py",
         "pytest tests/nightly/test_planted_bugs.py",
+        "pytest -s tests/nightly/test_generated_models.py",
+    ),
+    "takes half an hour to hours: whole suites, hundreds of mutants or of programs": (
         "hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target native --count 10000 "
         "--seed 20261121 --corpus build/found",
         "hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 "
         "--seed 20261121 --corpus build/found",
         "hil fuzz --models -t m55-qemu,m4-qemu,m0-qemu --count 500 --seed 1 -n 2",
         "hil fuzz --models -t m4-qemu --runtime builtin,executorch --seconds 600",
-        "pytest -s tests/nightly/test_generated_models.py",
         "hil mutate test_model.py -t m4-qemu",
         "hil mutate tests/targets -t native",
         "hil mutate tests/targets --upstream -t native",
         "hil mutate --upstream -t m4-qemu",
         "hil mutate test_model.py -t m4-qemu,m55-qemu --count 0",
         "hil mutate",
-        "hil upstream -t m4-qemu",
-        "hil upstream --target m4-qemu",
         "hil upstream --target 'm*-qemu' -- -n 2",
-        'hil upstream -t m0-qemu -- -k "conv and not transpose"',
-        "hil upstream -t m4-qemu -- -k add --hil-coverage=coverage.json",
         "hil upstream -t m4-qemu -- --hil-coverage=coverage.json",
         "hil upstream --target m4-qemu -- --keep-programs kept",
         "hil upstream --target m55-qemu,m4-qemu,m0-qemu,m3-qemu,m7-qemu,m33-qemu -- -n 2",
         "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
-        "hil bench kernels -t m4-qemu,m55-qemu,m0-qemu",
-        "hil fit ds_cnn -t m4-qemu,m55-qemu,m0-qemu",
-        "hil bench lowering ds_cnn --runs 5",
-        "hil bench matrix tests/targets -t m55-qemu,m4-qemu,m0-qemu --runs 5",
-        "hil bench matrix tests/targets -t m4-qemu --against 'cd ../other && .venv/bin/pytest -q --target=m4-qemu "
-        "tests/targets'",
+        "hil nightly --plan ci/nightly.yaml -j 2 --report build/nightly",
         "hil bench matrix --upstream -t m55-qemu,m4-qemu,m0-qemu",
     ),
     "needs a physical board": (
@@ -85,29 +78,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "pytest --target=nucleo-f446re tests/targets",
         "python ci/goodput.py --target nucleo-f446re",
         "python ci/soak.py --target nucleo-f446re --runs 1000",
-        'hil board hold nucleo --reason "loose cable" --minutes 30',
-        "hil board clear nucleo",
-        "hil board release nucleo",
-    ),
-    "a virtual board that runs until it is ended; its faults and switches: tests/harness/boards": (
-        "hil vboard f405",
-        "hil vboard f405 &",
-        "pytest --target=vboard-f405 tests/targets",
-        "hil vboard f405 fault corrupt=0.001 drop=0.001",
-        "hil vboard f405 fault vanish=2",
-        "hil vboard f405 fault reset_after=5000",
-        "hil vboard f405 fault power_loss=2",
-        "hil vboard f405 fault",
-        "hil vboard f405 power off",
-    ),
-    "between the jobs of a CI; the like: tests/ci/test_workflows.py": (
-        'hil nightly tests -t "$TARGET" --store job.sqlite',
-        'hil results export 1 -o "parts/$TARGET.jsonl.gz" --store job.sqlite',
-        "hil results import history/*.jsonl.gz",
-        "hil results merge parts/*.jsonl.gz",
-        "hil results report -o report",
-        "hil results compare",
-        'hil results export -o "history/$(date +%F).jsonl.gz"',
     ),
     "needs Arm's models": (
         "hil doctor --verify-fvp m4-fvp",
@@ -115,7 +85,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil selftest -t m4-fvp --require-fvp",
         "hil launch arm_executor_runner -t m55-fvp --timeout 300",
     ),
-    "needs a checkout or an installation of ExecuTorch": (
+    "needs a checkout of ExecuTorch with its history, or an installation of it": (
         "hil executorch install --source ~/executorch --cpu cortex-m4",
         "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN",
         "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --coverage",
@@ -143,8 +113,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "cd firmware",
         "export HIL_SCHEMA_DIR=…/executorch/schema",
         "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",
-        "hil bisect start v1.4.0 v1.3.1 --source ~/executorch --python src",
-        "hil bisect run -- pytest --target=m4-qemu test_head.py::test_head",
         "hil bisect start NEW OLD --source ~/CMSIS-NN "
         "--build 'hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn . --link prefix'",
         "hil bisect start NEW OLD --source ~/executorch "
@@ -165,33 +133,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "--build 'sh ~/hunt/complete.sh' --deterministic --likely backends/cortex_m",
         "hil bisect run --raises LoweringError -- pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
     ),
-    "names what is the user's own": (
-        "hil evaluate ds_cnn --data datasets/kws01 -t m4-qemu,m55-qemu",
-        "hil evaluate model:trained --data test.npz -t m4-qemu --min-top1 0.85",
-        "hil evaluate program.pte --data test.npz -t m4-qemu,m33-qemu --limit 200",
-        "hil bisect start BAD GOOD --source PATH",
-        "hil launch zephyr.elf -t m3-qemu",
-        "hil launch build/zephyr/zephyr.elf -t m3-qemu --until 'Hello World'",
-        "hil launch executor_runner.elf -t m55-qemu --folder files -- -m model.pte -i input.bin",
-        "hil nightly --plan ci/nightly.yaml -j 2 --report build/nightly",
-        "hil nightly",
-        "hil nightly --budget 7200",
-        "hil nightly --against v1.4",
-        "hil nightly --report report",
-        "hil results report v1.4 -o report",
-        "hil results list",
-        "hil results show last",
-        "hil results compare v1.4 last",
-        "hil results name 12 v1.4",
-        "hil results export last -o last.jsonl.gz",
-        "hil results import nightly-*.jsonl.gz",
-        "hil results merge part-*.jsonl.gz",
-        "hil results prune --keep 90",
-    ),
-    "needs jq, which nothing else does": (
-        "hil targets --json | jq -r 'select(.runnable and (.hardware | not)).target'",
-    ),
-    "needs clang's libFuzzer": (
+    "needs clang's libFuzzer, and twenty minutes": (
         "pools='-DHIL_PROGRAM_POOL=65536 -DHIL_PLANNED_POOL=65536 -DHIL_METHOD_POOL=65536'",
         "schema=$(.venv/bin/python -c 'from cortex_m_hil.host import toolchain; print(toolchain.schema_directory())')",
         "cmake -S firmware -B build/fuzz -G Ninja -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 "
@@ -209,10 +151,12 @@ NOT_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for li
 TUTORIALS: Final = ("docs/getting-started.md", "docs/tutorial-board.md", "docs/tutorial-model.md")
 IN_A_USERS_FOLDER: Final = (
     "README.md",
+    "docs/bisect.md",
     "docs/boards.md",
     "docs/bundles.md",
     "docs/command-line.md",
     "docs/coverage.md",
+    "docs/evaluate.md",
     "docs/fvp.md",
     "docs/localize.md",
     "docs/partition.md",
@@ -220,6 +164,8 @@ IN_A_USERS_FOLDER: Final = (
     "docs/redzones.md",
     "docs/upstream.md",
 )
+# tests/harness/test_pages.py
+QUICK: Final = ("docs/board-farm.md", "docs/ci.md", "docs/nightly.md")
 
 _ASSIGNMENT: Final = re.compile(r"\w+=")
 _OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # of its conftest.py

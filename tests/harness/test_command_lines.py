@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from command_lines import IN_A_USERS_FOLDER, NOT_EXECUTED, TUTORIALS, problems
+from command_lines import IN_A_USERS_FOLDER, NOT_EXECUTED, QUICK, TUTORIALS, problems
 from shown import SHELL, blocks, pages
 
 PAGES: Final = pages()
@@ -49,7 +49,7 @@ def test_every_command_is_executed_or_the_table_says_why_not() -> None:
         page: {shown.command for block in blocks(text) for shown in block.commands()} for page, text in PAGES.items()
     }
     left = {page: lines - set(NOT_EXECUTED) for page, lines in called.items()}
-    executed = {*TUTORIALS, *IN_A_USERS_FOLDER, *ELSEWHERE}
+    executed = {*TUTORIALS, *QUICK, *IN_A_USERS_FOLDER, *ELSEWHERE}
     assert {page: lines for page, lines in left.items() if lines and page not in executed} == {}
     assert {page for page in executed if not left[page]} == set()
 

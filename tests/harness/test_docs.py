@@ -63,6 +63,18 @@ def test_paths_that_are_named_exist(page: Path) -> None:
     assert missing - to_come == set()
 
 
+def cells(row: str) -> int:
+    return len(re.split(r"(?<!\\)\|", row.strip().strip("|")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_rows_of_a_table_have_the_headings_cells(page: Path) -> None:
+    """What is too many is not shown, and nobody misses it."""
+    tables = re.findall(r"(?:^\|.*\n)+", without_code(page.read_text()) + "\n", re.MULTILINE)
+    rows = [(row, table.split("\n")[0]) for table in tables for row in table.splitlines()]
+    assert [row for row, heading in rows if cells(row) != cells(heading)] == []
+
+
 PACKAGE = REPOSITORY / "harness" / "cortex_m_hil"
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
