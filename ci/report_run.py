@@ -74,14 +74,18 @@ class Found:
         return bool(self.changed or self.missing or not self.night.complete)
 
 
-def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], *, whole: bool) -> Found:
-    """`whole`: it is of all that is asked for, and is kept for the next ones to be compared with."""
+def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], against: str, *, whole: bool) -> Found:
+    """`against`: what `nights.find` takes; the last where it is empty.
+
+    `whole`: it is of all that is asked for, and is kept for the next ones to be compared with.
+    """
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
         nights.add(store, os.getcwd(), nights.read(file))
     campaign = nights.add(store, os.getcwd(), nights.put_together([nights.read(part) for part in parts]))
     if campaign is None:
         fail("these results are among the earlier nightlies already; is hil-nightlies of another run?")
-    new, before = nights.night(store, campaign), nights.previous(store, campaign)
+    before = nights.find(store, against, complete=True) if against else nights.previous(store, campaign)
+    new = nights.night(store, campaign)
     missing = [name for name in expected if name not in campaign.plan["targets"]]
     old = nights.night(store, before) if before is not None else None
     changed = nights.what_changed(store, campaign, old, new)
@@ -117,7 +121,8 @@ def main() -> None:
     file = Path(os.environ["RUNNER_TEMP"]) / "hil-report.sqlite"
     try:
         with Store(file) as store:
-            found = examine(store, parts, json.loads(os.environ["EXPECTED"]), whole=not os.environ["PULL_REQUEST"])
+            whole, expected = not os.environ["PULL_REQUEST"], json.loads(os.environ["EXPECTED"])
+            found = examine(store, parts, expected, os.environ["AGAINST"], whole=whole)
     except HarnessError as error:
         tell(str(error), news=True)
         fail(error.message)

@@ -2,7 +2,7 @@
 
 The MobileNets are as published: Sandler et al. 2018 (arXiv 1801.04381, table 2), Howard et al. 2019 (arXiv 1905.02244,
 table 2). The numbers of parameters are those of torchvision's reference implementations. `STResNet` is of a published
-family, and says where it deviates.
+family, and says where it deviates. `Llama` is ExecuTorch's own, small.
 """
 
 from __future__ import annotations
@@ -222,3 +222,31 @@ def mobilenet_v3_small(image: tuple[int, ...] = IMAGE) -> tuple[nn.Module, Input
 def stresnet(image: tuple[int, ...] = (1, 3, 64, 64)) -> tuple[nn.Module, Inputs]:
     """With its inputs, likewise."""
     return with_statistics(STResNet(), image), (torch.randn(image),)
+
+
+class Llama(nn.Module):
+    """ExecuTorch's Llama, two small layers of it with a cache of keys and values: for a token of (1, 1) at a position
+    of (1,), the logits of `vocabulary` tokens."""
+
+    def __init__(self, tokens: int, vocabulary: int) -> None:
+        super().__init__()
+        from executorch.examples.models.llama.llama_transformer import construct_transformer
+        from executorch.examples.models.llama.model_args import ModelArgs
+
+        self.layers = construct_transformer(
+            ModelArgs(
+                dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=64, vocab_size=vocabulary, max_batch_size=1,
+                max_seq_len=tokens, max_context_len=tokens, use_kv_cache=True, enable_dynamic_shape=False,
+            )
+        )  # fmt: skip
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn_like(parameter) * 0.3)
+
+    def forward(self, token: Any, position: Any) -> Any:
+        return self.layers(token, {"input_pos": position})
+
+
+def llama(tokens: int = 8, vocabulary: int = 64) -> tuple[nn.Module, Inputs]:
+    """With the first of its inputs."""
+    return Llama(tokens, vocabulary).eval(), (torch.randint(0, vocabulary, (1, 1)), torch.tensor([0]))

@@ -12,6 +12,21 @@ import pytest
 from cortex_m_hil.links.uart import virtual_directory
 
 Start = Callable[..., "subprocess.Popen[str]"]
+# Begins a script that leases boards. `leased` then has, for each lease, its ticket and when it was had: before the
+# ticket is given up, for which those behind it wait, so that a queue in order gives rising times however busy the host.
+LEASED = """
+import time
+from cortex_m_hil.boards.tickets import Ticket
+
+leased = []
+give_up = Ticket.__exit__
+
+def has_lease(ticket, *about):
+    leased.append((int(ticket._path.name), time.monotonic()))
+    give_up(ticket, *about)
+
+Ticket.__exit__ = has_lease
+"""
 # What `hil vboard` does, without the seconds that importing the harness takes on a busy machine.
 _ORDER = """
 import json, os, socket, sys

@@ -157,6 +157,7 @@ class Streamed:
         state: the content of each state after the last frame; another stream may begin with it.
         stats, ran, log: as those of `RunResult`.
         seconds: by the host's clock, for loading and all frames.
+        warnings: what proves nothing, though it is as it has to be: each is issued as a HilWarning.
     """
 
     frames: tuple[Frame, ...]
@@ -165,6 +166,7 @@ class Streamed:
     seconds: float
     ran: Ran
     log: str = field(repr=False)
+    warnings: tuple[str, ...] = ()
 
     def as_run(self) -> RunResult:
         """All frames as one run: their outputs one after the other, and the sum of their ticks."""

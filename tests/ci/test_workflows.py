@@ -167,6 +167,16 @@ def test_boards_run_and_report_in_one_job_where_a_limit_is_not_kept(run: Callabl
     assert commands(WORKFLOWS / "boards.yml") == set()
 
 
+@pytest.mark.parametrize(("against", "said"), [("0123456", "no nightly '0123456'"), ("1", "the nightly of 1")])
+def test_what_to_compare_with_may_be_named(run: Callable[..., Runner], against: str, said: str) -> None:
+    first, second = run(1, "schedule"), run(2, "schedule")
+    given = {"targets": "native", "tests": "tests/targets", "report": "true"}
+    assert first.action(given) == 0
+    shutil.copytree(first.artifacts / "1" / "hil-nightlies", second.workspace / "hil-nightlies")
+    assert (second.action({**given, "against": against}) == 0) == (against == "1")
+    assert said in second.summary
+
+
 def test_the_fvp_workflow_with_a_shim_in_place_of_arms_model(run: Callable[..., Runner], tmp_path: Path) -> None:
     """Of Arm's, nothing is known here but the manners of its installer."""
     hil = f"{sys.executable} -m cortex_m_hil.cli"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,17 +32,26 @@ from cortex_m_hil.report.night import BUILTIN, RUNNER, Night, Result, by_key
 
 KIND: Final = "nightly"
 PART: Final = "part|"  # begins the key of a run that stands for a whole pytest
+SLICES: Final = 4  # of the tests, by which coverage is counted
 COVERAGE: Final = "|coverage"  # ends the key of one whose runners count; the run's figures are what they counted
 ENDED: Final = "ended"
 SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
+EVERY: Final = 60.0  # seconds, in which progress is told at least once
 _GRACE: Final = 5.0  # seconds for pytest to put its simulators away
 _GIT_SECONDS: Final = 120.0
 _LINE: Final = 10_000  # commits, in which a nightly is looked for
+_SUFFIXES: Final = ("py", "toml", "ini", "cfg", "yaml", "yml", "c", "h", "cpp", "ld", "pte", "npz")
+_SOURCES: Final = tuple(f":(top)*.{suffix}" for suffix in _SUFFIXES)
 _USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
 _COUNTS: Final = "coverage.json"
 _ABSOLUTE: Final = re.compile(r"(?<![\w.])(?:/[^/\s:=]+)+/")
 _PACKAGES: Final = ("executorch", "executorch-cortex-m-hil", "torch", "torchao")
 _LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_MINOR__|__GLIBC__) "?([\d.]+)', re.M)
+
+
+def patterns(asked: bool | Sequence[str]) -> tuple[str, ...]:
+    """Of tests, from what a nightly.yaml or a plan of an earlier version says: all, none, or those that it names."""
+    return (("*",) if asked else ()) if isinstance(asked, bool) else tuple(asked)
 
 
 @dataclass(frozen=True)
@@ -56,10 +66,11 @@ class Plan:
         limits: of figures.
         coverage: by runtime the targets on which the tests are run once more, by runners that count which lines they
             execute.
-        fit: whether the least memory of each program is looked for.
+        fit: patterns of the tests whose programs' least memory is looked for.
         commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
             repository, and where there is no difference.
         tools: versions of compilers, C libraries and packages.
+        left_out: targets that were asked for and do not run here, and why.
     """
 
     tests: tuple[str, ...]
@@ -71,10 +82,11 @@ class Plan:
     shard: str
     limits: tuple[Limit, ...]
     coverage: Mapping[str, tuple[str, ...]]
-    fit: bool
+    fit: tuple[str, ...]
     commit: str
     difference: str
     tools: Mapping[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def scope(self) -> tuple[object, ...]:
@@ -97,7 +109,7 @@ class Plan:
                 "upstream": upstream,
                 "limits": limits,
                 "coverage": coverage,
-                "fit": bool(fields.get("fit", False)),
+                "fit": patterns(fields.get("fit", ())),
             }
         )
 
@@ -108,7 +120,12 @@ class Plan:
     def without_places(self, place: str) -> Plan:
         """The same, with files named from the folder `place`, or elsewhere by the last part of their name."""
         (file,), options = shareable([self.targets_file], place), shareable(self.options, place)
-        return replace(self, tests=shareable(self.tests, place), targets_file=file, options=options)
+        left_out = {name: without_places(why) for name, why in self.left_out.items()}
+        return replace(self, tests=shareable(self.tests, place), targets_file=file, options=options, left_out=left_out)
+
+    def is_same_work(self, other: Plan) -> bool:
+        """What was asked for, and what it is run with; why a target is left out may be told in other words."""
+        return replace(self, left_out={}) == replace(other, left_out={})
 
     @property
     def suites(self) -> list[str]:
@@ -117,27 +134,56 @@ class Plan:
     @property
     def parts(self) -> list[Part]:
         parts = [Part(suite, runtime) for suite in self.suites for runtime in self.runtimes]
-        return [*parts, *(Part(suite, runtime, counts=True) for suite in self.suites for runtime in self.coverage)]
+        counting = itertools.product(self.suites, self.coverage, range(1, SLICES + 1))
+        return [*parts, *(Part(suite, runtime, number) for suite, runtime, number in counting)]
+
+
+def plan_of(campaign: Campaign) -> Plan:
+    """ConfigError where what the store has makes no sense."""
+    try:
+        return Plan.of(campaign.plan)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _senseless(f"the plan of nightly {campaign.number}", error) from error
+
+
+def _senseless(what: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{what} makes no sense: {error!r}", hint="hil results prune removes it; another file: --store FILE"
+    )
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one pytest runs. Where its runners count coverage, that is all that it gives, and no results."""
+    """What one pytest runs.
+
+    `slice`: a part of the tests, from 1 to `SLICES`, whose runners count coverage: that is all that it gives, and no
+    results. What a pytest counted is known at its end, so that an interruption costs a slice. 0: all tests, results.
+    """
 
     suite: str
     runtime: str
-    counts: bool = False
+    slice: int = 0
+
+    @property
+    def counts(self) -> bool:
+        return self.slice > 0
+
+    def shard(self, asked: str) -> str:
+        """Of all tests, where `asked` is that of the nightly."""
+        number, of = map(int, asked.split("/"))
+        return f"{number + of * (self.slice - 1)}/{of * SLICES}" if self.counts else asked
 
     def __str__(self) -> str:
-        return f"{PART}{self.suite}|{self.runtime}{COVERAGE if self.counts else ''}"
+        return f"{PART}{self.suite}|{self.runtime}{f'|{self.slice}/{SLICES}{COVERAGE}' if self.counts else ''}"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """`collected`: tests of the pytest at work, all that it has; `result` is None as it begins."""
+    """Of the pytest at work: how many tests it has, how many run now, and how many have ended; the last's result."""
 
     part: Part
     collected: int
+    running: int
     done: int
     result: Result | None = None
 
@@ -180,7 +226,7 @@ class Nightly:
 
     def _may_be_empty(self, part: Part) -> bool:
         """Nothing is left of it, or nothing of it is in this shard."""
-        return bool(self._results(part)) or self._plan.shard != "1/1"
+        return bool(self._results(part)) or part.shard(self._plan.shard) != "1/1"
 
     def _results(self, part: Part) -> list[Result]:
         every = (Result.of_fields(run.figures) for run in self._kept.runs(self._campaign) if is_result(run))
@@ -194,7 +240,7 @@ class Nightly:
         read, write = os.pipe()
         options = [f"--hil-results-to={write}", f"--hil-suite={part.suite}", f"--hil-recorded={recorded}"]
         options += [f"--hil-coverage={self._folder / _COUNTS}"] if part.counts else []
-        command = self._command(part, [*options, f"--hil-shard={self._plan.shard}"])
+        command = self._command(part, [*options, f"--hil-shard={part.shard(self._plan.shard)}"])
         with log.open("ab") as out, os.fdopen(read, "rb") as told:
             child = subprocesses.Child(
                 command, _GRACE, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(write,)
@@ -211,28 +257,33 @@ class Nightly:
 
     def _listen(self, part: Part, pipe: int, log: Path) -> int:
         """Records what comes out of the pipe until it is closed."""
-        collected = done = 0
+        collected = begun = done = 0
         for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
-            fields = json.loads(line)
-            if "collected" in fields:
-                collected = int(fields["collected"])
-                self._told(Progress(part, collected, done))
-                continue
-            result = Result.of_fields(fields)
-            done += result.key.test != RUNNER
-            if not part.counts:
-                self._kept.record(self._campaign, run_of(result))
-            self._told(Progress(part, collected, done, None if part.counts else result))
+            fields = json.loads(line or "{}")
+            collected = int(fields.get("collected", collected))
+            begun += "begun" in fields
+            result = Result.of_fields(fields) if "verdict" in fields else None
+            if result is not None:
+                done += result.key.test != RUNNER
+                if not part.counts:
+                    self._kept.record(self._campaign, run_of(result))
+            self._told(Progress(part, collected, max(begun - done, 0), done, None if part.counts else result))
         return collected
 
 
 def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iterator[str]:
-    """Whole lines, until the pipe is closed. BudgetSpent once that is so."""
-    rest = b""
+    """Whole lines, until the pipe is closed; an empty one where none came for `EVERY` seconds.
+
+    BudgetSpent once that is so, and what `silent` gives where no line came for `SILENCE`.
+    """
+    rest, patience = b"", Deadline.after(SILENCE)
     while True:
-        seconds = min(SILENCE, budget.remaining)
-        if not select.select([pipe], [], [], seconds)[0]:
-            raise BudgetSpent if budget.expired else silent()
+        if not select.select([pipe], [], [], min(EVERY, patience.remaining, budget.remaining))[0]:
+            if budget.expired or patience.expired:
+                raise BudgetSpent if budget.expired else silent()
+            yield ""
+            continue
+        patience = Deadline.after(SILENCE)
         data = os.read(pipe, 1 << 16)
         if not data:
             return
@@ -301,13 +352,12 @@ def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
 
 def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
     """ConfigError for runs that are no results."""
-    plan = Plan.of(campaign.plan)
+    plan = plan_of(campaign)
     try:
         results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
         coverage = coverage_of(run for run in runs if is_coverage(run))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        what = f"a result of nightly {campaign.number} makes no sense: {error!r}"
-        raise ConfigError(what, hint="hil results prune removes it; another file: --store FILE") from error
+        raise _senseless(f"a result of nightly {campaign.number}", error) from error
     return Night(
         name=str(campaign.number),
         commit=plan.commit,
@@ -320,6 +370,7 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
         fit=plan.fit,
         shard=plan.shard,
         called=campaign.name,
+        left_out={name: without_places(why) for name, why in plan.left_out.items()},
     )
 
 
@@ -327,13 +378,33 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
 
 
 def state_of_folder() -> tuple[str, str]:
-    """The commit of the current folder, and a digest of what its files have beside it."""
-    commit = toolchain.ask(["git", "rev-parse", "HEAD"], _GIT_SECONDS, env=environment())
-    if commit.status != 0:
+    """The commit of the current folder, and a digest of what its files have beside it.
+
+    Of files that git does not know and does not ignore, those that tests may be made of: reports and stores, which a
+    nightly writes, are no change of the code.
+    """
+    commit = _git("rev-parse", "HEAD").strip()
+    if not commit:
         return "", ""
-    difference = toolchain.ask(["git", "diff", "HEAD", "--binary", "--no-ext-diff"], _GIT_SECONDS, env=environment())
-    digest = hashlib.sha256(difference.out.encode(errors="replace")).hexdigest()[:16]
-    return commit.out.strip(), digest if difference.out else ""
+    top = Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
+    difference = _git("diff", "HEAD", "--binary", "--no-ext-diff").encode(errors="replace")
+    for name in _unknown_sources():
+        with contextlib.suppress(OSError):  # gone in between, or a link to nowhere
+            difference += f"{name}\0".encode(errors="replace") + hashlib.sha256((top / name).read_bytes()).digest()
+    return commit, hashlib.sha256(difference).hexdigest()[:16] if difference else ""
+
+
+def _unknown_sources() -> list[str]:
+    """Names from the top of the repository; nothing of virtual environments."""
+    listed = _git("ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", *_SOURCES).split("\0")
+    environments = tuple(name.removesuffix("pyvenv.cfg") for name in listed if name.endswith("/pyvenv.cfg"))
+    return sorted(name for name in listed if name and not name.startswith(environments))
+
+
+def _git(*arguments: str) -> str:
+    """What git says in the current folder; nothing where it fails."""
+    asked = toolchain.ask(["git", *arguments], _GIT_SECONDS, env=environment())
+    return asked.out if asked.status == 0 else ""
 
 
 def commits_from(revision: str) -> list[str]:

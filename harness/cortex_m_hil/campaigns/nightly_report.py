@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import Plan, shareable
+from cortex_m_hil.campaigns.nightly import plan_of, shareable
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.report.changes import Change
 from cortex_m_hil.report.contents import BUNDLES, Report
@@ -21,7 +21,7 @@ def report_of(
     kept: Store, campaign: Campaign, night: Night, against: Night | None, changed: Sequence[Change], folder: Path
 ) -> Report:
     """What is written into `folder`, where the bundles may lie already. `night` is the campaign's."""
-    plan = Plan.of(campaign.plan)
+    plan = plan_of(campaign)
     targets = [f"--targets-file={plan.targets_file}"] if plan.targets_file else []
     return Report(
         night=night,

@@ -5,13 +5,23 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.campaigns.nightly import KIND, Plan, commits_from, coverage_of, is_coverage, is_result, night_of
+from cortex_m_hil.campaigns.nightly import (
+    KIND,
+    Plan,
+    commits_from,
+    coverage_of,
+    is_coverage,
+    is_result,
+    night_of,
+    plan_of,
+)
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
@@ -37,14 +47,16 @@ class Exported:
     runs: tuple[Run, ...]
 
 
-def find(kept: Store, word: str) -> Campaign:
+def find(kept: Store, word: str, *, complete: bool = False) -> Campaign:
     """`last`, `last~2`, a number, a name, or the first characters of a commit: then the last of that commit.
 
+    `last` is the newest that was begun in the current folder (of all, where none was), `complete` or not; `last~1` and
+    on are the complete ones before it.
     What else git knows in the current folder, such as a branch or a tag, stands for its commit, or for the nearest
     before it, by first parents, that has a nightly. ConfigError where there is none.
     """
     known = kept.campaigns(KIND)
-    found = _by_age(known, word) or _by_name(known, word) or _by_revision(known, word)
+    found = _by_age(known, word, complete) or _by_name(known, word) or _by_revision(known, word)
     if found is None:
         names = [LAST, *(str(one.number) for one in known), *filter(None, (one.name for one in known))]
         hint = f"{did_you_mean(word, names)}; hil results list shows them" if known else "hil nightly makes one"
@@ -52,20 +64,21 @@ def find(kept: Store, word: str) -> Campaign:
     return found
 
 
-def _by_age(known: Sequence[Campaign], word: str) -> Campaign | None:
+def _by_age(known: Sequence[Campaign], word: str, complete: bool) -> Campaign | None:
     head, tilde, back = word.partition("~")
     if head != LAST or (tilde and not back.isdecimal()):
         return None
-    ended = [one for one in known if one.ended is not None]
+    here = [one for one in known if one.place == os.getcwd()] or list(known)
+    wanted = [one for one in here if one.ended is not None or (one is here[-1] and not complete)]
     age = int(back or 0)
-    return ended[-1 - age] if age < len(ended) else None
+    return wanted[-1 - age] if age < len(wanted) else None
 
 
 def _by_name(known: Sequence[Campaign], word: str) -> Campaign | None:
     for matches in (
         lambda one: one.name == word,
         lambda one: str(one.number) == word,
-        lambda one: len(word) >= 7 and Plan.of(one.plan).commit.startswith(word),
+        lambda one: len(word) >= 7 and plan_of(one).commit.startswith(word),
     ):
         if found := [one for one in known if matches(one)]:
             return found[-1]
@@ -74,7 +87,7 @@ def _by_name(known: Sequence[Campaign], word: str) -> Campaign | None:
 
 def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
     """Of the commit as it is: what was run with changes beside it is no nightly of a branch."""
-    plans = ((one, Plan.of(one.plan)) for one in known if one.ended is not None)
+    plans = ((one, plan_of(one)) for one in known if one.ended is not None)
     latest = {plan.commit: one for one, plan in plans if not plan.difference}
     return next((latest[commit] for commit in commits_from(word) if commit in latest), None)
 
@@ -91,15 +104,15 @@ def earlier(kept: Store, campaign: Campaign) -> list[Campaign]:
 
 def previous(kept: Store, campaign: Campaign) -> Campaign | None:
     """The last of those of the same tests and targets; where there is none, the last."""
-    known, scope = earlier(kept, campaign), Plan.of(campaign.plan).scope
-    alike = [one for one in known if Plan.of(one.plan).scope == scope]
+    known, scope = earlier(kept, campaign), plan_of(campaign).scope
+    alike = [one for one in known if plan_of(one).scope == scope]
     return next(reversed(alike or known), None)
 
 
 def series(kept: Store, campaign: Campaign) -> list[Campaign]:
     """Those whose figures can be compared, as far as tools go."""
-    tools = Plan.of(campaign.plan).tools
-    return [one for one in earlier(kept, campaign) if comparable(Plan.of(one.plan).tools, tools)]
+    tools = plan_of(campaign).tools
+    return [one for one in earlier(kept, campaign) if comparable(plan_of(one).tools, tools)]
 
 
 def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
@@ -108,7 +121,7 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
     The course before it counts too: for verdicts that differ without a change of the code, and further back where
     boards were measured or a test did not pass in the old one.
     """
-    plan = Plan.of(campaign.plan)
+    plan = plan_of(campaign)
     limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
     found = {(one.kind, one.key, one.figure, one.limit): one for one in limits}
     history: list[Night] = []
@@ -129,7 +142,7 @@ def export(kept: Store, campaign: Campaign, file: Path) -> None:
     Nothing in it says where files are on this machine.
     """
     head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
-    plan = Plan.of(campaign.plan).without_places(campaign.place)
+    plan = plan_of(campaign).without_places(campaign.place)
     rows = [{**head, "plan": plan.as_fields()}, *(asdict(run) for run in kept.runs(campaign))]
     text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
     files.write_whole(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
@@ -181,7 +194,7 @@ def _checked_run(fields: dict[str, Any]) -> Run:
 
 def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
     """Into the store, as it is. None where that nightly is there already."""
-    known = [(one.began, Plan.of(one.plan).without_places(one.place)) for one in kept.campaigns(KIND)]
+    known = [(one.began, plan_of(one).without_places(one.place)) for one in kept.campaigns(KIND)]
     if (exported.began, exported.plan.without_places(place)) in known:
         return None
     campaign = kept.begin(KIND, place, exported.plan.as_fields(), exported.began)
@@ -211,12 +224,25 @@ def put_together(parts: Sequence[Exported]) -> Exported:
     whole = [_all_shards(group) for group in groups.values()]
     ends = [one.ended for one in parts if one.ended is not None]
     began, ended = min(one.began for one in parts), max(ends) if all(whole) else None
-    tools = _all_tools(parts)
-    plan = replace(parts[0].plan, shard="1/1", targets=tuple(targets), coverage=_all_counting(parts), tools=tools)
+    left_out = {name: why for one in parts for name, why in one.plan.left_out.items() if name not in targets}
+    plan = replace(
+        parts[0].plan,
+        shard="1/1",
+        targets=tuple(targets),
+        coverage=_all_counting(parts),
+        tools=_all_tools(parts),
+        left_out=left_out,
+    )
     return Exported(plan, began, ended, parts[0].name, tuple(_gravest(parts)))
 
 
-_APART: Final = {"shard": "", "targets": (), "coverage": {}, "tools": {}}  # in what parts of a nightly may differ
+_APART: Final = {
+    "shard": "",
+    "targets": (),
+    "coverage": {},
+    "tools": {},
+    "left_out": {},
+}  # in what parts of a nightly may differ
 
 
 def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:

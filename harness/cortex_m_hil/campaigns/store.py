@@ -109,7 +109,7 @@ class Store:
         except sqlite3.OperationalError as error:
             hint = "is there room, and may you write there? What was recorded is kept; or another file: --store FILE"
             raise ConfigError(f"cannot use the store {self.file}: {error}", hint=hint) from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
             hint = "move it out of the way, or name another file: --store FILE"
             raise ConfigError(f"the store {self.file} is damaged, or none: {error}", hint=hint) from error
         except OSError as error:
@@ -155,7 +155,7 @@ class Store:
             rows = self._sqlite.execute(
                 "SELECT id, kind, place, plan, began, ended, name FROM campaign WHERE kind = ? ORDER BY id", (kind,)
             ).fetchall()
-        return [Campaign(row[0], row[1], row[2], json.loads(row[3]), *row[4:]) for row in rows]
+            return [Campaign(row[0], row[1], row[2], json.loads(row[3]), *row[4:]) for row in rows]
 
     def call(self, campaign: Campaign, name: str) -> None:
         """Gives it a name, which no other of its kind has afterwards."""
@@ -196,7 +196,7 @@ class Store:
                 "SELECT key, verdict, error, seconds, at, figures FROM run WHERE campaign = ? ORDER BY number",
                 (campaign.number,),
             ).fetchall()
-        return [
-            Run(key, verdict, error, seconds, at, json.loads(figures))
-            for key, verdict, error, seconds, at, figures in rows
-        ]
+            return [
+                Run(key, verdict, error, seconds, at, json.loads(figures))
+                for key, verdict, error, seconds, at, figures in rows
+            ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from cortex_m_hil.cli.output import cut
 from cortex_m_hil.report.changes import Change
 from cortex_m_hil.report.groups import Group, groups
 from cortex_m_hil.text import counted
 
-SHOWN: Final = 12  # lines
+SHOWN: Final = 6  # lines
 
 
 def lines_of_changes(changed: Sequence[Change], against: str, so_far: bool = False) -> Iterator[str]:
@@ -19,7 +20,7 @@ def lines_of_changes(changed: Sequence[Change], against: str, so_far: bool = Fal
         return
     yield f"changed since {against}:" if against else "limits that were not kept:"
     found = groups(changed)
-    yield from (f"  {_line(group)}" for group in found[:SHOWN])
+    yield from (cut(f"  {_line(group)}") for group in found[:SHOWN])
     if len(found) > SHOWN:
         yield f"  and {counted(len(found) - SHOWN, 'line')} more: hil results compare"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,6 +45,12 @@ def log_of_errors(verbose: bool) -> Iterator[None]:
         if error.log.strip() and not verbose:
             error.hint = "; ".join(part for part in (error.hint, "--verbose shows the log") if part)
         raise
+
+
+def cut(line: str) -> str:
+    """What fits the width of a terminal; all of it into a pipe, where lines are searched."""
+    width = shutil.get_terminal_size().columns
+    return line if len(line) <= width or not sys.stdout.isatty() else f"{line[: width - 1]}…"
 
 
 def tell_log(log: str, verbose: bool) -> None:

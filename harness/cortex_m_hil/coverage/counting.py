@@ -77,7 +77,8 @@ class Counting:
         try:
             self._take(counted)
         except HarnessError as error:
-            self._lost.append(Lost(self._target.name, "", error.message))
+            problem = Lost(self._target.name, "", error.message)
+            self._lost += [problem] if problem not in self._lost else []  # the next reading fails as this one did
 
     def _take(self, counted: Mapping[str, bytes]) -> None:
         """gcov reads the files alone that are others than before."""

@@ -15,6 +15,8 @@ from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin.fixtures import TEST_ID
+from cortex_m_hil.report.night import is_named
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.targets.resolve import Resolved
@@ -33,7 +35,9 @@ def record(item: pytest.Item, ended: Attempt) -> None:
 
     What prevents it is told in place of the figures, and is no matter of the test's.
     """
-    if FITS not in item.config.stash or ended.error is not None or ended.dut.elf.counts:
+    if not is_named(item.stash[TEST_ID], item.config.getoption("hil_fit", ())):
+        return
+    if ended.error is not None or ended.dut.elf.counts:
         return
     fits = item.config.stash[FITS]
     if isinstance(ended.dut.resolved.target.launcher, HardwareLauncher):

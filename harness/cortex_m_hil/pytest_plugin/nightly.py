@@ -1,7 +1,7 @@
 """A pytest plugin for `hil nightly`: what each test gave goes into a pipe as it ends.
 
 Tests that were recorded before, and those of other shards, are not run. A line of the pipe is a JSON object: the number
-of tests that are going to be run, or the fields of a `Result`.
+of tests that are going to be run, that one has begun, or the fields of a `Result`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cortex_m_hil.pytest_plugin import fitting, records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes, headline
 from cortex_m_hil.pytest_plugin.scheduling import without_target
+from cortex_m_hil.pytest_plugin.summary import RERUN
 from cortex_m_hil.report.night import RUNNER, Figure, Key, Result
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.runner.weight import weigh as weigh_elf
@@ -37,6 +38,7 @@ from cortex_m_hil.targets.launcher import Clock
 from cortex_m_hil.text import printable_lines
 
 COLLECTED: Final = "collected"
+BEGUN: Final = "begun"
 LOG_LIMIT: Final = 16 << 10  # characters of what a test said
 TELLING: Final = 8  # characters from which a value of the environment is taken out of what a test said
 WORKER_CRASHED: Final = "WorkerCrashed"
@@ -45,6 +47,10 @@ SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alo
 _CPU, _PARTS, _RUNNER = "hil_cpu_seconds", "hil_parts", "hil_runner"
 _BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
 _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
+# The folder of a name of a file: between quotes, where it may have spaces, or anywhere.
+_ABSOLUTE: Final = re.compile(
+    r"""(?<=['"])/(?:[^/'"\n]+/)+|(?:(?<=file://)|(?<![\w.:/~…$-]))/(?:[^/\s:'"`()\[\]{}<>,;|=]+/)+"""
+)
 _ENGINE: Final = "hil_engine"
 # What a result has fields for, and what is no figure of it.
 _FIELDS: Final = frozenset(
@@ -66,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--hil-results-to", type=int, metavar="FD", help="for hil nightly")
     group.addoption("--hil-suite", default="", help="for hil nightly")
     group.addoption("--hil-recorded", type=Path, metavar="FILE", help="for hil nightly")
-    group.addoption("--hil-fit", action="store_true", help="for hil nightly")
+    group.addoption("--hil-fit", action="append", default=[], metavar="PATTERN", help="for hil nightly")
     group.addoption("--hil-shard", metavar="I/N", help="for hil nightly")
 
 
@@ -95,9 +101,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _name(item: pytest.Item) -> tuple[str, str]:
-    """Of the test without its target, and that of the target that was asked for."""
+    """Of the test without its target, and that of the target that was asked for: as `Key` has them."""
     resolved = resolved_of(item)
-    return (item.nodeid, "") if resolved is None else (item.stash[TEST_ID], resolved.name)
+    return (_shareable_id(item.nodeid), "") if resolved is None else (_shareable_id(item.stash[TEST_ID]), resolved.name)
+
+
+def _shareable_id(test: str) -> str:
+    """Folders of this machine, which parameters may name, as digests: two stay two."""
+    return _ABSOLUTE.sub(lambda found: f"…{zlib.crc32(found[0].encode()):08x}/", test)
 
 
 def _shard(test: str, of: int) -> int:
@@ -193,6 +204,9 @@ class Teller:
         """Every worker collects the same."""
         self._tell_collected(len(ids))
 
+    def pytest_runtest_logstart(self) -> None:
+        self._tell({BEGUN: True})
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             key = self._key(report.nodeid or "collection", "")
@@ -225,7 +239,8 @@ class Teller:
         test = without_target(report.nodeid, names)
         target = next((name for name in names if without_target(report.nodeid, [name]) != report.nodeid), "")
         said = self._impersonal(str(report.longrepr))
-        return Result(self._key(test, target), "", "", Verdict.INFRA, WORKER_CRASHED, said, rerun=report.nodeid)
+        rerun = self._rerun(report.nodeid)
+        return Result(self._key(test, target), "", "", Verdict.INFRA, WORKER_CRASHED, said, rerun=rerun)
 
     def _result(self, node_id: str, phases: list[pytest.TestReport]) -> Result:
         outcome = self._outcomes.of(node_id)
@@ -244,17 +259,31 @@ class Teller:
             seconds=round(sum(one.duration for one in phases), 3),
             cpu_seconds=float(known.get(_CPU, 0.0)),
             earlier=outcome.earlier if outcome else (),
-            figures=_values(one for one in properties if one[0] not in _ABOUT),
+            figures=_values((name, self._shareable(value)) for name, value in properties if name not in _ABOUT),
             about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
             parts=_parts(properties),
-            rerun=node_id.split("@", maxsplit=1)[0],
+            rerun=self._rerun(node_id),
             log=self._log(phases),
             localized=self._impersonal(_section(phases, LOCALIZED_SECTION)),
             bundle=Path(str(known.get(records.BUNDLE, ""))).name,
         )
 
     def _key(self, test: str, target: str) -> Key:
-        return Key(self._config.getoption("hil_suite"), self._config.getoption("hil_runtime"), test, target)
+        suite, runtime = (self._config.getoption(name) for name in ("hil_suite", "hil_runtime"))
+        return Key(suite, runtime, _shareable_id(test), target)
+
+    def _rerun(self, node_id: str) -> str:
+        """What pytest takes, in the folder it was called in; without parameters that are places of this machine.
+
+        A test of ExecuTorch's suite is named from the suite's folder, wherever that is.
+        """
+        name = node_id.split("@", maxsplit=1)[0]
+        name = name if _shareable_id(name) == name else name.partition("[")[0]
+        if RERUN in self._config.stash:
+            return name
+        file, *rest = name.split("::")
+        path = self._config.rootpath / file
+        return "::".join([os.path.relpath(path, self._config.invocation_params.dir) if path.exists() else file, *rest])
 
     def _tell_result(self, result: Result) -> None:
         self._tell(result.fields())
@@ -281,6 +310,7 @@ class Teller:
         """
         for place, word in (*self._places(), *self._environment()):
             text = text.replace(place, word)
+        text = _ABSOLUTE.sub("…/", text)
         return printable_lines(re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text))
 
     def _environment(self) -> Iterator[tuple[str, str]]:

@@ -40,15 +40,22 @@ _WORKER_OUTPUT: Final = "hil_not_run"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """The suite, unless files are named: its conftest has options and a seed, so it must be known this early."""
+    """The suite, unless files are named: its conftest has options and a seed, so it must be known this early.
+
+    Files may be named from the suite's folder, as its node ids are.
+    """
     seed = str(early_config.known_args_namespace.hil_seed)
     if os.environ.setdefault("TEST_SEED", seed) != seed:
         raise pytest.UsageError("TEST_SEED has no meaning here: --hil-seed=N is what the suite is seeded with")
-    named = early_config.known_args_namespace.file_or_dir
+    named, folder = early_config.known_args_namespace.file_or_dir, suite.find()
     if not named:
-        folder = str(suite.find())
-        named.append(folder)
-        args.append(folder)
+        named.append(str(folder))
+        args.append(str(folder))
+    for number, word in enumerate(named):
+        file, colons, rest = word.partition("::")
+        if not Path(file).exists() and (folder / file).exists():
+            named[number] = f"{folder / file}{colons}{rest}"
+            args[:] = [named[number] if one == word else one for one in args]
 
 
 @pytest.hookimpl(trylast=True)

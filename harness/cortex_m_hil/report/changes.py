@@ -6,15 +6,17 @@ changed in between.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts
-from cortex_m_hil.report.night import BUILTIN, CORTEX_M_MACS, Key, Night, Result, as_text
-from cortex_m_hil.report.series import shifts
+from cortex_m_hil.report.night import BUILTIN, CORTEX_M_MACS, WORST, Key, Night, Result, as_text, is_named
+from cortex_m_hil.report.series import LONGEST, Shift, moved_parts, shifts
 from cortex_m_hil.results import Verdict
+from cortex_m_hil.text import counted
 
 INSTRUCTIONS: Final = "instructions"
 CYCLES: Final = "cycles"
@@ -41,6 +43,8 @@ class Kind(str, Enum):
     LIMIT = "beyond limit"
     MISSING = "missing figure"
     NO_VERDICT = "no verdict"
+    LEFT_OUT = "target left out"
+    SKIPPED = "now skipped"
     FLAKY = "flaky"
     NEEDS_NONE = "quarantined, and passed"
     ENDED = "quarantine ended"
@@ -77,7 +81,7 @@ class Part:
 class Change:
     """`figure` is empty for verdicts; `before` and `after` are verdicts, digests, versions or numbers as text.
 
-    `limit` is what a figure had to keep to.
+    `limit` is what a figure had to keep to; of a measured one, since when its level is new, if not since last night.
     """
 
     kind: Kind
@@ -108,12 +112,12 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
         found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
         before = _last_pass(result, until)
         if before is not None and result.verdict in PASSED:
-            found += _figures(before, result, fit=new.fit)
+            found += _figures(before, result, fit=new.fits(result.key.test))
     return in_order([*found, *_gone(old, new)])
 
 
 def _gone(old: Night, new: Night) -> Iterator[Change]:
-    """Of the suites, runtimes and targets that the new one has: others were not asked for."""
+    """Of the suites, runtimes and targets that the new one has: others were not asked for, or are told as left out."""
     if not new.complete or new.shard not in ("1/1", old.shard):
         return
     asked = {(key.suite, key.runtime, key.target) for key in new.results}
@@ -133,12 +137,21 @@ def needs_history(old: Night, new: Night) -> bool:
 
 
 def of_itself(new: Night) -> Iterator[Change]:
-    """What a nightly tells without another: zeros that cannot be, and quarantines that are needless or ended."""
+    """What a nightly tells without another.
+
+    Targets that were asked for and did not run, zeros that cannot be, quarantines that are needless or ended, and least
+    memory asked for tests that are not there.
+    """
+    for target, why in new.left_out.items():
+        yield Change(Kind.LEFT_OUT, Key("", "", "", target), after=why)
     for key, result in new.results.items():
         yield from _needless(result)
         for figure in sorted(result.figures) if result.verdict in PASSED else ():
             if figure in _POSITIVE and result.total(figure) == 0:
                 yield Change(Kind.MISSING, key, figure, "", "0")
+    for pattern in new.fit if new.complete and new.shard == "1/1" else ():
+        if not any(is_named(key.test, [pattern]) for key in new.results):
+            yield Change(Kind.MISSING, Key("", "", pattern, "*"), "fit", "-", "-", limit="no test has such a name")
 
 
 def _last_pass(result: Result, nights: Sequence[Night]) -> Result | None:
@@ -207,6 +220,8 @@ def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterat
         yield Change(Kind.NEW_FAILURE, after.key, "", *ended)
     elif after.verdict is Verdict.INFRA and was is not Verdict.INFRA:
         yield Change(Kind.NO_VERDICT, after.key, "", *ended)
+    elif after.verdict is Verdict.SKIP and was not in (None, Verdict.SKIP):
+        yield Change(Kind.SKIPPED, after.key, "", *ended)
     elif after.verdict in PASSED and was in FAILED and not flaky:
         yield Change(Kind.FIXED, after.key, "", *ended)
     if after.earlier and after.verdict in PASSED:
@@ -246,31 +261,71 @@ def _figures(before: Result, after: Result, *, fit: bool) -> Iterator[Change]:
     Without `fit` nobody asked for the least memory.
     """
     was, is_now = (" ".join(map(str, one.figures.get(OUTPUTS, ()))) for one in (before, after))
-    if was and is_now and was != is_now:
-        yield Change(Kind.OUTPUTS, after.key, OUTPUTS, was, is_now)
+    if was and was != is_now:
+        yield Change(Kind.OUTPUTS if is_now else Kind.MISSING, after.key, OUTPUTS, was, is_now or "-")
     for figure in sorted(set(before.figures) | set(after.figures)):
-        if (is_exact(figure) or figure == CYCLES) and (fit or not figure.startswith(_FIT)):
+        if (is_exact(figure) or figure == CYCLES or figure in WORST) and (fit or not figure.startswith(_FIT)):
             yield from _compared(figure, before, after)
 
 
+_Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, Result]]]"  # of a board: their names and results
+
+
 def _measured(nights: Sequence[Night]) -> Iterator[Change]:
-    """Of boards' cycles: whether the last nightly leaves the level of those before it, with the same tools."""
+    """Of boards' cycles: whether the last nightly shows a new level, among those with the same tools."""
     new = nights[-1]
-    boards: dict[tuple[str, str], dict[Key, list[float]]] = {}
+    alike = [one for one in nights[-LONGEST:] if comparable(one.tools, new.tools)]
+    boards: dict[tuple[str, str], list[Key]] = {}
     for key, result in new.results.items():
-        if result.total(CYCLES) and result.verdict in PASSED:
-            past = [
-                night.results[key] for night in nights if key in night.results and comparable(night.tools, new.tools)
-            ]
-            values = [one.total(CYCLES) for one in past if one.origin == result.origin and one.verdict in PASSED]
-            boards.setdefault((key.target, key.runtime), {})[key] = [value for value in values if value]
-    for (target, runtime), series in boards.items():
-        together, alone = shifts(series)
-        if together is not None:
-            by, every = f"{100 * (together.after - 1):+.1f} %", Key("", runtime, "", target)
-            yield Change(_kind(together.before, together.after), every, CYCLES, "all tests", by)
-        for key, one in alone.items():
-            yield Change(_kind(one.before, one.after), key, CYCLES, f"{one.before:.0f}", f"{one.after:.0f}")
+        if _cycles(new, result):
+            boards.setdefault((key.target, key.runtime), []).append(key)
+    for (target, runtime), keys in boards.items():
+        every = [{key: one for key in keys if (one := _cycles(night, new.results[key]))} for night in alike]
+        known = [(night.name, results) for night, results in zip(alike, every, strict=True) if results]
+        yield from _board(Key("", runtime, "", target), keys, known)
+
+
+def _cycles(night: Night, like: Result) -> Result | None:
+    """The result of the same test by the same engine and the same installed runtime, if it passed and has cycles."""
+    one = night.results.get(like.key)
+    return one if one and one.verdict in PASSED and one.origin == like.origin and one.total(CYCLES) else None
+
+
+def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]:
+    """Of one board, whose nights have a name each, and results."""
+    series = {key: [of[key].total(CYCLES) or 0.0 if key in of else 0.0 for _, of in nights] for key in keys}
+    together, alone = shifts(series)
+    if together is not None:
+        who = f"all but {counted(together.stayed, 'test')}" if together.stayed else "all tests"
+        by = f"{100 * (together.after - 1):+.1f} %"
+        yield _moved(every, who, by, together, keys, nights)
+    for key, one in alone.items():
+        yield _moved(key, f"{one.before:.0f}", f"{one.after:.0f}", one, [key], nights)
+
+
+def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key], nights: _Nights) -> Change:
+    """With the operators, and since when, if that is not the last night."""
+    since = f"since nightly {nights[shift.at][0]}" if shift.at < len(nights) - 1 else ""
+    return Change(_kind(shift.before, shift.after), key, CYCLES, before, after, _operators(shift, keys, nights), since)
+
+
+def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Part, ...]:
+    """Those that moved, of the tests that have cycles by operator on most of these nights."""
+    found = [[of[key].parts.get(CYCLES, {}) if key in of else {} for key in keys] for _, of in nights]
+    often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
+    there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]
+    before, after = (
+        [_together(night) for night in part if all(night)]
+        for part in (there[shift.begin : shift.at], there[shift.at :])
+    )
+    return tuple(Part(name, round(was), round(now)) for name, (was, now) in moved_parts(before, after).items())
+
+
+def _together(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    found = Counter[str]()
+    for one in parts:
+        found.update(one)
+    return found
 
 
 def _kind(before: float, after: float) -> Kind:
@@ -284,14 +339,14 @@ def is_exact(figure: str) -> bool:
 
 def _compared(figure: str, before: Result, after: Result) -> Iterator[Change]:
     was, is_now = before.value(figure), after.value(figure)
-    if was is None and is_now:
+    if was is None:
         return
     if is_now == 0 and figure in _POSITIVE:
         return  # told of by itself
     if is_now is None:
         yield Change(Kind.MISSING, after.key, figure, as_text(was), as_text(is_now))
         return
-    if is_exact(figure) and was is not None and abs(is_now - was) > _LOOSE.get(figure, 0):
+    if is_exact(figure) and abs(is_now - was) > _LOOSE.get(figure, 0):
         kind = _KINDS.get(figure, (Kind.LARGER, Kind.SMALLER))[is_now < was]
         parts = tuple(differing(before.parts.get(figure, {}), after.parts.get(figure, {})))
         yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)

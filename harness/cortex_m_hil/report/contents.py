@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from cortex_m_hil.report.changes import FAILED, Change
-from cortex_m_hil.report.night import Night, Result
+from cortex_m_hil.report.night import RUNNER, Night, Result
 from cortex_m_hil.results import Verdict
 
 UPSTREAM: Final = "upstream"
@@ -40,8 +40,10 @@ class Report:
         return f"{BUNDLES}/{result.bundle}" if result.bundle in self.bundles else ""
 
     def command(self, result: Result) -> str:
-        """What runs it again."""
+        """What runs it again; "" for what is no test."""
         key = result.key
+        if key.test == RUNNER:
+            return ""
         upstream = key.suite == UPSTREAM
         target = key.target or next((one.target for one in self.night.results if upstream and one.target), "")
         words = ["hil", "upstream"] if upstream else ["pytest"]

@@ -10,7 +10,16 @@ from typing import Final
 from cortex_m_hil.report.changes import Change, Kind
 
 PARTS_SHOWN: Final = 3
-_TOGETHER: Final = (Kind.SLOWER, Kind.FASTER, Kind.LARGER, Kind.SMALLER, Kind.OUTPUTS, Kind.GONE, Kind.ENDED)
+_TOGETHER: Final = (
+    Kind.SLOWER,
+    Kind.FASTER,
+    Kind.LARGER,
+    Kind.SMALLER,
+    Kind.OUTPUTS,
+    Kind.GONE,
+    Kind.ENDED,
+    Kind.SKIPPED,
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Group:
         one = self.example
         if one.kind is Kind.OUTPUTS:  # digests tell nobody anything
             return ""
-        values = f"{one.before} → {one.after}"
+        values = f"{one.before} → {one.after}" if one.before else one.after
         parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
         listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
         told = " ".join(filter(None, (one.figure, values, listed)))

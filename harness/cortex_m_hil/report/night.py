@@ -144,8 +144,9 @@ class Night:
         complete: False while tests are left.
         results: one for each key.
         coverage: of the kernels; None where that was not asked for.
-        fit: whether the least memory of programs was asked for.
+        fit: patterns of the tests whose programs' least memory was asked for.
         shard: `i/n`, the part of the tests that it has.
+        left_out: targets that were asked for and do not run there, and why.
     """
 
     name: str
@@ -156,14 +157,19 @@ class Night:
     complete: bool
     results: Mapping[Key, Result] = field(repr=False)
     coverage: Coverage | None = field(default=None, repr=False)
-    fit: bool = False
+    fit: tuple[str, ...] = ()
     shard: str = "1/1"
     called: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tests(self) -> list[Result]:
         """Without those of runners."""
         return [one for key, one in self.results.items() if key.test != RUNNER]
+
+    def fits(self, test: str) -> bool:
+        """Whether the least memory of this test's programs was asked for."""
+        return is_named(test, self.fit)
 
 
 def by_key(results: Iterable[Result]) -> dict[Key, Result]:
@@ -176,6 +182,11 @@ def matches(test: str, target: str, test_pattern: str, target_pattern: str) -> b
     """Whether globs name a test, by its id without the target, on a target. Brackets are those of parameters."""
     pattern = test_pattern.replace("[", "[[]")
     return fnmatch.fnmatchcase(test, pattern) and fnmatch.fnmatchcase(target, target_pattern)
+
+
+def is_named(test: str, patterns: Iterable[str]) -> bool:
+    """Whether one of several globs names a test, on whatever target."""
+    return any(matches(test, "", pattern, "*") for pattern in patterns)
 
 
 def count(results: Iterable[Result], verdicts: Collection[Verdict]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError, did_you_mean
+from cortex_m_hil.targets.cpu import cpu_name, cpus
 from cortex_m_hil.targets.model import Target
 
 # What a runtime executes, for headers: a result must never look like more than it is.
@@ -66,7 +67,7 @@ def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
             continue
         names = list(targets) if pattern == "all" else fnmatch.filter(targets, pattern)
         if not names:
-            raise ConfigError(f"unknown target {pattern!r}", hint=did_you_mean(pattern, targets))
+            raise _unknown(pattern, targets)
         chosen.update(dict.fromkeys(names))
     return list(chosen)
 
@@ -97,8 +98,17 @@ def _named(name: str, targets: Mapping[str, Target]) -> Target:
         if several := select([name], targets):
             what = f"one target is taken here, by its name, and {name!r} is a list or a pattern"
             raise ConfigError(what, hint=f"one of {', '.join(several)}")
-        raise ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
+        raise _unknown(name, targets)
     return targets[name]
+
+
+def _unknown(name: str, targets: Mapping[str, Target]) -> ConfigError:
+    """ExecuTorch calls a CPU a target, as `cortex-m55` or `cortex-m55+int8`."""
+    if (cpu := cpu_name(name)) in cpus():
+        of_it = [one.name for one in targets.values() if one.cpu == cpu]
+        hint = f"a target of this CPU: {', '.join(of_it)}" if of_it else f"add one with cpu: {cpu} to targets.yaml"
+        return ConfigError(f"unknown target {name!r}: it is a CPU", hint=hint)
+    return ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
 
 
 def _problem(target: Target) -> HarnessError | None:

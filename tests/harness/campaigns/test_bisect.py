@@ -287,6 +287,7 @@ def test_what_was_killed_goes_on_with_the_same_answer(number: int, made: Reposit
             time.sleep(0.02)
         os.kill(process.pid, number)
         out, _ = process.communicate(timeout=60)
+    assert ("the same command in this folder goes on" in out) == (number == signal.SIGINT)
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     assert len(out.splitlines()) >= 4
     done = spawn("bisect", "run", "--json", cwd=tmp_path, **state)

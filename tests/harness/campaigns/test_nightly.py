@@ -23,7 +23,7 @@ from jsonschema import Draft202012Validator
 from command_line import CANNOT_TELL, FIRST_BUILD, NO, OK, Done, answer, answers, call, running
 from cortex_m_hil import known_answer
 from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import ENDED, Plan, run_of
+from cortex_m_hil.campaigns.nightly import ENDED, BudgetSpent, Nightly, Plan, run_of, state_of_folder
 from cortex_m_hil.campaigns.nights import Exported
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.cli.commands.nightly import _settings
@@ -206,7 +206,7 @@ def exported(targets: str, verdict: Verdict, version: str = "1") -> nights.Expor
         "1/1",
         (),
         {"builtin": (targets,)},
-        False,
+        (),
         "",
         "",
         {"gcc": version},
@@ -317,12 +317,18 @@ def test_the_closing_line_says_that_files_differ_from_the_commit(
     assert re.search(r"nightly 1, 1 result, commit [0-9a-f]{10} and changes\n$", done.out)
 
 
-def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
+    hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     quiet = hil("nightly", "test_it.py", "-t", "native")
     assert quiet.err == ""  # it took less than a minute
     monkeypatch.setattr("cortex_m_hil.cli.commands.nightly.EVERY", 0.0)
+    monkeypatch.setattr("cortex_m_hil.campaigns.nightly.EVERY", 0.3)
+    (folder / "test_it.py").write_text("import time\n\ndef test_waits():\n    time.sleep(1)\n")
     done = hil("nightly", "test_it.py", "-t", "native", "--json")
-    assert "tests, builtin: 0 done, 4 left\n" in done.err and "tests, builtin: 4 done, 0 left\n" in done.err
+    assert "tests, builtin: 0 done, 0 running, 1 left\n" in done.err
+    assert done.err.count("tests, builtin: 0 done, 1 running, 0 left\n") > 1  # while nothing happens, too
+    assert "tests, builtin: 1 done, 0 running, 0 left\n" in done.err
 
 
 def test_a_quarantine_that_ended_is_told_by_the_nightly(hil: Hil, folder: Path) -> None:
@@ -336,10 +342,153 @@ def test_a_quarantine_that_ended_is_told_by_the_nightly(hil: Hil, folder: Path) 
     assert (one["kind"], one["test"]) == ("quarantine ended", "test_it.py::test_runs[0]")
 
 
+PLACES = """
+import pytest
+
+@pytest.mark.parametrize("model", ["/srv/customer/bob/kws.pte", "/srv/customer/ann/kws.pte"])
+def test_opens(model):
+    raise AssertionError(f"cannot open {model}, nor '/opt/secret stuff/x' or file:///data/team/y.bin")
+"""
+
+
+def test_places_that_nobody_knew_are_in_no_report(hil: Hil, folder: Path) -> None:
+    """Also in parameters: two of them stay two tests, and what runs them again names none."""
+    (folder / "sub").mkdir()
+    (folder / "sub" / "test_it.py").write_text(PLACES)
+    assert hil("nightly", "sub/test_it.py", "-t", "native", "--report", "out").status == NO
+    hil("results", "export", "-o", "night.gz")
+    texts = [(folder / "out" / name).read_text() for name in ("index.html", "results.json", "junit.xml")]
+    for text in (*texts, gzip.decompress((folder / "night.gz").read_bytes()).decode()):
+        assert "kws.pte" in text
+        assert not re.search("srv|customer|bob|ann/|secret|team", text)
+    results = json.loads(texts[1])["results"]
+    assert len({one["test"] for one in results}) == 2
+    assert {one["command"] for one in results} == {"pytest sub/test_it.py::test_opens"}
+    again = hil("nightly", "sub/test_it.py", "-t", "native", "--budget", "3600")
+    assert "nightly 2, 2 results" in again.out
+
+
+def test_what_runs_a_test_again_is_for_the_folder_of_the_nightly(
+    hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "sub" / "tests").mkdir(parents=True)
+    (folder / "test_it.py").rename(folder / "sub" / "tests" / "test_it.py")
+    monkeypatch.chdir(folder / "sub")
+    assert hil("nightly", "tests", "-t", "native", "--report", "out").status == OK
+    results = json.loads((folder / "sub" / "out" / "results.json").read_text())["results"]
+    commands = {one["test"]: one["command"] for one in results}
+    assert commands["sub/tests/test_it.py::test_uses_no_target"] == "pytest tests/test_it.py::test_uses_no_target"
+    assert commands[RUNNER] == ""
+
+
+def test_what_git_does_not_know_is_a_change_where_tests_may_be_made_of_it(
+    hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that fails since it was edited is no flaky one; what a nightly writes is no edit."""
+    source = history(folder / "source", 1, lambda number: {"value": f"{number}\n"}).path
+    monkeypatch.chdir(source)
+    call = ("nightly", "test_new.py", "-t", "native", "--report", "report", "--json")
+    (source / "test_new.py").write_text("def test_one(): pass\n")
+    assert answer(hil(*call).out)["dirty"] is True
+    (source / "test_new.py").write_text("def test_one(): assert 0\n")
+    assert [one["kind"] for one in answer(hil(*call).out)["changes"]] == ["new failure"]
+    (source / "test_new.py").unlink()
+    (source / "env").mkdir()
+    (source / "env" / "pyvenv.cfg").touch()
+    (source / "env" / "module.py").touch()
+    assert (source / "report" / "index.html").exists() and state_of_folder()[1] == ""
+
+
+def test_each_nightly_of_a_folder_goes_on_whatever_began_after_it(hil: Hil) -> None:
+    def shard(number: int, budget: float) -> dict[str, Any]:
+        call = ("nightly", "test_it.py", "-t", "native", f"--shard={number}/2", f"--budget={budget}", "--json")
+        return answer(hil(*call).out)
+
+    begun = [shard(number, 0.1)["nightly"] for number in (1, 2)]
+    assert begun == [1, 2]
+    assert [(one["nightly"], one["outcome"]) for one in (shard(1, 600), shard(2, 600))] == [
+        (1, "complete"),
+        (2, "complete"),
+    ]
+
+
+def test_the_last_is_that_of_the_folder_complete_or_not(
+    hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(folder / "store.sqlite") as kept:
+        for number in range(3):
+            kept_night(kept, float(number), ("a",), counted("a", number + 1))
+        kept.begin("nightly", str(folder), {**nights.find(kept, "1").plan, "commit": "c9"})
+    other = folder / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    with Store(folder / "store.sqlite") as kept:
+        assert nights.find(kept, "last").number == 4  # none is of this folder
+        kept_night(kept, 9.0, ("a",), counted("a", 1))
+        assert nights.find(kept, "last").number == 5
+        with pytest.raises(ConfigError, match="no nightly 'last~1'"):
+            nights.find(kept, "last~1")
+    table = hil("results", "list").out
+    assert "folder" in table and str(other) in table
+    monkeypatch.chdir(folder)
+    with Store(folder / "store.sqlite") as kept:
+        assert [nights.find(kept, word).number for word in ("last", "last~1")] == [4, 3]
+        assert nights.find(kept, "last", complete=True).number == 3
+    shown = hil("results", "show")
+    assert "nightly 4 is incomplete" in shown.out
+    assert answer(hil("results", "prune", "--keep", "1", "--json").out)["removed"] == [1, 2, 3]
+
+
+def test_counting_that_was_interrupted_goes_on_where_it_was(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By slices of the tests: each is counted once."""
+    whole = answer(hil("nightly", "test_it.py", "-t", "native", "--coverage", "--json").out)["coverage"]
+    parts: list[str] = []
+    carry_out = Nightly.carry_out
+
+    def interrupted(self: Nightly, key: str) -> Run:
+        parts.append(key)
+        if key.endswith("|3/4|coverage") and parts.count(key) == 1:
+            raise BudgetSpent
+        return carry_out(self, key)
+
+    monkeypatch.setattr(Nightly, "carry_out", interrupted)
+    call = ("nightly", "test_it.py", "-t", "native", "--coverage", "--json")
+    assert answer(hil(*call).out)["outcome"] == "under way"
+    again = answer(hil(*call).out)
+    assert (again["outcome"], again["coverage"]) == ("complete", whole)
+    counting = [key.removeprefix("part|tests|builtin|") for key in parts if key.endswith("coverage")]
+    assert counting == [f"{number}/4|coverage" for number in (1, 2, 3, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE campaign SET plan = '{'", "is damaged"),
+        ("UPDATE campaign SET plan = '{}'", "the plan of nightly 1 makes no sense"),
+        ("UPDATE run SET figures = '['", "is damaged"),
+        ("UPDATE run SET figures = '{}'", "a result of nightly 1 makes no sense"),
+    ],
+)
+def test_a_store_that_makes_no_sense_is_told(hil: Hil, folder: Path, change: str, said: str) -> None:
+    with Store(folder / "store.sqlite") as kept:
+        kept_night(kept, 1.0, ("a",), counted("a", 1))
+    with sqlite3.connect(folder / "store.sqlite") as store:
+        store.execute(change)
+    for command in ("list", "show"):
+        done = hil("results", command)
+        assert done.status == CANNOT_TELL and said in done.err
+
+
 def test_this_repositorys_plan_is_one() -> None:
     """With what docs/nightly.md promises of it."""
     plan = _settings(REPOSITORY / "ci" / "nightly.yaml", None, False, None, None, None, False, False)
-    assert plan.fit and plan.coverage and plan.pytest == ["--hil-localize"] and plan.upstream is True
+    assert (
+        plan.fit == ["*test_mlperf_tiny.py::*", "*/models/*"]
+        and plan.coverage
+        and plan.pytest == ["--hil-localize"]
+        and plan.upstream is True
+    )
 
 
 def test_a_name_that_was_anothers_is_said_to_be_moved(hil: Hil) -> None:
@@ -394,6 +543,14 @@ def test_the_least_memory_is_among_the_figures_if_that_is_asked(hil: Hil, folder
     assert "not_fitted" not in row["figures"]
 
 
+def test_the_least_memory_is_found_for_the_tests_that_are_named(hil: Hil, folder: Path) -> None:
+    (folder / "nightly.yaml").write_text("tests: [test_it.py]\ntargets: [native]\nfit: ['*runs[0]', '*nobody*']\n")
+    done = hil("nightly", "--pytest=-k", "--pytest=runs")
+    assert done.status == NO and "missing figure fit - → -, no test has such a name *nobody* [*]" in done.out
+    rows = [row for row in answers(hil("results", "show", "--json").out) if row["test"] != RUNNER]
+    assert [row["test"][-2] for row in rows if "fit_program_bytes" in row["figures"]] == ["0"] and len(rows) > 1
+
+
 def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
     done = answer(hil("nightly", "test_it.py", "-t", "native", "--coverage", "--report", "out", "--json").out)
     assert done["verdicts"]["passed"] == 4 and done["changes"] == []
@@ -417,8 +574,8 @@ def test_a_runtime_that_counts_nothing_is_told_and_the_other_counts(hil: Hil) ->
 
 def kept_night(kept: Store, began: float, targets: tuple[str, ...], *results: Result, commit: str = "") -> Campaign:
     """A nightly in the store that was run to its end."""
-    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), {}, False, commit, "", {"gcc": "1"})
-    campaign = nights.add(kept, "here", Exported(plan, began, began + 1, "", tuple(map(run_of, results))))
+    plan = Plan(("t",), None, targets, ("builtin",), "", (), "1/1", (), {}, (), commit, "", {"gcc": "1"})
+    campaign = nights.add(kept, os.getcwd(), Exported(plan, began, began + 1, "", tuple(map(run_of, results))))
     assert campaign is not None
     return campaign
 
@@ -468,7 +625,7 @@ def test_what_grew_while_a_test_failed_is_told(folder: Path) -> None:
 
 
 def test_what_shards_counted_is_put_together(folder: Path) -> None:
-    plan = Plan(("t",), None, ("native",), ("builtin",), "", (), "1/2", (), {"builtin": ("native",)}, False, "", "", {})
+    plan = Plan(("t",), None, ("native",), ("builtin",), "", (), "1/2", (), {"builtin": ("native",)}, (), "", "", {})
     shards = []
     for number, lines in enumerate(({1: 0, 2: 3}, {1: 4, 2: 0}), 1):
         counted = Coverage({"DSP": ClassCoverage({"m4-qemu"}, 1, {"add.h": Counts(lines)})})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
@@ -17,59 +18,16 @@ import pytest
 from command_line import CANNOT_TELL, NO, OK, Hil, answer, descendant, expect, running
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.flow.launching import LINE_LIMIT, Console
+from small_programs import small_program
 
 BAUD = 921600
-# Semihosting by hand: what newlib and Zephyr do is the same two instructions.
-HEAD = r"""
-static int call(int number, const void* argument) {
-  register int r0 __asm__("r0") = number;
-  register const void* r1 __asm__("r1") = argument;
-  __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
-  return r0;
-}
-static void say(const char* text) { call(4, text); }
-static void end(int status) { int block[2] = {0x20026, status}; call(0x20, block); }
-static void put(const char* text) {  /* the first UART of an MPS2 */
-  volatile int* uart = (volatile int*)0x40004000;
-  uart[4] = 16, uart[2] = 1;
-  for (; *text; ++text) { while (uart[1] & 1) {} uart[0] = *text; }
-}
-void work(void);
-void start(void) { work(); end(0); for (;;) {} }
-void fault(void) { say("HardFault at last\n"); FAULT; }
-__attribute__((section(".vectors"), used)) void* const vectors[16] = {
-  (void*)STACK, (void*)start, (void*)fault, (void*)fault};
-"""
-SCRIPT = """
-ENTRY(start)
-SECTIONS {{
-  . = {code};
-  .text : {{ KEEP(*(.vectors)) *(.text*) *(.rodata*) }}
-  . = {data};
-  .data : {{ *(.data*) }}
-  .bss : {{ *(.bss*) }}
-}}
-"""
 Build = Callable[..., Path]
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
     """Compiles a `work` for a Cortex-M3, by default into an MPS2's memory."""
-
-    def make(
-        work: str, *flags: str, cpu: str = "cortex-m3", fault: str = "end(1)", stack: str = "0x20010000",
-        code: str = "0", data: str = "0x20000000", name: str = "program.elf",
-    ) -> Path:  # fmt: skip
-        (tmp_path / "program.c").write_text(f"{HEAD}\n{work}\n")
-        (tmp_path / "program.ld").write_text(SCRIPT.format(code=code, data=data))
-        options = [f"-mcpu={cpu}", "-mthumb", "-O1", "-ffreestanding", "-nostdlib", "-Wl,--build-id=none"]
-        options += [f"-DFAULT={fault}", f"-DSTACK={stack}", *flags]
-        files = ["-T", str(tmp_path / "program.ld"), str(tmp_path / "program.c"), "-o", str(tmp_path / name)]
-        subprocess.run(["arm-none-eabi-gcc", *options, *files], check=True, timeout=60)
-        return tmp_path / name
-
-    return make
+    return functools.partial(small_program, tmp_path)
 
 
 # --- what it says, and how it ends ---------------------------------------------------------------------------

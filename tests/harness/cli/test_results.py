@@ -17,7 +17,7 @@ from cortex_m_hil.report.night import Key, Result
 from cortex_m_hil.results import Verdict
 
 DAY = 86400.0
-PLAN = Plan(("t",), None, ("m4-qemu",), ("builtin",), "", (), "1/1", (), {}, False, "", "", {"gcc": "12"})
+PLAN = Plan(("t",), None, ("m4-qemu",), ("builtin",), "", (), "1/1", (), {}, (), "", "", {"gcc": "12"})
 
 
 def result(test: str, instructions: int, verdict: Verdict = Verdict.PASS, error: str = "") -> Result:

@@ -187,6 +187,20 @@ def test_sources_newer_than_the_runner_that_was_built_of_the_same_content_are_no
         assert gcov.kernels(dut.target, dut.elf, dut.session().coverage())
 
 
+def test_what_gcov_cannot_read_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """However often a run reads it."""
+    with opened("native") as dut:
+        dut.counting = Counting(dut.target, dut.elf, "builtin")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        for _ in range(2):
+            run_known_answer(dut)
+            dut.read_coverage()
+    found = Coverage()
+    dut.counting.tell(found)
+    (lost,) = found.lost
+    assert "gcov" in lost.why
+
+
 def test_a_session_that_dies_is_said_and_what_was_read_before_is_kept() -> None:
     with opened("native") as dut:
         dut.counting, dut.what = Counting(dut.target, dut.elf, "builtin"), "the first"

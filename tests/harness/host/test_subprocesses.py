@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -44,6 +45,17 @@ def owner(source: str) -> subprocess.Popen[str]:
     )
 
 
+def begun(marker: str, least: int, besides: set[int]) -> list[psutil.Process]:
+    """All that carry the marker, once there are `least`: a process has no environment while it becomes a command."""
+    deadline = Deadline.after(SECONDS)
+    while True:
+        found = [one for one in endings.marked(marker) if one.pid not in besides]
+        if len(found) >= least:
+            return found
+        assert not deadline.expired, found
+        time.sleep(0.01)
+
+
 # --- processes -----------------------------------------------------------------------------------------------
 
 
@@ -63,8 +75,8 @@ def test_nothing_is_left_when_the_owner_has_ended(marker: str, number: signal.Si
     )
     with owner(source) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
-        started = [one for one in endings.marked(marker) if one.pid not in (process.pid, os.getpid())]
-        assert len(started) >= 3 * len(scripts)  # each: a supervisor, a command, and what that has started
+        # Each: a supervisor, a command, and what that has started.
+        started = begun(marker, 3 * len(scripts), besides={process.pid, os.getpid()})
         process.send_signal(number)
         process.wait(SECONDS)
     _, alive = psutil.wait_procs(started, timeout=SECONDS)

@@ -256,6 +256,12 @@ def test_a_module_that_cannot_be_imported_is_named_and_counted(tmp_path: Path, w
     assert "models/test_mobilenet_v2.py: no package torchvision; 1 test function not run" in done.text
 
 
+def test_a_test_is_named_from_the_suites_folder(tmp_path: Path) -> None:
+    """As a report names it, and nightly.yaml may."""
+    done = upstream(tmp_path, "native", "ops/test_add.py::test_implementation_add", "--collect-only", "-q")
+    assert done.status == 0 and "ops/test_add.py::test_implementation_add" in done.text, done.text
+
+
 def test_wrong_options_are_told_in_a_line(tmp_path: Path) -> None:
     unknown = upstream(tmp_path, "m4-qem")
     assert unknown.status == 2 and "did you mean 'm4-qemu'" in unknown.text

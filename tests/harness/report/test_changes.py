@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts, Coverage, Lost
-from cortex_m_hil.report.changes import Kind, Part, changes, of_itself
+from cortex_m_hil.report.changes import Change, Kind, Part, changes, of_itself
 from cortex_m_hil.report.night import Figure, Key, Night, Result, as_text, by_key
 from cortex_m_hil.results import Verdict
 
@@ -166,12 +166,26 @@ def test_an_operator_that_was_renamed_split_or_fused_is_no_change_while_the_tota
         (result(verdict=Verdict.FAIL, error="Mismatch", figures={}), [(Kind.NEW_FAILURE, "")]),
         (result(verdict=Verdict.ERROR), [(Kind.NEW_FAILURE, "")]),
         (result(verdict=Verdict.INFRA), [(Kind.NO_VERDICT, "")]),
-        (result(verdict=Verdict.SKIP, figures={}), []),
+        (result(verdict=Verdict.SKIP, figures={}), [(Kind.SKIPPED, "")]),
+        (result(figures={"instructions": (100,), "pte_bytes": (2048,)}), [(Kind.MISSING, "outputs")]),
         (result(earlier=("FAIL Mismatch",)), [(Kind.FLAKY, "")]),
     ],
 )
 def test_each_kind(after: Result, kinds: list[tuple[Kind, str]]) -> None:
     assert told(result(), after) == kinds
+
+
+@pytest.mark.parametrize("figure", ["max_quanta", "fake_quant_quanta", "max_abs_error", "sqnr_db", "cortex_m_macs"])
+def test_what_is_not_compared_any_more_is_missing(figure: str) -> None:
+    before = result(figures=figures(**{figure: (0,)}))
+    assert told(before, result()) == [(Kind.MISSING, figure)]
+    assert told(result(), before) == []
+
+
+def test_what_was_skipped_before_or_was_not_there_is_not_skipped_now() -> None:
+    skipped = result(verdict=Verdict.SKIP, figures={})
+    assert told(skipped, skipped) == told(None, skipped) == []
+    assert told(result(verdict=Verdict.FAIL), skipped) == [(Kind.SKIPPED, "")]
 
 
 def test_a_test_is_gone_where_others_of_its_suite_and_target_are_there() -> None:
@@ -183,6 +197,14 @@ def test_a_test_is_gone_where_others_of_its_suite_and_target_are_there() -> None
     assert changes(old, night(result("u"), complete=False)) == []
     shard = night(result("t"), result("u"), shard="1/2")
     assert [one.kind for one in changes(shard, night(result("u"), shard="1/2"))] == [Kind.GONE]
+
+
+def test_a_target_that_is_left_out_is_told_every_night_with_its_reason() -> None:
+    old = night(result("t"), result("t", "nucleo"))
+    new = night(result("t"), left_out={"nucleo": "no such port"}, commit="c2")
+    [found] = changes(old, new)
+    assert (found.kind, found.key.target, found.after) == (Kind.LEFT_OUT, "nucleo", "no such port")
+    assert [one.kind for one in changes(new, new)] == [one.kind for one in of_itself(new)] == [Kind.LEFT_OUT]
 
 
 @pytest.mark.parametrize(("bytes_now", "kinds"), [(1256, []), (744, []), (1257, [Kind.LARGER]), (743, [Kind.SMALLER])])
@@ -253,9 +275,12 @@ def test_tests_that_are_left_are_not_gone() -> None:
 
 def test_the_least_memory_is_exact_and_missed_where_it_was_asked_for() -> None:
     before, more, without = (figures(fit_stack_bytes=(1784,)), figures(fit_stack_bytes=(1792,)), figures())
-    for now, fit, kinds in ((more, True, [Kind.LARGER]), (without, True, [Kind.MISSING]), (without, False, [])):
-        found = changes(night(result(figures=before), fit=True), night(result(figures=now), commit="c2", fit=fit))
+    every, others = ("*",), ("*test_other*",)
+    for now, fit, kinds in ((more, every, [Kind.LARGER]), (without, every, [Kind.MISSING]), (without, (), [])):
+        found = changes(night(result(figures=before), fit=every), night(result(figures=now), commit="c2", fit=fit))
         assert [one.kind for one in found] == kinds
+    [one] = changes(night(result(figures=before), fit=every), night(result(figures=without), commit="c2", fit=others))
+    assert (one.kind, one.key.test, one.limit) == (Kind.MISSING, "*test_other*", "no test has such a name")
 
 
 def counted(*counts: int, lost: bool = False, isa: str = "DSP") -> Coverage:
@@ -303,6 +328,65 @@ def test_a_slower_board_is_told_from_its_course() -> None:
     [found] = changes(history[-1], of(13, 1.03), history)
     assert (found.kind, found.figure, found.before, found.key.target) == (Kind.SLOWER, "cycles", "all tests", "board")
     assert found.after in ("+2.9 %", "+3.0 %", "+3.1 %")
+
+
+OF_OPERATORS = {"conv": 20_000, "linear": 12_000, "softmax": 6_000, "add": 2_000}
+
+
+def on_a_board(number: int, by: Mapping[str, float] | None = None, tests: int = 8, of: int = 1) -> Night:
+    """A night: the operators of the first `of` tests are so many times as slow."""
+    random = np.random.default_rng(number)
+    results = []
+    for test in range(tests):
+        slower = {**dict.fromkeys(OF_OPERATORS, 1.0), **((by or {}) if test < of else {})}
+        parts = {name: round(OF_OPERATORS[name] * slower[name] * random.normal(1, 0.002)) for name in OF_OPERATORS}
+        results.append(result(str(test), "board", figures={"cycles": (sum(parts.values()),)}, parts={"cycles": parts}))
+    return night(*results, commit=str(number), name=str(number + 1))
+
+
+def of_boards(nights: list[Night]) -> list[tuple[int, Change]]:
+    return [(at, one) for at in range(1, len(nights)) for one in changes(nights[at - 1], nights[at], nights[:at])]
+
+
+def test_a_test_that_is_slower_on_a_board_is_told_once_with_its_operator() -> None:
+    slower = {"linear": 1.05}
+    nights = [on_a_board(number, slower if number >= 12 else None) for number in range(16)]
+    [(at, found)] = of_boards(nights)
+    assert (at, found.kind, found.key.test, found.limit) == (12, Kind.SLOWER, "0", "")
+    [part] = found.parts
+    assert part.name == "linear" and part.after - part.before == pytest.approx(600, abs=100)
+    assert float(found.after) - float(found.before) == pytest.approx(600, abs=200)
+
+
+def test_a_board_that_is_slower_is_told_with_all_operators_or_with_the_one() -> None:
+    for slower, name in ((dict.fromkeys(OF_OPERATORS, 1.03), "all operators"), ({"conv": 1.06}, "conv")):
+        nights = [on_a_board(number, slower if number >= 12 else None, of=8) for number in range(13)]
+        [(_, found)] = of_boards(nights)
+        assert (found.before, [part.name for part in found.parts]) == ("all tests", [name])
+
+
+def test_a_step_that_a_later_night_shows_says_since_when() -> None:
+    slower = dict.fromkeys(OF_OPERATORS, 1.008)
+    nights = [on_a_board(number, slower if number >= 4 else None, of=8) for number in range(12)]
+    [(at, found)] = of_boards(nights)
+    assert at > 4 and found.limit == "since nightly 5"
+
+
+def test_an_operator_of_a_board_that_is_renamed_or_split_is_no_change() -> None:
+    def renamed(one: Night) -> Night:
+        other = {"conv": "conv_fast", "linear": "matmul"}
+        of = {
+            key: replace(got, parts={"cycles": {other.get(name, name): n for name, n in got.parts["cycles"].items()}})
+            for key, got in one.results.items()
+        }
+        return replace(one, results=of)
+
+    nights = [on_a_board(number) for number in range(12)]
+    assert of_boards([*nights, *(renamed(on_a_board(number)) for number in range(12, 16))]) == []
+
+
+def test_30_nightlies_of_a_board_give_no_report() -> None:
+    assert of_boards([on_a_board(number) for number in range(30)]) == []
 
 
 @pytest.mark.parametrize(

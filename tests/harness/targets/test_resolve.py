@@ -68,7 +68,15 @@ def test_each_name_comes_once_however_it_is_asked_for(patterns: list[str], at: i
 
 @pytest.mark.parametrize(
     ("pattern", "hint"),
-    [("m4-quem", "did you mean 'm4-qemu'"), ("m9*", "m4-fvp"), ("M4-QEMU", "m4-qemu"), ("m4-qemu native", "m4-qemu")],
+    [
+        ("m4-quem", "did you mean 'm4-qemu'"),
+        ("m9*", "m4-fvp"),
+        ("M4-QEMU", "m4-qemu"),
+        ("m4-qemu native", "m4-qemu"),
+        ("cortex-m55", "a target of this CPU: m55-fvp, m55-qemu, "),
+        ("cortex-m33+int8", "a target of this CPU: m33-qemu, "),
+        ("cortex-m85", "add one with cpu: cortex-m85 to targets.yaml"),
+    ],
 )
 def test_an_unknown_name_stops_everything(pattern: str, hint: str) -> None:
     with pytest.raises(ConfigError, match="unknown target") as caught:

@@ -18,12 +18,16 @@ from rich.console import Console
 from cortex_m_hil import launchers
 from cortex_m_hil.campaigns import nights, planner
 from cortex_m_hil.campaigns.nightly import (
+    EVERY,
     KIND,
+    SLICES,
     BudgetSpent,
     Nightly,
     Part,
     Plan,
     Progress,
+    patterns,
+    plan_of,
     state_of_folder,
     tools,
 )
@@ -31,10 +35,10 @@ from cortex_m_hil.campaigns.nightly_report import report_of
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
+from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, runtimes_of
-from cortex_m_hil.cli.output import log_of_errors
+from cortex_m_hil.cli.output import cut, log_of_errors
 from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
 from cortex_m_hil.coverage.counting import check
 from cortex_m_hil.coverage.counts import Share, total
@@ -54,8 +58,7 @@ from cortex_m_hil.targets.resolve import Resolved
 from cortex_m_hil.text import counted
 
 FILE: Final = "nightly.yaml"
-SHOWN: Final = 10  # failures
-EVERY: Final = 60.0  # seconds, a line of progress where there is no terminal
+SHOWN: Final = 4  # failures
 _EXAMPLES: Final = "hil docs nightly has one"
 
 
@@ -68,7 +71,7 @@ class Settings(Strict):
     runtimes: list[str] = Field(["builtin"])
     pytest: list[str] = Field([])
     coverage: bool = False
-    fit: bool = False
+    fit: bool | list[str] = False
     fail_if: list[Limit] = Field([])
 
 
@@ -119,10 +122,10 @@ def nightly(
     settings = _settings(file, tests, upstream, target, runtime, pytest, coverage, fit)
     chosen, left_out = _targets(settings, targets_file)
     counting, uncounted = _counting(settings, chosen) if settings.coverage else ({}, {})
-    plan = _plan(settings, chosen, targets_file, _checked_shard(shard), counting)
+    plan = _plan(settings, chosen, targets_file, _checked_shard(shard), counting, left_out)
     asked = [f"--hil-bundles={_folder_of_bundles(report)}"] if bundles else []
     with opened(store_file) as kept, log_of_errors(verbose):
-        before = nights.find(kept, against) if against else None
+        before = nights.find(kept, against, complete=True) if against else None
         campaign = _campaign(kept, plan)
         for name, why in left_out.items():
             say(f"{name} is left out: {why}")
@@ -157,7 +160,7 @@ def _settings(
     if tests or upstream:
         found = found.model_copy(update={"tests": list(tests or []), "upstream": upstream})
     found = found.model_copy(update={name: list(value) for name, value in given.items() if value})
-    found = found.model_copy(update={"coverage": coverage or found.coverage, "fit": fit or found.fit})
+    found = found.model_copy(update={"coverage": coverage or found.coverage, "fit": True if fit else found.fit})
     if any(option.startswith("--hil-coverage") for option in found.pytest):
         raise ConfigError("--hil-coverage makes every runner count, whose figures are others", hint="--coverage")
     if not found.tests and found.upstream is False:
@@ -194,7 +197,7 @@ def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dic
 
 def _plan(
     settings: Settings, targets: Sequence[Resolved], file: Path | None, shard: str,
-    coverage: Mapping[str, tuple[str, ...]],
+    coverage: Mapping[str, tuple[str, ...]], left_out: Mapping[str, str],
 ) -> Plan:  # fmt: skip
     upstream = [] if settings.upstream is True else settings.upstream
     commit, difference = state_of_folder()
@@ -209,10 +212,11 @@ def _plan(
         shard=shard,
         limits=tuple(settings.fail_if),
         coverage=coverage,
-        fit=settings.fit,
+        fit=patterns(settings.fit),
         commit=commit,
         difference=difference,
         tools=tools(list(compilers.values())),
+        left_out=left_out,
     )
 
 
@@ -235,11 +239,12 @@ def _counting(
 
 
 def _campaign(kept: Store, plan: Plan) -> Campaign:
-    """The one under way in this folder, if it is of the same plan; else a new one: a nightly waits for nobody."""
-    before = current(kept, KIND)
-    if before is not None and before.ended is None and Plan.of(before.plan) == plan:
-        return before
-    return kept.begin(KIND, os.getcwd(), plan.as_fields())
+    """The last that is under way in this folder of the same plan; else a new one: a nightly waits for nobody."""
+    place = os.getcwd()
+    for one in reversed(kept.campaigns(KIND)):
+        if one.place == place and one.ended is None and plan_of(one).is_same_work(plan):
+            return one
+    return kept.begin(KIND, place, plan.as_fields())
 
 
 def _folder_of_bundles(report: Path | None) -> Path:
@@ -266,8 +271,9 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
             of = progress.part
             bad = f", {failed.total()} that failed" if failed else ""
             left = progress.collected - progress.done
-            what = f"{of.runtime}, coverage" if of.counts else of.runtime
-            line = f"{of.suite}, {what}: {progress.done} done, {left} left{bad}"
+            what = f"{of.runtime}, coverage {of.slice}/{SLICES}" if of.counts else of.runtime
+            left -= progress.running
+            line = f"{of.suite}, {what}: {progress.done} done, {progress.running} running, {left} left{bad}"
             status.update(line)
             if not console.is_terminal and time.monotonic() - said >= EVERY:
                 console.print(line)
@@ -299,7 +305,7 @@ def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[
     ours += ["--continue-on-collection-errors", *plan.tests]
     start = [*upstream_command(), *telling, *(plan.upstream or ())] if part.suite == "upstream" else ours
     how = ["-n", str(jobs)] if jobs else []
-    how += ["--hil-fit"] if plan.fit and not part.counts else []
+    how += [f"--hil-fit={pattern}" for pattern in plan.fit if not part.counts]
     targets = plan.coverage[part.runtime] if part.counts else plan.targets
     return [*start, *options_of_plugin(targets, part.runtime, 1.0, file), *how, *plan.options, *options]
 
@@ -341,7 +347,7 @@ def _blocks(
     if changed or (before is not None and new.tests):
         yield "\n".join(lines_of_changes(changed, _named(before), left))
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
-    rows = [f"{_row(one)}: {one.headline}" for one in bad[:SHOWN]]
+    rows = [cut(f"{_row(one)}: {one.headline}") for one in bad[:SHOWN]]
     yield "\n".join(
         [*rows, *([f"and {len(bad) - SHOWN} more: hil results show {campaign.number}"] if bad[SHOWN:] else [])]
     )
@@ -370,7 +376,7 @@ def _totals(new: Night) -> Iterator[list[str]]:
     places = dict.fromkeys((one.key.target, one.key.runtime) for one in new.tests)
     for target, runtime in places:
         here = [one for one in new.tests if (one.key.target, one.key.runtime) == (target, runtime)]
-        ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "nothing")
+        ran = next((f"{one.ran} on {one.engine}" for one in here if one.engine), "none ran" if target else "-")
         verdicts = Counter(one.verdict for one in here)
         counts = ", ".join(counted_by_verdict(verdicts))
         yield [target or "(no target)", runtime, ran, counts, f"in {sum(one.seconds for one in here):.1f} s"]

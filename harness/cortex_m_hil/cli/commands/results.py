@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import KIND, Plan
+from cortex_m_hil.campaigns.nightly import KIND, plan_of
 from cortex_m_hil.campaigns.nightly_report import report_of
-from cortex_m_hil.campaigns.store import Campaign
-from cortex_m_hil.cli.answers import CALL, NO, OK, Answer, end, say, tell
+from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, say, tell
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.campaigns import StoreFile, opened
 from cortex_m_hil.cli.changes import lines_of_changes
@@ -46,28 +46,38 @@ def _results() -> None:
     """Show, compare, export and merge nightlies."""
 
 
+def _found(kept: Store, word: str) -> Campaign:
+    """Says so where it is incomplete."""
+    campaign = nights.find(kept, word)
+    if campaign.ended is None:
+        say(f"nightly {campaign.number} is incomplete: tests are left")
+    return campaign
+
+
 @results.command("list")
 def list_(store_file: StoreFile = None, as_json: Json = False) -> None:
-    """All nightlies of the store, oldest first."""
+    """All nightlies of the store, oldest first; with folders."""
     with opened(store_file) as kept:
         rows = [_about(campaign, nights.night(kept, campaign)) for campaign in kept.campaigns(KIND)]
     if CALL.get().as_json:
         for row in rows:
             tell(Answer("", row))
     elif rows:
-        names = ("nightly", "name", "began", "commit", "targets", "results", "")
-        say(table(names, [tuple(_for_people(row)) for row in rows]))
+        names = ["nightly", "name", "began", "commit", "targets", "results", ""]
+        folders = len({row["folder"] for row in rows}) > 1
+        say(table((*names, "folder") if folders else names, [_for_people(row, folders=folders) for row in rows]))
     else:
         say("no nightly yet: hil nightly makes one")
 
 
 def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
-    plan = Plan.of(campaign.plan)
+    plan = plan_of(campaign)
     verdicts = Counter(one.verdict for one in night.tests)
     return {
         "nightly": campaign.number,
         "name": campaign.name,
         "began": moment(campaign.began),
+        "folder": campaign.place,
         "commit": plan.commit,
         "dirty": night.dirty,
         "shard": plan.shard,
@@ -78,19 +88,21 @@ def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
     }
 
 
-def _for_people(row: dict[str, Any]) -> list[str]:
+def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
     counts = ", ".join(counted_by_verdict({one: row["verdicts"][word] for one, word in COUNTED.items()}))
     state = "" if row["complete"] else "incomplete"
     shard = f" (shard {row['shard']})" if row["shard"] != "1/1" else ""
     commit = row["commit"][:10] + (" and changes" if row["dirty"] else "")
-    return [str(row["nightly"]) + shard, row["name"], row["began"], commit, ", ".join(row["targets"]), counts, state]
+    folder = (row["folder"],) if folders else ()
+    about = str(row["nightly"]) + shard, row["name"], row["began"], commit
+    return (*about, ", ".join(row["targets"]), counts, state, *folder)
 
 
 @results.command("show")
 def show(nightly: Nightly = nights.LAST, store_file: StoreFile = None, as_json: Json = False) -> None:
     """Every result of a nightly. Exit status 1 if one failed."""
     with opened(store_file) as kept:
-        night = nights.night(kept, nights.find(kept, nightly))
+        night = nights.night(kept, _found(kept, nightly))
     failed = any(one.verdict in FAILED for one in night.results.values())
     status = NO if failed else OK
     if CALL.get().as_json:
@@ -118,7 +130,7 @@ def compare(
     Exit status 1 for a new failure, and for a figure that is missing or beyond its limit.
     """
     with opened(store_file) as kept:
-        one, other = (nights.find(kept, word) for word in (old, new))
+        one, other = (_found(kept, word) for word in (old, new))
         changed = nights.what_changed(kept, other, nights.night(kept, one), nights.night(kept, other))
     bad = any(change.kind in (Kind.NEW_FAILURE, Kind.LIMIT, Kind.MISSING) for change in changed)
     fields = {"old": one.number, "new": other.number, "changes": [one.fields() for one in changed]}
@@ -137,8 +149,8 @@ def report(
 ) -> None:
     """Write a nightly as a page to look at, as JSON and as JUnit XML."""
     with opened(store_file) as kept:
-        campaign = nights.find(kept, nightly)
-        before = nights.find(kept, against) if against else nights.previous(kept, campaign)
+        campaign = _found(kept, nightly)
+        before = _found(kept, against) if against else nights.previous(kept, campaign)
         new = nights.night(kept, campaign)
         old = nights.night(kept, before) if before is not None else None
         changed = nights.what_changed(kept, campaign, old, new)
@@ -181,7 +193,7 @@ def export(
 ) -> None:
     """Write a nightly into a file, which import reads."""
     with opened(store_file) as kept:
-        campaign = nights.find(kept, nightly)
+        campaign = _found(kept, nightly)
         path = output or Path(f"nightly-{campaign.number}{'.csv' if as_csv else SUFFIX}")
         if as_csv:
             files.write_whole(path, _csv(nights.night(kept, campaign)).encode(), "another place: -o FILE")
@@ -229,7 +241,7 @@ def merge(
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put the shards or targets of one nightly together."""
+    """Put the shards or targets of one nightly together. Exit status 2 where parts or tests are missing."""
     whole = nights.put_together([nights.read(path) for path in file])
     with opened(store_file) as kept:
         campaign = nights.add(kept, os.getcwd(), whole)
@@ -237,12 +249,14 @@ def merge(
             raise ConfigError("the store has this nightly already", hint="hil results list")
     complete = whole.ended is not None
     text = f"nightly {campaign.number} of {counted(len(file), 'part')}" + ("" if complete else ", incomplete")
-    end(Answer(text, {"nightly": campaign.number, "complete": complete}))
+    end(Answer(text, {"nightly": campaign.number, "complete": complete}, OK if complete else CANNOT_TELL))
 
 
 @results.command("prune")
 def prune(
-    keep: Annotated[int, typer.Option("--keep", min=0, metavar="N", help="The last N, and those with a name")],
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, metavar="N", help="The last N of each folder, and those with a name")
+    ],
     older: Annotated[
         float, typer.Option("--older-than", callback=within(0, 100 * YEAR / DAY), metavar="DAYS", help="Only those")
     ] = 0.0,
@@ -252,10 +266,18 @@ def prune(
     """Remove old nightlies from the store."""
     with opened(store_file) as kept:
         known: Sequence[Campaign] = kept.campaigns(KIND)
-        last = known[-keep:] if keep else []
+        last = [one for of in _by_folder(known).values() for one in of[-keep:]] if keep else []
         limit = time.time() - older * DAY
         gone = [one for one in known if one not in last and not one.name and one.began <= limit]
         for campaign in gone:
             kept.forget(campaign)
     text = f"removed: {len(gone)}, kept: {len(known) - len(gone)}"
     end(Answer(text, {"removed": [one.number for one in gone], "kept": len(known) - len(gone)}))
+
+
+def _by_folder(known: Sequence[Campaign]) -> dict[str, list[Campaign]]:
+    """Each with those that were begun in it, oldest first."""
+    found: dict[str, list[Campaign]] = {}
+    for one in known:
+        found.setdefault(one.place, []).append(one)
+    return found

@@ -94,7 +94,7 @@ function bars(rows, head) {
   return make("table", { class: "totals" }, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...lines));
 }
 
-const OF_SECTIONS = ["pte_bytes"]; // other figures have parts by operator
+const OF_SECTIONS = ["pte_bytes", "elf_stored_bytes"]; // other figures have parts by operator
 const OFF = { max_quanta: "the dialect, or what is expected", fake_quant_quanta: "fake-quant" };
 
 function parts(cell) {
@@ -127,7 +127,7 @@ function facts(cell) {
     ["attempts before", (cell.earlier || []).join(", ")]];
   const list = make("dl", { class: "facts" });
   for (const [term, text] of found) if (text) list.append(make("dt", {}, term), make("dd", {}, text));
-  list.append(make("dt", {}, "run it again"), make("dd", {}, make("code", {}, cell.command)));
+  if (cell.command) list.append(make("dt", {}, "run it again"), make("dd", {}, make("code", {}, cell.command)));
   if (cell.bundle) {
     const address = cell.bundle.split("/").map(encodeURIComponent).join("/");
     list.append(make("dt", {}, "bundle"), make("dd", {}, make("a", { href: address }, cell.bundle)));
