@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
 _LONGEST: Final = 80  # characters of a value
 _ITEMS: Final = 4  # of a tuple or a list
+# The folder of a name of a file: between quotes, where it may have spaces, or anywhere.
+_FOLDER: Final = re.compile(
+    r"""(?<=['"])/(?:[^/'"\n]+/)+|(?:(?<=file://)|(?<![\w.:/~…$-]))/(?:[^/\s:'"`()\[\]{}<>,;|=]+/)+"""
+)
 _PLAIN: Final = (str, bytes, int, float, complex, Enum, os.PathLike, type(None))
 
 
@@ -23,6 +29,14 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same line by line; a tab is a space, a carriage return before a line's end is dropped."""
     return "\n".join(printable(line.removesuffix("\r").replace("\t", " ")) for line in text.split("\n"))
+
+
+def folders_replaced(text: str, by: str | Callable[[re.Match[str]], str]) -> str:
+    """The text with each absolute folder in it, which tells of this machine, replaced as `re.sub` does.
+
+    `-c /home/me/hil.ini` by `…/` is `-c …/hil.ini`; what has no `/` behind it is a name, and stays.
+    """
+    return _FOLDER.sub(by, text)
 
 
 def shown(value: object) -> str:

@@ -29,6 +29,7 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.report.limits import Limit
 from cortex_m_hil.report.night import BUILTIN, RUNNER, Night, Result, by_key
+from cortex_m_hil.text import folders_replaced
 
 KIND: Final = "nightly"
 PART: Final = "part|"  # begins the key of a run that stands for a whole pytest
@@ -44,7 +45,6 @@ _SUFFIXES: Final = ("py", "toml", "ini", "cfg", "yaml", "yml", "c", "h", "cpp", 
 _SOURCES: Final = tuple(f":(top)*.{suffix}" for suffix in _SUFFIXES)
 _USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
 _COUNTS: Final = "coverage.json"
-_ABSOLUTE: Final = re.compile(r"(?<![\w.])(?:/[^/\s:=]+)+/")
 _PACKAGES: Final = ("executorch", "executorch-cortex-m-hil", "torch", "torchao")
 _LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_MINOR__|__GLIBC__) "?([\d.]+)', re.M)
 
@@ -342,7 +342,7 @@ def coverage_of(runs: Iterable[Run]) -> Coverage:
 
 def without_places(text: str) -> str:
     """Of absolute names of files the last part."""
-    return _ABSOLUTE.sub("", text)
+    return folders_replaced(text, "")
 
 
 def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:

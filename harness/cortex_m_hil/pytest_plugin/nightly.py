@@ -30,12 +30,12 @@ from cortex_m_hil.pytest_plugin import fitting, records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes, headline
 from cortex_m_hil.pytest_plugin.scheduling import without_target
-from cortex_m_hil.pytest_plugin.summary import RERUN
+from cortex_m_hil.pytest_plugin.summary import from_here
 from cortex_m_hil.report.night import RUNNER, Figure, Key, Result
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.runner.weight import weigh as weigh_elf
 from cortex_m_hil.targets.launcher import Clock
-from cortex_m_hil.text import printable_lines
+from cortex_m_hil.text import folders_replaced, printable_lines
 
 COLLECTED: Final = "collected"
 BEGUN: Final = "begun"
@@ -47,10 +47,6 @@ SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alo
 _CPU, _PARTS, _RUNNER = "hil_cpu_seconds", "hil_parts", "hil_runner"
 _BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
 _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
-# The folder of a name of a file: between quotes, where it may have spaces, or anywhere.
-_ABSOLUTE: Final = re.compile(
-    r"""(?<=['"])/(?:[^/'"\n]+/)+|(?:(?<=file://)|(?<![\w.:/~…$-]))/(?:[^/\s:'"`()\[\]{}<>,;|=]+/)+"""
-)
 _ENGINE: Final = "hil_engine"
 # What a result has fields for, and what is no figure of it.
 _FIELDS: Final = frozenset(
@@ -108,7 +104,7 @@ def _name(item: pytest.Item) -> tuple[str, str]:
 
 def _shareable_id(test: str) -> str:
     """Folders of this machine, which parameters may name, as digests: two stay two."""
-    return _ABSOLUTE.sub(lambda found: f"…{zlib.crc32(found[0].encode()):08x}/", test)
+    return folders_replaced(test, lambda found: f"…{zlib.crc32(found[0].encode()):08x}/")
 
 
 def _shard(test: str, of: int) -> int:
@@ -273,17 +269,10 @@ class Teller:
         return Key(suite, runtime, _shareable_id(test), target)
 
     def _rerun(self, node_id: str) -> str:
-        """What pytest takes, in the folder it was called in; without parameters that are places of this machine.
-
-        A test of ExecuTorch's suite is named from the suite's folder, wherever that is.
-        """
+        """What pytest takes, in the folder it was called in; without parameters that are places of this machine."""
         name = node_id.split("@", maxsplit=1)[0]
         name = name if _shareable_id(name) == name else name.partition("[")[0]
-        if RERUN in self._config.stash:
-            return name
-        file, *rest = name.split("::")
-        path = self._config.rootpath / file
-        return "::".join([os.path.relpath(path, self._config.invocation_params.dir) if path.exists() else file, *rest])
+        return from_here(self._config, name)
 
     def _tell_result(self, result: Result) -> None:
         self._tell(result.fields())
@@ -310,7 +299,7 @@ class Teller:
         """
         for place, word in (*self._places(), *self._environment()):
             text = text.replace(place, word)
-        text = _ABSOLUTE.sub("…/", text)
+        text = folders_replaced(text, "…/")
         return printable_lines(re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text))
 
     def _environment(self) -> Iterator[tuple[str, str]]:

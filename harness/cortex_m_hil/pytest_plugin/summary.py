@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -118,13 +119,17 @@ def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
     if len(bad) > NAMED and config.pluginmanager.hasplugin("lfplugin"):
         words.append("--last-failed")
     else:
-        words += [_from_here(config, node_id.split("@")[0]) for _, node_id in bad]
+        words += [from_here(config, node_id.split("@")[0]) for _, node_id in bad]
     return printable(f"{command} {shlex.join(words)}")
 
 
-def _from_here(config: pytest.Config, node_id: str) -> str:
-    """A node id, which is relative to the root folder, as pytest takes it where it was called."""
+def from_here(config: pytest.Config, node_id: str) -> str:
+    """A node id, which is relative to the root folder, as pytest takes it where it was called.
+
+    A test of ExecuTorch's suite is named from the suite's folder, wherever that is.
+    """
     path, colons, rest = node_id.partition("::")
     file = config.rootpath / path
-    here = config.invocation_params.dir
-    return str(file.relative_to(here) if file.is_relative_to(here) else file) + colons + rest
+    if RERUN in config.stash or not file.exists():
+        return node_id
+    return os.path.relpath(file, config.invocation_params.dir) + colons + rest
