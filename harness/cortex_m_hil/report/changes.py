@@ -42,6 +42,7 @@ class Kind(str, Enum):
     NEW_FAILURE = "new failure"
     LIMIT = "beyond limit"
     MISSING = "missing figure"
+    NOTHING_IN_COMMON = "nothing in common"
     NO_VERDICT = "no verdict"
     LEFT_OUT = "target left out"
     SKIPPED = "now skipped"
@@ -106,6 +107,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
     verdicts differed without a change of the code is flaky.
     """
     found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
+    found += _nothing_in_common(old, new)
     found += _flaky([*history, *([] if old in history else [old]), new])
     until = [night for night in (*history, old) if night.began <= old.began and comparable(night.tools, new.tools)]
     for key, result in new.results.items():
@@ -124,6 +126,12 @@ def _gone(old: Night, new: Night) -> Iterator[Change]:
     for key, one in old.results.items():
         if key not in new.results and (key.suite, key.runtime, key.target) in asked:
             yield Change(Kind.GONE, key, before=one.verdict.value, after="-")
+
+
+def _nothing_in_common(old: Night, new: Night) -> Iterator[Change]:
+    """Other tests, targets or runtimes, or none at all: that there is no change says nothing then."""
+    if new.tests and not any(one.key in old.results for one in new.tests):
+        yield Change(Kind.NOTHING_IN_COMMON, Key("", "", "", ""), after="no test of the one was run in the other")
 
 
 def needs_history(old: Night, new: Night) -> bool:

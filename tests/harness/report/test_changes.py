@@ -38,7 +38,8 @@ def night(*results: Result, commit: str = "c1", **changed: object) -> Night:
 
 
 def told(old: Result | None, new: Result | None, commit: str = "c2") -> list[tuple[Kind, str]]:
-    before, after = (night(*([one] if one else []), commit=at) for one, at in ((old, "c1"), (new, commit)))
+    common = result("in both")
+    before, after = (night(common, *([one] if one else []), commit=at) for one, at in ((old, "c1"), (new, commit)))
     return [(one.kind, one.figure) for one in changes(before, after)]
 
 
@@ -111,7 +112,7 @@ def test_the_version_of_the_own_runtime_is_no_tool() -> None:
 @pytest.mark.parametrize("figure", ["instructions", "pte_bytes", "fit_stack_bytes"])
 def test_a_figure_that_is_zero_is_an_error_of_a_new_test_too(figure: str) -> None:
     zero = result(figures=figures(**{figure: (0,)}))
-    assert [(one.kind, one.figure) for one in changes(night(), night(zero))] == [(Kind.MISSING, figure)]
+    assert told(None, zero) == [(Kind.MISSING, figure)]
     assert [(one.kind, one.figure) for one in of_itself(night(zero))] == [(Kind.MISSING, figure)]
 
 
@@ -205,6 +206,12 @@ def test_a_target_that_is_left_out_is_told_every_night_with_its_reason() -> None
     [found] = changes(old, new)
     assert (found.kind, found.key.target, found.after) == (Kind.LEFT_OUT, "nucleo", "no such port")
     assert [one.kind for one in changes(new, new)] == [one.kind for one in of_itself(new)] == [Kind.LEFT_OUT]
+
+
+def test_where_no_test_is_in_common_nothing_changed_is_not_said() -> None:
+    one, other = night(result("t")), night(result("t", "m0-qemu"), commit="c2")
+    assert [(found.kind, found.key.target) for found in changes(one, other)] == [(Kind.NOTHING_IN_COMMON, "")]
+    assert changes(one, night(result("t"), result("u"), commit="c2")) == [] == changes(one, night(commit="c2"))
 
 
 @pytest.mark.parametrize(("bytes_now", "kinds"), [(1256, []), (744, []), (1257, [Kind.LARGER]), (743, [Kind.SMALLER])])
