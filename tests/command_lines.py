@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +68,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil mutate",
         "hil upstream --target 'm*-qemu' -- -n 2",
         "hil upstream -t m4-qemu -- --hil-coverage=coverage.json",
-        "hil upstream --target m4-qemu -- --keep-programs kept",
         "hil upstream --target m55-qemu,m4-qemu,m0-qemu,m3-qemu,m7-qemu,m33-qemu -- -n 2",
         "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
         "hil nightly --plan ci/nightly.yaml -j 2 --report build/nightly",
@@ -85,34 +85,12 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil selftest -t m4-fvp --require-fvp",
         "hil launch arm_executor_runner -t m55-fvp --timeout 300",
     ),
-    "needs a checkout of ExecuTorch with its history, or an installation of it": (
-        "hil executorch install --source ~/executorch --cpu cortex-m4",
-        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN",
-        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --coverage",
-        "hil compare-runtimes program.pte … -t m4-qemu",
-        "hil compare-runtimes program.pte --target m4-qemu",
-        "hil compare-runtimes kept/*.pte --target m4-qemu",
-        "hil compare-runtimes kept/*m4-qemu*.pte -t m4-qemu",
-        "hil fit floats.pte -t m4-qemu --runtime executorch",
+    "takes hours: builds each step of ExecuTorch's history, mutates its kernels, or runs its suite on three ISAs": (
         "hil mutate test_model.py -t m4-qemu --kernels executorch/backends/cortex_m/ops --kernels CMSIS-NN/Source "
         "--kernels CMSIS-NN/Include",
-        "pytest --target=m4-qemu --runtime=executorch tests/targets",
-        "pytest --target=m4-qemu --runtime=executorch --hil-coverage=coverage.json tests",
         "pytest --target=m4-qemu,m55-qemu,m0-qemu --runtime=executorch tests/targets",
-        "hil upstream --target m4-qemu --runtime=executorch",
         "hil upstream -t m4-qemu -t m55-qemu -t m0-qemu --runtime executorch -- -n 2 --keep-programs kept",
-        "hil upstream -t m0-qemu -- /…/cortex_m/test/ops/test_add.py",
-        "EXECUTORCH_ROOT=DIR PATH=DIR:$PATH "
-        "pytest --cortex-m-target=cortex-m4 /…/executorch/backends/cortex_m/test/ops",
-        "cmake -S executorch -B build/cortex-m4 --preset arm-baremetal -DTARGET_CPU=cortex-m4 "
-        "-DCMAKE_BUILD_TYPE=Release -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF "
-        "-DCMAKE_INSTALL_PREFIX=$HOME/executorch/cortex-m4 -DEXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON "
-        "-DCORTEX_M_ENABLE_RUNTIME_CHECKS=ON "
-        "-DEXECUTORCH_BUILD_ARM_BAREMETAL=OFF -DEXECUTORCH_BUILD_PTHREADPOOL=OFF -DEXECUTORCH_BUILD_CPUINFO=OFF",
-        "cmake --build build/cortex-m4 -j && cmake --install build/cortex-m4",
-        "cd firmware",
-        "export HIL_SCHEMA_DIR=…/executorch/schema",
-        "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",
+        "hil compare-runtimes kept/*m4-qemu*.pte -t m4-qemu",
         "hil bisect start NEW OLD --source ~/CMSIS-NN "
         "--build 'hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn . --link prefix'",
         "hil bisect start NEW OLD --source ~/executorch "
@@ -133,19 +111,36 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "--build 'sh ~/hunt/complete.sh' --deterministic --likely backends/cortex_m",
         "hil bisect run --raises LoweringError -- pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
     ),
-    "needs clang's libFuzzer, and twenty minutes": (
-        "pools='-DHIL_PROGRAM_POOL=65536 -DHIL_PLANNED_POOL=65536 -DHIL_METHOD_POOL=65536'",
-        "schema=$(.venv/bin/python -c 'from cortex_m_hil.host import toolchain; print(toolchain.schema_directory())')",
-        "cmake -S firmware -B build/fuzz -G Ninja -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 "
-        "-DHIL_FUZZ=ON -DHIL_CPU=host -DHIL_ISA=SCALAR -DHIL_RUNTIME=builtin -DHIL_BUILD_ID=fuzz $pools "
-        "-DHIL_BOARD_DIR=$PWD/firmware/boards/native -DHIL_SCHEMA_DIR=$schema",
-        "cmake --build build/fuzz --target fuzz_program fuzz_frames",
-        ".venv/bin/python tests/fuzz_seeds/corpus.py build/corpus",
-        "build/fuzz/fuzz_program -max_len=16384 -timeout=10 -max_total_time=600 build/corpus/program",
-        "build/fuzz/fuzz_frames -max_len=16384 -timeout=10 -max_total_time=600 build/corpus/frames",
-    ),
 }
-NOT_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for line in lines}
+# A folder with checkouts of ExecuTorch (`executorch`, with its submodules) and of CMSIS-NN (`CMSIS-NN`), which nobody
+# else has to have; where it is named, tests/nightly/test_documented_commands.py executes these too.
+CHECKOUTS: Final = os.environ.get("HIL_TEST_CHECKOUTS", "")
+WITH_CHECKOUTS: Final = frozenset(
+    {
+        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN",
+        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --coverage",
+        "hil compare-runtimes program.pte -t m4-qemu",
+        "hil compare-runtimes program.pte --target m4-qemu",
+        "hil compare-runtimes kept/*.pte --target m4-qemu",
+        "hil fit floats.pte -t m4-qemu --runtime executorch",
+        "pytest --target=m4-qemu --runtime=executorch tests/targets",
+        "pytest --target=m4-qemu --runtime=executorch --hil-coverage=coverage.json tests",
+        "hil upstream --target m4-qemu --runtime=executorch",
+        "hil upstream --target m4-qemu -- --keep-programs kept",
+        "EXECUTORCH_ROOT=DIR PATH=DIR:$PATH pytest --cortex-m-target=cortex-m4 ~/executorch/backends/cortex_m/test/ops",
+        "cmake -S ~/executorch -B build/cortex-m4 --preset arm-baremetal -DTARGET_CPU=cortex-m4 "
+        "-DCMAKE_BUILD_TYPE=Release -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF "
+        "-DCMAKE_INSTALL_PREFIX=$HOME/executorch-installed/cortex-m4 -DEXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON "
+        "-DCORTEX_M_ENABLE_RUNTIME_CHECKS=ON "
+        "-DEXECUTORCH_BUILD_ARM_BAREMETAL=OFF -DEXECUTORCH_BUILD_PTHREADPOOL=OFF -DEXECUTORCH_BUILD_CPUINFO=OFF",
+        "cmake --build build/cortex-m4 -j && cmake --install build/cortex-m4",
+        "cd firmware",
+        "export HIL_SCHEMA_DIR=$HOME/executorch/schema",
+        "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",
+    }
+)
+NEVER_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for line in lines}
+NOT_EXECUTED: Final = {*NEVER_EXECUTED, *(() if CHECKOUTS else WITH_CHECKOUTS)}
 
 # Whose commands are executed: tests/harness/test_tutorials.py, tests/nightly/test_documented_commands.py.
 TUTORIALS: Final = ("docs/getting-started.md", "docs/tutorial-board.md", "docs/tutorial-model.md")
@@ -162,8 +157,10 @@ IN_A_USERS_FOLDER: Final = (
     "docs/partition.md",
     "docs/performance.md",
     "docs/redzones.md",
+    "docs/runtimes.md",
     "docs/upstream.md",
 )
+IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # of this repository, with its .venv
 # tests/harness/test_pages.py
 QUICK: Final = ("docs/board-farm.md", "docs/ci.md", "docs/nightly.md")
 

@@ -21,6 +21,16 @@ import torch
 def test_model(hil):
     hil.check(torch.nn.ReLU(), (torch.rand(1, 8) - 0.5,))
 """
+FLOATS: Final = """\
+from pathlib import Path
+
+import torch
+
+import cortex_m_hil as hil
+
+program = hil.lower(torch.nn.Sigmoid(), (torch.rand(1, 8),), isa=hil.Isa.DSP, quantize=False)
+Path("floats.pte").write_bytes(program.pte)
+"""
 KNOWN_ANSWER: Final = """\
 import numpy
 
@@ -135,7 +145,9 @@ def _boards_entry(shell: Shell) -> None:
 
 
 def _small_suite(shell: Shell) -> None:
-    write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER, "test_model.py": PASSING})
+    write(shell.folder, {"tests/targets/test_it.py": KNOWN_ANSWER, "test_model.py": PASSING, "floats.py": FLOATS})
+    floats = shell.run("python floats.py")
+    assert floats.status == 0, floats.said
     other = shell.folder.parent / "other"
     write(other, {"tests/targets/test_it.py": KNOWN_ANSWER})
     (other / ".venv").mkdir(parents=True)

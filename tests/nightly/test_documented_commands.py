@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from command_lines import IN_A_USERS_FOLDER, NOT_EXECUTED
+from command_lines import CHECKOUTS, IN_A_CHECKOUT, IN_A_USERS_FOLDER, NOT_EXECUTED, WITH_CHECKOUTS
 from documented import Shell, environment_of, shell, write
 from paths import REPOSITORY
 from prepared_pages import BEFORE, PREPARE
@@ -96,16 +99,45 @@ def status_of(line: str) -> int:
 def test_the_commands_of_a_page_run(page: str, prepared: Path, user_path: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(prepared, folder)
-    lines = [shown.command for block in blocks((REPOSITORY / page).read_text()) for shown in block.commands()]
-    wrong = []
+    lines = commands_of(page)
+    if set(lines) <= NOT_EXECUTED:
+        pytest.skip("HIL_TEST_CHECKOUTS names no folder with ExecuTorch's and CMSIS-NN's")
     with shell(folder, environment_of(user_path, tmp_path), DEADLINE) as opened:
         if page in PREPARE:
             PREPARE[page](opened)
-        for line in lines:
-            if line in BEFORE:
-                BEFORE[line](opened)
-            if line not in NOT_EXECUTED:
-                done = opened.run(line)
-                if done.status != status_of(line) or SAID.get(line, "") not in done.said:
-                    wrong.append(f"$ {line}\nexit status {done.status}\n{done.said}")
+        if CHECKOUTS and not WITH_CHECKOUTS.isdisjoint(lines):
+            _with_executorch(opened)
+        _execute(opened, lines)
+
+
+@pytest.mark.parametrize("page", IN_A_CHECKOUT)
+def test_the_commands_of_a_page_run_in_this_repository(page: str, user_path: str, tmp_path: Path) -> None:
+    folder = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(folder)], check=True, timeout=DEADLINE)
+    (folder / ".venv").symlink_to(sys.prefix)
+    with shell(folder, environment_of(user_path, tmp_path), DEADLINE) as opened:
+        _execute(opened, commands_of(page))
+
+
+def commands_of(page: str) -> list[str]:
+    return [shown.command for block in blocks((REPOSITORY / page).read_text()) for shown in block.commands()]
+
+
+def _with_executorch(opened: Shell) -> None:
+    """Checkouts where the docs have them, and installed: a page need not begin with that."""
+    for name in ("executorch", "CMSIS-NN"):
+        Path(opened.environment["HOME"], name).symlink_to(Path(CHECKOUTS, name).absolute())
+    installed = opened.run("hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN")
+    assert installed.status == 0, installed.said
+
+
+def _execute(opened: Shell, lines: Sequence[str]) -> None:
+    wrong = []
+    for line in lines:
+        if line in BEFORE:
+            BEFORE[line](opened)
+        if line not in NOT_EXECUTED:
+            done = opened.run(line)
+            if done.status != status_of(line) or SAID.get(line, "") not in done.said:
+                wrong.append(f"$ {line}\nexit status {done.status}\n{done.said}")
     assert wrong == [], "\n".join(wrong)
