@@ -43,6 +43,7 @@ nightly: install ## what takes too long for make test, or needs a package index:
 	$(BIN)/hil nightly --plan ci/nightly.yaml -j $(JOBS) --report build/nightly
 	$(MAKE) coverage
 	$(BIN)/pytest tests/nightly
+	$(BIN)/pytest -n $(OWN_JOBS) -m slow tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) -m slow --target=m55-qemu,m4-qemu,m0-qemu tests/targets
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8

@@ -177,6 +177,7 @@ def test_what_to_compare_with_may_be_named(run: Callable[..., Runner], against: 
     assert said in second.summary
 
 
+@pytest.mark.slow
 def test_the_fvp_workflow_with_a_shim_in_place_of_arms_model(run: Callable[..., Runner], tmp_path: Path) -> None:
     """Of Arm's, nothing is known here but the manners of its installer."""
     hil = f"{sys.executable} -m cortex_m_hil.cli"

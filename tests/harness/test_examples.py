@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -37,7 +38,10 @@ def run(command: str, folder: Path, path: str) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+LONG: Final = ("evaluate",)  # trains a network and streams a data set to three ISAs
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in NAMES])
 def test_the_readmes_commands_run(name: str, user_path: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))

@@ -49,6 +49,7 @@ def run(shown: Shown, folder: Path, environment: Mapping[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", TUTORIALS)
 def test_a_tutorial_works_as_it_stands(page: str, environment: dict[str, str], tmp_path: Path) -> None:
     executed = 0

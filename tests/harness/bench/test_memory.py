@@ -105,6 +105,7 @@ def test_a_stack_whose_mark_is_too_low_is_searched() -> None:
     assert found.runs > right.runs
 
 
+@pytest.mark.slow
 def test_outputs_that_depend_on_the_sizes_are_a_mismatch() -> None:
     """An output that holds the size of the method pool."""
     path, text = "runner/requests.cpp", "  reply.body().bytes(memory.bytes.data, memory.bytes.size);"

@@ -145,6 +145,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
                 os.close(terminal)
 
 
+@pytest.mark.slow
 def test_the_sample_tests_run_on_a_reserved_place_and_give_it_back(lab: Lab, tmp_path: Path) -> None:
     serial = {"port": lab.url, "baud": 921600, "wait": 60, **tools(lab.board), "power": "labgrid"}
     entry = {"cpu": "cortex-m4", "board": "stm32f4", "launcher": {"serial": serial}}

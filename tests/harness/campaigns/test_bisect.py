@@ -391,6 +391,7 @@ def test_head(hil):
 """
 
 
+@pytest.mark.slow
 def test_the_operators_whose_outputs_changed_are_told_and_the_failure_is_kept(bisect: Bisect, tmp_path: Path) -> None:
     """Both ends are run once more for that; the second layer's bias differs between them."""
     made = history(tmp_path / "r", 2, lambda number: {"value": f"{int(number >= 1)} {number}\n"})

@@ -129,6 +129,7 @@ def test_outputs_that_say_nothing_are_a_collapse(evaluate: Evaluate) -> None:
     assert same == "collapse: the same outputs for all 400 samples" and "dialect" in told_all
 
 
+@pytest.mark.slow
 def test_anomalies_are_scored_by_clip(evaluate: Evaluate, folder: Path) -> None:
     arrays, few = tasks.data()["machine"], [number * 60 // 16 for number in range(16)]
     clips, labels = arrays["inputs"][few], arrays["labels"][few]
@@ -150,6 +151,7 @@ def test_anomalies_are_scored_by_clip(evaluate: Evaluate, folder: Path) -> None:
     assert of_one.status == CANNOT_TELL and "no AUC" in of_one.out
 
 
+@pytest.mark.slow
 def test_the_layout_of_the_benchmark_and_its_threshold(evaluate: Evaluate, folder: Path) -> None:
     """Clips as raw frames, cut by the widths and strides of the labels' file: the same score as of windows."""
     (folder / "ad01").mkdir()
@@ -179,6 +181,7 @@ def test_the_layout_of_the_benchmark_and_its_threshold(evaluate: Evaluate, folde
     ]
 
 
+@pytest.mark.slow
 def test_keywords_of_a_stream(evaluate: Evaluate) -> None:
     """As many occurrences are detected as the float module detects, whose answers the target gives."""
     arrays, count = tasks.data()["keywords"], 400

@@ -91,6 +91,7 @@ def check_report(folder: Path, told: dict[str, Any]) -> None:
     assert all(one["diff"].startswith(f"--- a/firmware/{one['path']}\n") for one in told["survivors"])
 
 
+@pytest.mark.slow
 def test_what_was_killed_goes_on_and_tells_the_same(mutate: Mutate, folder: Path) -> None:
     seed = seed_of_deletions()
     where = ("--store", folder / "store.sqlite")
@@ -124,6 +125,7 @@ def test_what_was_killed_goes_on_and_tells_the_same(mutate: Mutate, folder: Path
     assert anew.status == CANNOT_TELL and answer(anew.out)["left"] == 1 and not runs(folder)
 
 
+@pytest.mark.slow
 def test_executorchs_own_tests_judge_as_well(mutate: Mutate, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its suite one test, where `hil mutate` runs all. It alone has the layer that is broken."""
     (folder / "test_one.py").write_text(ADD)

@@ -70,6 +70,7 @@ def passes(folder: Path, file: str) -> bool:
     return subprocess.run(command, cwd=folder, env=environment(), timeout=DEADLINE, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_bug_of_a_kernel_is_one_operator(folder: Path) -> None:
     done = spawn("shrink", "test_net.py::test_net", "-t", "native", "--json", "--budget", "240", cwd=folder)
     assert done.status == NO, done.err
@@ -109,6 +110,7 @@ def upstream_status(file: Path, shim: Path) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 def test_a_test_of_executorchs_own_tester_fails_on_the_runner_with_the_bug_and_on_no_other(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -255,6 +255,7 @@ def test_a_failing_test_says_which_operator_departs(pytester: pytest.Pytester, t
     assert 'name="hil_at_fault" value="cortex_m::pad.out' in (pytester.path / "junit.xml").read_text()
 
 
+@pytest.mark.slow
 def test_a_failing_test_says_that_its_layout_is_of_another_class(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

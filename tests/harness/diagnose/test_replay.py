@@ -101,6 +101,7 @@ def test_a_fault_that_is_gone_is_no_pass(dut: Dut, tmp_path: Path) -> None:
     assert "compared with nothing" in open_target(read(tmp_path / "it.hil.zip"), RESOLVED, tmp_path).notices[0]
 
 
+@pytest.mark.slow
 def test_a_runner_that_is_none_tells_nothing(dut: Dut, tmp_path: Path) -> None:
     """Of the program; and the bundle's claims of its runner are checked by the handshake as ever."""
     program = replace(Program.from_bytes(known_answer(Isa.MVE).program, "x.pte"), inputs=known_answer(Isa.MVE).inputs)

@@ -141,6 +141,7 @@ def with_planned_pool(size: int) -> Resolved:
     return Resolved(small, small, "builtin")
 
 
+@pytest.mark.slow
 def test_what_did_not_fit_the_target_is_tried_again_once_tensors_are_smaller(tmp_path: Path) -> None:
     """The convolution by itself gives its whole output as float32, more than the target has for the network."""
     torch.manual_seed(3)

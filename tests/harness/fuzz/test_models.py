@@ -253,7 +253,9 @@ def test_a_part_that_is_not_lowered_is_refused_with_a_reason(native: Dut) -> Non
     assert judged.failures == []
 
 
-@pytest.mark.parametrize("bug", ("multiplier_of_another_channel", "zero_point_ignored_in_padding"))
+@pytest.mark.parametrize(
+    "bug", ("multiplier_of_another_channel", pytest.param("zero_point_ignored_in_padding", marks=pytest.mark.slow))
+)
 def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_path: Path) -> None:
     """The test fails with the bug, and passes without."""
     firmware = BUGS[bug].plant(tmp_path)
@@ -269,6 +271,7 @@ def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_
     test.test_part(OpenTarget(native))
 
 
+@pytest.mark.slow
 def test_what_several_targets_get_wrong_is_written_as_a_test_of_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

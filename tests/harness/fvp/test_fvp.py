@@ -54,6 +54,7 @@ def run(program: Program, *, multiplier: float = 1.0) -> None:
         flow.run(dut, program, ones())
 
 
+@pytest.mark.slow
 def test_the_linear_layer_and_the_names_of_what_ran(pytester: pytest.Pytester) -> None:
     test = REPOSITORY / "tests" / "targets" / "test_linear.py"
     names = ",".join(NAMES)

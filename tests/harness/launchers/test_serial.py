@@ -382,6 +382,7 @@ def test_a_program_that_hangs_is_a_hang(f405: VirtualBoard) -> None:
         runs(dut)
 
 
+@pytest.mark.slow
 def test_the_sample_tests_run_from_an_unflashed_board(tmp_path: Path) -> None:
     """What fits: the linear regression, DS-CNN streamed, ResNet8 from flash. Two networks say that they do not."""
     name = f"sample-{os.getpid()}"

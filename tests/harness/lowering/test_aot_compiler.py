@@ -40,6 +40,7 @@ def test_a_bundled_program_is_run_and_judged(model: Path) -> None:
     assert answer(spawn("lint", path, "-t", "m55-qemu", "--json", cwd=model.parent).out)["fits"] is True
 
 
+@pytest.mark.slow
 def test_intermediates_are_checked_and_give_the_compilers_outputs(
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -235,6 +235,7 @@ def test_another_process_elsewhere_finds_it_and_imports_no_compiler(tmp_path: Pa
 IMPORTED = "import executorch.exir, executorch.backends.cortex_m.passes.cortex_m_pass_manager"
 
 
+@pytest.mark.slow
 def test_who_imports_the_compiler_finds_it_too_if_it_was_seen_and_is_unchanged(folder: Path, tmp_path: Path) -> None:
     first = in_process(tmp_path / "one")
     entries = {path: path.read_bytes() for path in entry_files(folder)}

@@ -90,6 +90,7 @@ def test_a_path_is_uncovered_until_a_test_takes_it(pytester: pytest.Pytester, ta
     result.stdout.re_match_lines([".*coverage of the kernels.*", expected, missing])
 
 
+@pytest.mark.slow
 def test_workers_and_targets_of_a_class_are_merged(pytester: pytest.Pytester) -> None:
     both = "test_max or test_average"
     alone = run(pytester, both, "--target=m4-qemu", "-n0")[1]["classes"]["DSP"]

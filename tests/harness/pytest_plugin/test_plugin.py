@@ -449,6 +449,7 @@ def _expect_peaks(report: str, table: str) -> None:
     assert re.search(r"^most instructions +- +\d+$", table, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_fixture_of_any_scope_lowers_for_the_target(pytester: pytest.Pytester) -> None:
     """Two ISA classes; each is lowered for once in a module, and what it draws does not depend on workers."""
     pytester.makeconftest(
@@ -678,6 +679,7 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     np.testing.assert_array_equal(given, known_answer(Isa.SCALAR).inputs[0].array())
 
 
+@pytest.mark.slow
 def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) -> None:
     """Of every program that ran, and why one of them is in no cache. It is not used where that is asked for."""
     pytester.makepyfile(
@@ -705,7 +707,7 @@ def test_what_the_cache_on_disk_was_used_for_is_told(pytester: pytest.Pytester) 
         )
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["single", "xdist"])
 def test_a_pass_that_a_test_patches_ends_the_use_of_the_cache_and_is_named(
     pytester: pytest.Pytester, workers: list[str]
 ) -> None:

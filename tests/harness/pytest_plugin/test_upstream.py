@@ -31,6 +31,7 @@ DIVISION = "ops/test_div.py::test_implementation_div"
 # --- the sample ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sample_gives_what_upstream_expects_with_and_without_workers(tmp_path: Path) -> None:
     """Three targets of three ISA classes, each test lowered for its own, in one process and in two."""
     alone = upstream(tmp_path, "m4-qemu,m0-qemu,m55-qemu", *files(*SAMPLE))
@@ -230,6 +231,7 @@ def peeking(request, monkeypatch):
 """
 
 
+@pytest.mark.slow
 def test_redzones_watches_the_suites_programs_in_their_own_plans(tmp_path: Path) -> None:
     (tmp_path / "peeking.py").write_text(PEEKING)
     tests = ("-p", "peeking", "-k", "linear_rank1 or linear_bias", *files("ops/test_linear.py"))
@@ -375,6 +377,7 @@ def test_the_suites_own_seed_is_that_of_the_option(tmp_path: Path, monkeypatch: 
 # --- without a plugin ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_upstreams_own_command_runs_on_an_installed_runner(tmp_path: Path) -> None:
     """No code of this project in that pytest: its tests find a model on PATH and a runner in EXECUTORCH_ROOT."""
     shim = tmp_path / "shim"

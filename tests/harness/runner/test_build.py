@@ -301,6 +301,7 @@ def test_a_build_without_an_end_is_ended_with_all_it_started(
 # --- builds that fail ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ccache_changes_nothing_but_the_time(cache: Path, user_board: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     with_ccache = build_runner(user_board).path.read_bytes()
     assert any((cache / "objects").iterdir())
