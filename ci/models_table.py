@@ -30,17 +30,10 @@ if str(ROOT / "tests") not in sys.path:
     sys.path.append(str(ROOT / "tests"))
 
 from cortex_m_hil import api, flow  # noqa: E402 - tests/ is found by the line above
-from cortex_m_hil.checks.comparison import Kind  # noqa: E402
 from cortex_m_hil.checks.tolerance import Tolerance  # noqa: E402
-from cortex_m_hil.errors import (  # noqa: E402
-    HarnessError,
-    LoweringError,
-    Mismatch,
-    OutOfTargetMemory,
-    UnsupportedOperator,
-    VerdictError,
-)
+from cortex_m_hil.errors import HarnessError  # noqa: E402
 from cortex_m_hil.lowering import Exported, networks, suite  # noqa: E402
+from cortex_m_hil.report.models import owner  # noqa: E402
 from cortex_m_hil.text import percent  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "models.md"
@@ -202,7 +195,7 @@ def _on_target(name: str, exported: Exported, target: api.OpenTarget) -> Row:
     try:
         flow.verify(target.dut, program, tolerance=Tolerance(), observe=seen.append)
     except HarnessError as error:
-        told = obstacle(error, seen[0].comparison if seen else None)
+        told = obstacle(error)
         row = replace(row, runs="wrong" if seen else "no", obstacle=told)
         return _measured(row, seen[0]) if seen else row
     return _measured(replace(row, runs="yes"), seen[0])
@@ -220,35 +213,10 @@ def _measured(row: Row, checked: api.Checked) -> Row:
     )
 
 
-def obstacle(error: HarnessError, comparison: api.Comparison | None = None) -> str:
+def obstacle(error: HarnessError) -> str:
     """Whose it is, and what it is."""
-    return _cell(f"{_owner(error, comparison)}: {type(error).__name__}: {error.message.splitlines()[0]}")
-
-
-def _owner(error: HarnessError, comparison: api.Comparison | None) -> str:
-    if isinstance(error, LoweringError):
-        return next((owner for stage, owner in _STAGES.items() if stage in error.message), "exporter")
-    if isinstance(error, OutOfTargetMemory):
-        return "memory"
-    if isinstance(error, Mismatch) and comparison is not None:
-        return {Kind.EAGER: "quantiser", Kind.QUANTIZED: "pass"}.get(comparison.errors[0].kind, "kernel")
-    if isinstance(error, UnsupportedOperator):
-        return "kernel"
-    if isinstance(error, api.errors.LintError):
-        return "pass"
-    return "kernel" if isinstance(error, VerdictError) else "model"
-
-
-_STAGES: Final = {
-    "export": "exporter",
-    "prepare_pt2e": "quantiser",
-    "calibration": "quantiser",
-    "convert_pt2e": "quantiser",
-    "is not supported": "quantiser",
-    "to_edge": "exporter",
-    "Cortex-M passes": "pass",
-    "to_executorch": "pass",
-}
+    name, message = type(error).__name__, error.message.splitlines()[0]
+    return _cell(": ".join(filter(None, (owner(name, message), name, message))))
 
 
 def _cell(text: str) -> str:

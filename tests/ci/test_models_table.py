@@ -11,10 +11,25 @@ import pytest
 
 import models_table as made
 from cortex_m_hil.checks.comparison import Comparison, Figures, Finding, Kind
-from cortex_m_hil.errors import ConfigError, HarnessError, LintError, LoweringError, Mismatch, OutOfTargetMemory
+from cortex_m_hil.errors import (
+    ConfigError,
+    HarnessError,
+    LaunchError,
+    LintError,
+    LoweringError,
+    Mismatch,
+    OutOfTargetMemory,
+)
 from cortex_m_hil.errors import UnsupportedOperator as Unsupported
 
 PAGE = made.PAGE.read_text()
+
+
+def mismatch(kind: Kind) -> Mismatch:
+    """As a comparison says it."""
+    with pytest.raises(Mismatch) as raised:
+        Comparison((Finding(kind, 0, "wrong"),), (Figures(),)).raise_for_verdict(target="")
+    return raised.value
 
 
 def rows(name: str, columns: int) -> list[list[str]]:
@@ -78,26 +93,27 @@ def test_what_the_suite_skips_is_told() -> None:
     assert row == made.Row(made.ALL, obstacle="suite: skipped: NaN and Inf are not enforced for backends.")
 
 
-def comparison(kind: Kind) -> Comparison:
-    return Comparison((Finding(kind, 0, "wrong"),), (Figures(),))
-
-
 @pytest.mark.parametrize(
-    ("error", "found", "owner"),
+    ("error", "owner"),
     [
-        (LoweringError("Net: export failed: x"), None, "exporter"),
-        (LoweringError("Net: forward changes state"), None, "exporter"),
-        (LoweringError("Net: prepare_pt2e failed: x"), None, "quantiser"),
-        (LoweringError("Net: Cortex-M passes for DSP failed at node: x"), None, "pass"),
-        (LintError("self is int8"), None, "pass"),
-        (Unsupported("the runner has no aten::x"), None, "kernel"),
-        (OutOfTargetMemory("too much"), None, "memory"),
-        (Mismatch("output 0"), comparison(Kind.QUANTA), "kernel"),
-        (Mismatch("output 0"), comparison(Kind.QUANTIZED), "pass"),
-        (Mismatch("output 0"), comparison(Kind.EAGER), "quantiser"),
-        (ConfigError("the module fails"), None, "model"),
+        (LoweringError("Net: export failed: x"), "exporter"),
+        (LoweringError("Net: forward changes state"), "exporter"),
+        (LoweringError("Net: prepare_pt2e failed: x"), "quantiser"),
+        (LoweringError("Net: Cortex-M passes for DSP failed at node: x"), "pass"),
+        (LintError("self is int8"), "pass"),
+        (Unsupported("the runner has no aten::x"), "kernel"),
+        (OutOfTargetMemory("too much"), "memory"),
+        (mismatch(Kind.QUANTA), "kernel"),
+        (mismatch(Kind.QUANTIZED), "pass"),
+        (mismatch(Kind.EAGER), "quantiser"),
+        (Mismatch("4 of 8 elements of output 0 were never written"), "kernel"),
+        (ConfigError("the module fails"), "model"),
     ],
 )
-def test_an_obstacle_has_an_owner(error: HarnessError, found: Comparison | None, owner: str) -> None:
+def test_an_obstacle_has_an_owner(error: HarnessError, owner: str) -> None:
     assert owner in made.OWNERS
-    assert made.obstacle(error, found) == f"{owner}: {type(error).__name__}: {error.message}"
+    assert made.obstacle(error) == f"{owner}: {type(error).__name__}: {error.message}"
+
+
+def test_an_infra_error_is_nobodys_obstacle() -> None:
+    assert made.obstacle(LaunchError("no answer")) == "LaunchError: no answer"

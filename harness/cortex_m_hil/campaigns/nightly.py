@@ -66,7 +66,8 @@ class Plan:
         limits: of figures.
         coverage: by runtime the targets on which the tests are run once more, by runners that count which lines they
             execute.
-        fit: patterns of the tests whose programs' least memory is looked for.
+        fit: patterns of the tests whose programs' least memory is looked for. `models`: of those that are models, of
+            which the report has a table.
         commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
             repository, and where there is no difference.
         tools: versions of compilers, C libraries and packages.
@@ -87,6 +88,7 @@ class Plan:
     difference: str
     tools: Mapping[str, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
 
     @property
     def scope(self) -> tuple[object, ...]:
@@ -110,6 +112,7 @@ class Plan:
                 "limits": limits,
                 "coverage": coverage,
                 "fit": patterns(fields.get("fit", ())),
+                "models": tuple(fields.get("models", ())),
             }
         )
 
@@ -368,6 +371,7 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
         results=results,
         coverage=coverage if plan.coverage else None,
         fit=plan.fit,
+        models=plan.models,
         shard=plan.shard,
         called=campaign.name,
         left_out={name: without_places(why) for name, why in plan.left_out.items()},

@@ -99,6 +99,7 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
         "hil_runtime": f"{result.ran.runtime} {result.ran.runtime_version}",
         "hil_build_id": elf.build_id,
         "hil_pte_bytes": len(program.pte),
+        "hil_cortex_m_operators": program.partition.cortex_m_nodes,
         "hil_cortex_m_macs": program.partition.cortex_m_macs,
         LOWERING: _lowering(program),
         "hil_lower_seconds": None if seconds is None else round(seconds, 3),

@@ -20,6 +20,7 @@ from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.contents import BAD, Report, moment
 from cortex_m_hil.report.groups import Group, groups
 from cortex_m_hil.report.html_cells import Cells
+from cortex_m_hil.report.models import models
 from cortex_m_hil.report.night import Key, Night, Result
 from cortex_m_hil.report.table import counted_by_verdict
 from cortex_m_hil.report.totals import Place, Row, by_operator, places, sizes
@@ -72,6 +73,7 @@ def html(report: Report) -> str:
         bad=BAD,
         operators={figure: _with_share(rows) for figure, rows in by_operator(report.night).items()},
         sizes=list(sizes(report.night)),
+        models=list(models(report.night)),
         coverage=report.night.coverage,
         total=total,
         style=style,

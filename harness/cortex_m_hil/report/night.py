@@ -11,8 +11,16 @@ from cortex_m_hil.coverage.counts import Coverage
 from cortex_m_hil.results import Verdict
 
 Figure: TypeAlias = "int | float | str"
+CORTEX_M_OPERATORS: Final = "cortex_m_operators"  # the share of operators that compute on Cortex-M kernels
 CORTEX_M_MACS: Final = "cortex_m_macs"  # the share of multiply-accumulates on Cortex-M kernels
-WORST: Final = {"max_quanta": max, "fake_quant_quanta": max, "max_abs_error": max, "sqnr_db": min, CORTEX_M_MACS: min}
+WORST: Final = {
+    "max_quanta": max,
+    "fake_quant_quanta": max,
+    "max_abs_error": max,
+    "sqnr_db": min,
+    CORTEX_M_MACS: min,
+    CORTEX_M_OPERATORS: min,
+}
 """Figures of which the worst of a test's programs counts, and not the sum."""
 BUILTIN: Final = "builtin"  # the runtime that is this project's own
 RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
@@ -144,7 +152,7 @@ class Night:
         complete: False while tests are left.
         results: one for each key.
         coverage: of the kernels; None where that was not asked for.
-        fit: patterns of the tests whose programs' least memory was asked for.
+        fit: patterns of the tests whose programs' least memory was asked for. `models`: of those that are models.
         shard: `i/n`, the part of the tests that it has.
         left_out: targets that were asked for and do not run there, and why.
     """
@@ -158,6 +166,7 @@ class Night:
     results: Mapping[Key, Result] = field(repr=False)
     coverage: Coverage | None = field(default=None, repr=False)
     fit: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     shard: str = "1/1"
     called: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)

@@ -485,6 +485,7 @@ def test_this_repositorys_plan_is_one() -> None:
     plan = _settings(REPOSITORY / "ci" / "nightly.yaml", None, False, None, None, None, False, False)
     assert (
         plan.fit == ["*test_mlperf_tiny.py::*", "*/models/*"]
+        and plan.models == ["*test_mlperf_tiny.py::*", "*models/test_*.py::*"]  # upstream's are named from its folder
         and plan.coverage
         and plan.pytest == ["--hil-localize"]
         and plan.upstream is True

@@ -111,10 +111,14 @@ def test_what_failed_is_not_judged_and_compared_with_nothing() -> None:
 
 def test_a_limit_comes_back_from_a_plan() -> None:
     limits = (Limit(figure="instructions", above="+1 %"), Limit(figure="sqnr_db", target="m0-*", below=20))
-    plan = Plan((), None, (), (), "", (), "1/1", limits, {"builtin": ("native",)}, ("*",), "", "", {})
+    plan = Plan(
+        (), None, (), (), "", (), "1/1", limits, {"builtin": ("native",)}, ("*",), "", "", {}, models=("*::net",)
+    )
     assert Plan.of(json.loads(json.dumps(plan.as_fields()))) == plan
-    older = {name: value for name, value in plan.as_fields().items() if name not in ("limits", "coverage", "fit")}
-    assert Plan.of(older) == replace(plan, limits=(), coverage={}, fit=())
+    older = {
+        name: value for name, value in plan.as_fields().items() if name not in ("limits", "coverage", "fit", "models")
+    }
+    assert Plan.of(older) == replace(plan, limits=(), coverage={}, fit=(), models=())
     assert Plan.of({**plan.as_fields(), "fit": True}) == plan  # of earlier versions
     flat = {**plan.as_fields(), "coverage": ["native"]}  # of version 0.1
     assert Plan.of(flat) == plan

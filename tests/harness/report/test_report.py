@@ -24,6 +24,7 @@ from cortex_m_hil.report.contents import Report
 from cortex_m_hil.report.files import write
 from cortex_m_hil.report.html import html
 from cortex_m_hil.report.junit import junit
+from cortex_m_hil.report.models import models
 from cortex_m_hil.report.night import Figure, Key, Night, Result, by_key
 from cortex_m_hil.report.results_json import SCHEMA, results_json
 from cortex_m_hil.report.trends import decoded, encoded, trends
@@ -116,6 +117,33 @@ def test_the_page_has_each_cell_with_all_that_is_known_of_it() -> None:
     assert cell["command"].startswith(f"pytest --target={one.key.target} --runtime=builtin ")
     parts = {names[name]: of for name, of in zip(cell["parts"][::2], cell["parts"][1::2], strict=True)}
     assert [names[number] for number in parts["max_quanta"][::2]] == ["0", "1"]
+
+
+def test_models_are_a_table_with_the_first_obstacle_and_whose_it_is() -> None:
+    about = {"cortex_m_macs": (0.5, 1.0), "cortex_m_operators": (0.25,), "planned_bytes": (2048,)}
+    ran = Result(Key("tests", "builtin", "models/a::net", "m4-qemu"), "m4-qemu", "", Verdict.PASS, figures=about)
+    refused = Result(
+        Key("tests", "builtin", "models/b::net", "m4-qemu"), "", "", Verdict.FAIL, "LoweringError",
+        f"LoweringError: Net: prepare_pt2e failed: {HOSTILE}",
+    )  # fmt: skip
+    left = replace(
+        refused, key=Key("tests", "builtin", "models/c::net", "m4-qemu"), verdict=Verdict.INFRA, error="LaunchError",
+        headline="LaunchError: no answer",
+    )  # fmt: skip
+    other = replace(ran, key=Key("tests", "builtin", "a::test_layer", "m4-qemu"))
+    night = replace(report(1, 1).night, results=by_key([ran, refused, left, other]), models=("models/*",))
+    first, second, third = models(night)
+    assert (first.operators, first.macs, first.planned, first.quanta, first.obstacle) == (
+        "25 %",
+        "50 %",
+        "2,048",
+        "–",
+        "",
+    )
+    assert second.obstacle.startswith("quantiser: LoweringError: Net: ") and third.obstacle == left.headline
+    page = html(of([night]))
+    assert "<td>25 %</td><td>50 %</td><td>–</td><td>–</td><td>2,048</td>" in page and "<img" not in page
+    assert "Models" not in html(report(1, 1))
 
 
 def test_the_coverage_of_kernels_is_shown_with_what_was_not_executed() -> None:

@@ -63,7 +63,7 @@ _EXAMPLES: Final = "hil docs nightly has one"
 
 
 class Settings(Strict):
-    """What a nightly.yaml may say; each but `fail_if` is an option as well."""
+    """What a nightly.yaml may say; each but `models` and `fail_if` is an option as well."""
 
     tests: list[str] = Field([])
     upstream: bool | list[str] = False
@@ -72,6 +72,7 @@ class Settings(Strict):
     pytest: list[str] = Field([])
     coverage: bool = False
     fit: bool | list[str] = False
+    models: list[str] = Field([])
     fail_if: list[Limit] = Field([])
 
 
@@ -213,6 +214,7 @@ def _plan(
         limits=tuple(settings.fail_if),
         coverage=coverage,
         fit=patterns(settings.fit),
+        models=tuple(settings.models),
         commit=commit,
         difference=difference,
         tools=tools(list(compilers.values())),
