@@ -395,7 +395,8 @@ def test_any_answer_is_a_value_or_a_typed_error(request: Request, payload: bytes
         ask(request, payload)
     except TYPED as error:
         if isinstance(error, (ProgramRejected, UnsupportedOperator, OutOfTargetMemory)):
-            assert request in (Request.LOAD, Request.EXECUTE, Request.STEP)
+            stack = request is Request.STATS and isinstance(error, OutOfTargetMemory)  # its peak is beyond its end
+            assert stack or request in (Request.LOAD, Request.EXECUTE, Request.STEP)
     assert time.process_time() - began < 10
 
 
