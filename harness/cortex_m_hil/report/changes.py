@@ -147,8 +147,8 @@ def needs_history(old: Night, new: Night) -> bool:
 def of_itself(new: Night) -> Iterator[Change]:
     """What a nightly tells without another.
 
-    Targets that were asked for and did not run, zeros that cannot be, quarantines that are needless or ended, and least
-    memory asked for tests that are not there.
+    Targets that were asked for and did not run, zeros that cannot be, quarantines that are needless or ended, and
+    patterns (`fit:`, `models:`) of tests that are not there.
     """
     for target, why in new.left_out.items():
         yield Change(Kind.LEFT_OUT, Key("", "", "", target), after=why)
@@ -157,9 +157,10 @@ def of_itself(new: Night) -> Iterator[Change]:
         for figure in sorted(result.figures) if result.verdict in PASSED else ():
             if figure in _POSITIVE and result.total(figure) == 0:
                 yield Change(Kind.MISSING, key, figure, "", "0")
-    for pattern in new.fit if new.complete and new.shard == "1/1" else ():
+    named = [("fit", one) for one in new.fit] + [("models", one) for one in new.models]
+    for what, pattern in named if new.complete and new.shard == "1/1" else ():
         if not any(is_named(key.test, [pattern]) for key in new.results):
-            yield Change(Kind.MISSING, Key("", "", pattern, "*"), "fit", "-", "-", limit="no test has such a name")
+            yield Change(Kind.MISSING, Key("", "", pattern, "*"), what, "-", "-", limit="no test has such a name")
 
 
 def _last_pass(result: Result, nights: Sequence[Night]) -> Result | None:

@@ -208,6 +208,12 @@ def test_a_target_that_is_left_out_is_told_every_night_with_its_reason() -> None
     assert [one.kind for one in changes(new, new)] == [one.kind for one in of_itself(new)] == [Kind.LEFT_OUT]
 
 
+def test_a_pattern_that_no_test_has_is_told() -> None:
+    found = of_itself(night(result("a"), fit=("a", "typo*"), models=("a", "other*")))
+    told = [(one.kind, one.figure, one.key.test) for one in found]
+    assert told == [(Kind.MISSING, "fit", "typo*"), (Kind.MISSING, "models", "other*")]
+
+
 def test_where_no_test_is_in_common_nothing_changed_is_not_said() -> None:
     one, other = night(result("t")), night(result("t", "m0-qemu"), commit="c2")
     assert [(found.kind, found.key.target) for found in changes(one, other)] == [(Kind.NOTHING_IN_COMMON, "")]
