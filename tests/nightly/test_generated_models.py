@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cortex_m_hil import flow, lowering
 from cortex_m_hil.campaigns.models_worker import checks_of
 from cortex_m_hil.errors import HarnessError, LoweringError
 from cortex_m_hil.fuzz.generate import ROUND, Generator
+from cortex_m_hil.fuzz.kernel_lines import KernelLines, counting
 from cortex_m_hil.fuzz.models import REFUSALS, Checks, attempt
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.reach import lower_and_trace
@@ -68,35 +70,46 @@ class Network:
     programs: Mapping[Isa, Program]
 
 
-def networks() -> Iterator[Network]:
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[Mapping[str, KernelLines]]:
+    known = load_targets()
+    with ExitStack() as stack:
+        yield counting([resolve(name, known) for name in TARGETS.values()], stack)
+
+
+def networks(kernels: Mapping[str, KernelLines]) -> Iterator[Network]:
     """The first ones of the campaign; each is lowered when it is needed first, a round at a time."""
     for number in range(WITH_BUGS):
         if number == len(_NETWORKS):
             recipes = [_GENERATOR.draw(one) for one in range(number, number + ROUND)]
-            made = [lowered(recipe) for recipe in recipes]
+            made = [lowered(recipe, kernels) for recipe in recipes]
             _NETWORKS.extend(network for network, _ in made)
             _GENERATOR.learn(recipes, [reached for _, reached in made])
         yield _NETWORKS[number]
 
 
-def lowered(recipe: Recipe) -> tuple[Network, frozenset[str]]:
+def lowered(recipe: Recipe, kernels: Mapping[str, KernelLines]) -> tuple[Network, frozenset[str]]:
     part, checks = part_of(recipe), checks_of(recipe)
     try:
         exported = lowering.export(part.module(), part.arguments(), checks.layout)
     except LoweringError:
         return Network(recipe.number, checks, {}), frozenset()
     made = lower_and_trace(exported, tuple(TARGETS), checks.options)
-    return Network(recipe.number, checks, made.programs), made.reached
+    reached = made.reached
+    for isa, program in made.programs.items():
+        with suppress(*REFUSALS):
+            reached |= kernels[TARGETS[isa]].executed(program)
+    return Network(recipe.number, checks, made.programs), reached
 
 
 @pytest.mark.parametrize("isa", TARGETS)
 @pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_found(name: str, isa: Isa, tmp_path: Path) -> None:
+def test_a_planted_bug_is_found(name: str, isa: Isa, kernels: Mapping[str, KernelLines], tmp_path: Path) -> None:
     bug: Bug = BUGS[name]
     if isa not in bug.classes:
         pytest.skip(f"no {isa.value} core shows it")
     with flow.open_dut(resolve(TARGETS[isa], load_targets()), firmware=bug.plant(tmp_path)) as dut:
-        for network in networks():
+        for network in networks(kernels):
             if isa in network.programs:
                 error = attempt(dut, network.programs[isa], network.checks).error
                 if error is not None and not isinstance(error, REFUSALS):

@@ -17,11 +17,12 @@ from cortex_m_hil import flow
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.workers import work
 from cortex_m_hil.errors import HarnessError, InfraError
+from cortex_m_hil.fuzz.kernel_lines import counting
 from cortex_m_hil.fuzz.models import Checks, Failure, Judged, ModelJudge, place_of
 from cortex_m_hil.fuzz.shrunk import write_shrunk
 from cortex_m_hil.lowering.recipe import Recipe
 from cortex_m_hil.targets.load import load_user_targets
-from cortex_m_hil.targets.resolve import resolve
+from cortex_m_hil.targets.resolve import Resolved, resolve
 
 ATTEMPTS: Final = 2  # at a program of which infra errors tell nothing
 
@@ -46,6 +47,10 @@ class Settings:
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Settings:
         return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "runtimes")}})
+
+    def resolved(self) -> list[Resolved]:
+        known = load_user_targets(Path(self.targets_file) if self.targets_file else None)
+        return [resolve(name, known, runtime=runtime) for runtime in self.runtimes for name in self.targets]
 
 
 def packed(reached: Iterable[str]) -> dict[str, Any]:
@@ -72,12 +77,9 @@ class _Server:
     """Answers requests."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
-        known = load_user_targets(Path(settings.targets_file) if settings.targets_file else None)
-        self._duts = [
-            stack.enter_context(flow.open_dut(resolve(name, known, runtime=runtime)))
-            for runtime in settings.runtimes
-            for name in settings.targets
-        ]
+        resolved = settings.resolved()
+        self._duts = [stack.enter_context(flow.open_dut(one)) for one in resolved]
+        self._kernels = counting(resolved, stack)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         recipe = Recipe.of(request["recipe"])
@@ -89,7 +91,8 @@ class _Server:
         began, judged, problem = time.monotonic(), Judged(), ""
         for _ in range(ATTEMPTS):
             try:
-                judged, problem = ModelJudge(self._duts).judge(part_of(recipe), checks_of(recipe)), ""
+                judge = ModelJudge(self._duts, self._kernels)
+                judged, problem = judge.judge(part_of(recipe), checks_of(recipe)), ""
                 break
             except InfraError as error:
                 problem = f"{type(error).__name__}: {error.message}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -22,6 +23,7 @@ from cortex_m_hil.cli.options import Choice, runtimes_of
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fuzz.generate import identity
+from cortex_m_hil.fuzz.kernel_lines import counting
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.text import counted
@@ -76,7 +78,16 @@ def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path)
         left = max(0, plan.count - len(by_number(runs)))
         if not left:
             kept.end(campaign)
-    return answer(plan, runs, left)
+    return answer(plan, runs, left, possible_lines(plan))
+
+
+def possible_lines(plan: Plan) -> dict[str, frozenset[int]]:
+    """That could be reached, by file: of the compiler, and of the kernels of each class."""
+    from cortex_m_hil.lowering.reach import lines
+
+    with ExitStack() as stack:
+        kernels = counting(plan.settings.resolved(), stack).values()
+        return dict(chain(lines().items(), *(one.possible().items() for one in kernels)))
 
 
 def _silent(runs: Sequence[Run], key: str) -> None:
@@ -105,8 +116,8 @@ def _why(figures: Mapping[str, Any]) -> Iterator[str]:
 # --- what was found ------------------------------------------------------------------------------------------
 
 
-def answer(plan: Plan, runs: Sequence[Run], left: int) -> Answer:
-    """`left` programs are still to be judged."""
+def answer(plan: Plan, runs: Sequence[Run], left: int, possible: Mapping[str, frozenset[int]]) -> Answer:
+    """`left` programs are still to be judged; `possible` lines by file."""
     programs = by_number(runs)
     found = defects(runs)
     shrunk = {run.key.removeprefix("shrink "): run for run in runs if not run.key.isdecimal()}
@@ -127,7 +138,7 @@ def answer(plan: Plan, runs: Sequence[Run], left: int) -> Answer:
         "relations": _relations(programs),
         "operators": _operators(programs),
         "classes": _classes(programs),
-        "reached": _reached(programs),
+        "reached": _reached(programs, possible),
     }
     new = [one for one in found if not one.known]
     unknown = left or outcomes[Outcome.INFRA.value] or not outcomes[Outcome.PASSED.value]
@@ -180,15 +191,13 @@ def _classes(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
     return dict(sorted(found.items()))
 
 
-def _reached(programs: Mapping[int, Run]) -> dict[str, Any]:
-    """Of the compiler: lines by file, and what its checks and passes decided."""
-    from cortex_m_hil.lowering.reach import lines
-
+def _reached(programs: Mapping[int, Run], possible: Mapping[str, frozenset[int]]) -> dict[str, Any]:
+    """Lines by file, and what the compiler's checks and passes decided."""
     reached = frozenset[str]().union(*(unpacked(run.figures["reached"]) for run in programs.values()))
     files = {}
-    for name, possible in lines().items():
-        mine = {int(one.rpartition(":")[2]) for one in reached if one.startswith(f"{name}:")} & possible
-        files[name] = {"reached": len(mine), "lines": len(possible)}
+    for name, lines in possible.items():
+        mine = {int(one.rpartition(":")[2]) for one in reached if one.startswith(f"{name}:")} & lines
+        files[name] = {"reached": len(mine), "lines": len(lines)}
     return {"files": files, "decisions": sorted(one for one in reached if not one.rpartition(":")[2].isdecimal())}
 
 
@@ -198,7 +207,7 @@ def _blocks(plan: Plan, fields: Mapping[str, Any]) -> Iterator[str]:
         rows = [(one, *(str(of.get(isa, "-")) for isa in isas)) for one, of in fields[name].items()]
         yield table((title, *isas), rows) if rows else ""
     files = fields["reached"]["files"].items()
-    yield table(("file of the compiler", "lines reached", "of"), [
+    yield table(("file of the compiler, or of kernels", "lines reached", "of"), [
         (name, str(one["reached"]), str(one["lines"])) for name, one in files if one["lines"]
     ])  # fmt: skip
     yield "\n".join(fields["reached"]["decisions"])

@@ -94,12 +94,20 @@ class Counting:
         boot.files.update(found)
         boot.counted = counted
 
+    def lines(self) -> dict[str, frozenset[int]]:
+        """All that there are, executed or not, by source file, once this boot was read."""
+        return {name: frozenset(counts.lines) for name, counts in merged(self._boot.files).items()}
+
+    def take_executed(self) -> Mapping[str, set[int]]:
+        """Lines by source file that readings found executed since the last call."""
+        executed, self._executed = self._executed, {}
+        return executed
+
     def end_test(self, name: str) -> None:
         """What was executed since the last call is the test's."""
         known = self._tests.setdefault(name, {})
-        for file, lines in self._executed.items():
+        for file, lines in self.take_executed().items():
             known[file] = max(known.get(file, 0), len(lines))
-        self._executed = {}
 
     def end(self, session: Session, during: str) -> None:
         """Before the session is closed, while the test `during` was run."""

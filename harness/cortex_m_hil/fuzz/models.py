@@ -31,6 +31,7 @@ from cortex_m_hil.errors import (
     VerdictError,
 )
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.fuzz.kernel_lines import RUNTIME, KernelLines
 from cortex_m_hil.fuzz.known import find_of
 from cortex_m_hil.lowering import Layout, LoweringOptions
 from cortex_m_hil.program.program import Program
@@ -96,6 +97,7 @@ class Judged:
             runs explain is an estimate, and a steep table or a division makes more of one quantum.
         relation: what became of the relation by place: `holds`, `fails`, or why it was not asked.
         operators: of the programs, by ISA class.
+        reached: lines and decisions of the compiler (`lowering.reach`), and lines of kernels (`kernel_lines`).
     """
 
     passed: list[str] = field(default_factory=list)
@@ -138,9 +140,12 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
 class ModelJudge:
     """Lowers parts (`lowering.parts.Part`) once for each ISA class, and runs them on each Dut."""
 
-    def __init__(self, duts: Sequence[Dut]) -> None:
-        """The first runtime's are compared with each other, those of others with the first's of the same target."""
-        self.duts = tuple(duts)
+    def __init__(self, duts: Sequence[Dut], kernels: Mapping[str, KernelLines] | None = None) -> None:
+        """The first runtime's are compared with each other, those of others with the first's of the same target.
+
+        `kernels`, by name of their target, count what passed there.
+        """
+        self.duts, self._kernels = tuple(duts), kernels or {}
         self.isas = tuple(dict.fromkeys(dut.target.isa for dut in duts))
 
     def judge(self, part: Any, checks: Checks) -> Judged:
@@ -164,6 +169,9 @@ class ModelJudge:
                 judged.refused[place_of(dut)] = reason(refused)
         ran = dict(self._ran(lowered.programs, checks, judged))
         judged.failures += _differing(ran, lowered.programs)
+        for dut in ran:
+            if dut.resolved.runtime == RUNTIME and (kernels := self._kernels.get(dut.resolved.name)) is not None:
+                judged.reached |= kernels.executed(lowered.programs[dut.target.isa])
         if checks.relation and not judged.failures:
             self._relate(part, checks, lowered.programs, ran, judged)
         return judged

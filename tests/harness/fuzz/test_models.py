@@ -30,6 +30,7 @@ from cortex_m_hil.errors import LaunchError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz import models
 from cortex_m_hil.fuzz.generate import ROUND, Generator
+from cortex_m_hil.fuzz.kernel_lines import KernelLines
 from cortex_m_hil.fuzz.models import Checks, ModelJudge, Relation
 from cortex_m_hil.fuzz.shrunk import write_shrunk
 from cortex_m_hil.lowering.parts import Part
@@ -194,6 +195,23 @@ def test_what_the_compiler_does_is_traced_and_the_same_from_the_cache() -> None:
     assert numbers and numbers <= lines()["aten_to_cortex_m_pass.py"]
 
 
+def test_lines_of_kernels_follow_from_the_program_alone() -> None:
+    """Whatever ran before, on this boot or another."""
+    x, layers = torch.randn(3, 5), {"linear.cpp": nn.Linear(5, 7), "softmax.cpp": nn.Softmax(1)}
+    programs = {name: lowering.lower(lowering.export(one, (x,)), isa=Isa.DSP) for name, one in layers.items()}
+    with KernelLines(resolve("m4-qemu", load_targets())) as kernels:
+        possible = kernels.possible()
+        found = {name: kernels.executed(program) for name, program in programs.items()}
+        again = {name: kernels.executed(program) for name, program in reversed(programs.items())}
+    with KernelLines(resolve("m4-qemu", load_targets())) as kernels:
+        assert kernels.executed(programs["softmax.cpp"]) == found["softmax.cpp"]
+    assert again == found
+    for name, other in (("linear.cpp", "softmax.cpp"), ("softmax.cpp", "linear.cpp")):
+        numbers = {int(one.rpartition(":")[2]) for one in found[name] if one.startswith(f"DSP {name}:")}
+        assert numbers and numbers <= possible[f"DSP {name}"]
+        assert not [one for one in found[name] if one.startswith(f"DSP {other}:")]
+
+
 IMAGE = torch.linspace(-1, 1, 1 * 3 * 5 * 6).reshape(1, 3, 5, 6)
 
 
@@ -342,7 +360,9 @@ def test_a_small_campaign_on_two_targets_and_what_goes_on_is_the_same(tmp_path: 
     assert told["defects"] == []
     assert told["outcomes"]["passed"] >= 4
     assert set(told["runs"]) == {"native builtin", "m4-qemu builtin"}
-    assert told["reached"]["files"]["aten_to_cortex_m_pass.py"]["reached"] > 100
+    for name in ("aten_to_cortex_m_pass.py", "DSP linear.cpp", "SCALAR (host) linear.cpp"):
+        file = told["reached"]["files"][name]
+        assert 0.2 * file["lines"] < file["reached"] <= file["lines"]
     part_of_it = hil(tmp_path, *arguments, "--store", "two", "--seconds", "1")
     rest = hil(tmp_path, *arguments, "--store", "two")
     assert json.loads(part_of_it.stdout)["left"] > 0
