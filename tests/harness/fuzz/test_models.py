@@ -360,9 +360,9 @@ def test_a_small_campaign_on_two_targets_and_what_goes_on_is_the_same(tmp_path: 
     assert told["defects"] == []
     assert told["outcomes"]["passed"] >= 4
     assert set(told["runs"]) == {"native builtin", "m4-qemu builtin"}
-    for name in ("aten_to_cortex_m_pass.py", "DSP linear.cpp", "SCALAR (host) linear.cpp"):
-        file = told["reached"]["files"][name]
-        assert 0.2 * file["lines"] < file["reached"] <= file["lines"]
+    for first_of_names in ("aten_to_cortex_m_pass.py", "DSP ", "SCALAR (host) "):
+        files = [one for name, one in told["reached"]["files"].items() if name.startswith(first_of_names)]
+        assert 100 < sum(one["reached"] for one in files) < sum(one["lines"] for one in files)
     part_of_it = hil(tmp_path, *arguments, "--store", "two", "--seconds", "1")
     rest = hil(tmp_path, *arguments, "--store", "two")
     assert json.loads(part_of_it.stdout)["left"] > 0
