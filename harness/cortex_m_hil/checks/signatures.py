@@ -382,6 +382,24 @@ def _indices_like_out(call: Call) -> str:
     return "out and indices differ in dim order"
 
 
+def _windows_with_pixels(call: Call) -> str:
+    """Of a dilated pool: a window in the padding alone has no largest pixel, and each runtime another number for it."""
+    lists = [call.ints(at) for at in (1, 2, 3, 4)]
+    if any(one is not None and len(one) not in (0, 1, 2) for one in lists):
+        return ""  # the runner says what is wrong with it
+    kernel, stride, padding, dilation = (tuple(one or ()) for one in lists)
+    windows = (kernel, stride or kernel, padding or (0,), dilation or (1,))
+    for dim, name in enumerate(("height", "width")):
+        size, steps, step, edge, spread = (
+            call["self"].shape[2 + dim], *(one[dim] if len(one) == 2 else one[0] for one in windows)
+        )  # fmt: skip
+        for at in range(call["out"].shape[2 + dim]):
+            first = at * step - edge
+            if not any(0 <= first + spread * one < size for one in range(steps)):
+                return f"a window lies in the padding alone ({name}: the one at {first}), and has no largest pixel"
+    return ""
+
+
 def _normalises(statistics: str, form: str = "") -> Signature:
     """``statistics``: its operands between input and the three that it writes."""
     return _takes(
@@ -452,7 +470,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::logical_or.out": _LOGICAL,
     "aten::logical_xor.out": _LOGICAL,
     "aten::max.dim_max": _LARGEST_BOTH,
-    "aten::max_pool2d_with_indices.out": _takes(_POOL, _indices_like_out),
+    "aten::max_pool2d_with_indices.out": _takes(_POOL, _indices_like_out, _windows_with_pixels),
     "aten::maximum.out": _CHOICE,
     "aten::mean.out": _FUNCTION,
     "aten::min.dim_min": _LARGEST_BOTH,
@@ -585,7 +603,9 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::logical_or.out": _ANY_BINARY,
     "aten::logical_xor.out": _ANY_BINARY,
     "aten::max.dim_max": _takes("0 self any, 3 out =self, 4 indices int64"),
-    "aten::max_pool2d_with_indices.out": _takes("0 self any, 6 out =self, 7 indices int64", _known_orders),
+    "aten::max_pool2d_with_indices.out": _takes(
+        "0 self any, 6 out =self, 7 indices int64", _known_orders, _windows_with_pixels
+    ),
     "aten::maximum.out": _ANY_BINARY,
     "aten::mean.out": _takes(f"0 self any rows, -1 out {_FLOATS} rows"),
     "aten::min.dim_min": _takes("0 self any, 3 out =self, 4 indices int64"),

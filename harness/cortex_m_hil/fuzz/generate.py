@@ -6,8 +6,10 @@ choices of one that made the compiler execute a line that none had executed befo
 
 What executorch 1.5.1 is known to lower wrongly (docs/verification.md, finds 12 to 20) is left out: a clamp in front of
 an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input; padding
-of an image of one pixel, or of one row that a pool counts; a hard swish of tiny values; an average pool that rounds
-its size up and counts padding.
+of an image of one pixel, or of one row that a pool counts; an average pool that rounds its size up and counts padding.
+
+What is not continuous (rounding, comparisons, indices of the largest) works on inputs: of computed values it may differ
+by a whole where two ways to compute them differ by rounding.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from cortex_m_hil.lowering import recipe as values
 from cortex_m_hil.lowering.recipe import Recipe, Shape, Step, broadcast, image_size
 
 ROUND: Final = 25  # programs from one use of what was learnt to the next
@@ -33,8 +36,10 @@ Choice = tuple[str, str]
 
 
 def identity() -> str:
-    """Of this generator: another one draws other recipes from the same seed."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    """Of this generator: another one makes other networks of the same seed."""
+    folder = Path(values.__file__).parent
+    files = (Path(__file__), folder / "recipe.py", folder / "recipe_part.py")
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 class Choices:
@@ -123,7 +128,7 @@ KERNELS: Final = ((1, 1), (3, 3), (2, 3), (5, 5), (1, 5), (3, 1), (2, 2))
 STRIDES: Final = ((1, 1), (2, 2), (1, 2), (2, 1), (3, 2))
 CHANNELS: Final = (1, 2, 3, 4, 5, 7, 8, 12, 16, 17)
 WIDTHS: Final = (1, 2, 3, 5, 7, 8, 9, 16, 19, 37)
-FAMILIES: Final = ("images", "large images", "rows", "sequences", "floats", "portable")
+FAMILIES: Final = ("images", "large images", "rows", "sequences", "signals", "floats", "portable", "portable images")
 RELATIONS: Final = ("", "batch", "permutation", "padding", "layout")
 
 
@@ -139,8 +144,8 @@ class Drawing:
         self._given: list[Value] = []
 
     def recipe(self, number: int, seed: int) -> Recipe:
-        family = self.pick("family", FAMILIES, (5, 1, 4, 1.5, 1.5, 2))
-        quantize = family not in ("floats", "portable")
+        family = self.pick("family", FAMILIES, (5, 1, 4, 1.5, 1, 1.5, 3, 1))
+        quantize = family not in ("floats", "portable", "portable images")
         layout = self.pick("layout", ("channels_last", "explicit"), (2, 1)) if quantize else "channels_last"
         self.explicit = layout == "explicit"
         spreads = ("normal", "uniform", "wide", "tiny", "shifted", "negative", "sparse", "uneven")
@@ -232,6 +237,14 @@ class Drawing:
         for _ in range(self.pick("steps", (0, 1, 2))):
             self._step({"linear": 2, "softmax": 2, "join": 2, "table": 1})
 
+    def _signals(self) -> None:
+        """Convolutions in one dimension: an operator for Cortex-M in the explicit layout, else a portable one."""
+        batch, channels = self.pick("input batch", (1, 2), (3, 1)), self.pick("input channels", CHANNELS)
+        self.at = self._input((batch, channels, self.pick("input length", WIDTHS[2:])))
+        self._conv1d()
+        for _ in range(self.pick("steps", (0, 1, 2))):
+            self._step({"conv1d": 2, "join": 1, "pad": 0.5, "linear": 1, "permute": 0.5})
+
     def _floats(self) -> None:
         if self.pick("float image", (True, False)):
             size = self.pick("input height", (4, 5, 8, 9)), self.pick("input width", (4, 5, 7, 8))
@@ -247,7 +260,16 @@ class Drawing:
         """What the lowering leaves to ATen's operators, on floats."""
         self.at = self._input(tuple(self.pick("input width", WIDTHS[1:6]) for _ in range(self.pick("rank", (2, 3)))))
         for _ in range(self.pick("steps", (1, 2, 3, 4), (1, 2, 2, 1))):
-            self._step(PORTABLE_KINDS if len(self.value.shape) > 1 else {"function": 1.0}, floats=True)
+            rank = len(self.value.shape)
+            kinds = {"function": 1.0} if rank < 2 else PORTABLE_KINDS | ({"matmul": 1.0} if rank < 4 else {})
+            self._step(kinds, floats=True)
+
+    def _portable_images(self) -> None:
+        """The same, of images."""
+        size = self.pick("input height", (4, 5, 8, 9)), self.pick("input width", (4, 5, 7, 8))
+        self.at = self._input((self.pick("input batch", (1, 2)), self.pick("input channels", (1, 2, 4, 6)), *size))
+        for _ in range(self.pick("steps", (1, 2, 3))):
+            self._step(PORTABLE_IMAGE_KINDS, floats=True)
 
     def _head(self) -> None:
         if len(self.value.shape) != 4 or not self.pick("head", (False, True)):
@@ -287,15 +309,13 @@ class Drawing:
             return
         kind = self.pick("kind", list(kinds), list(kinds.values()))
         self._is_float = floats
-        getattr(self, f"_{kind}")()
+        getattr(self, f"_{kind.replace(' ', '_')}")()
 
     _is_float = False
 
     def _activation(self, kind: str, allowed: Sequence[str] = ACTIVATIONS) -> str:
         if self._is_float:
             return ""
-        if self.values == "tiny":
-            allowed = [name for name in allowed if name != "hardswish"]
         often = [OFTEN[ACTIVATIONS.index(name)] for name in allowed]
         return self.pick(f"{kind} activation", allowed, often)
 
@@ -356,25 +376,43 @@ class Drawing:
         how["activation"] = self._activation(kind) if activation is None else activation
         self._make("conv", [self.at], how, (batch, out, *self._windowed(window)), how["activation"])
 
+    def _conv1d(self) -> None:
+        batch, channels, length = self.value.shape
+        groups = channels if self.pick("conv1d form", ("dense", "depthwise"), (3, 1)) == "depthwise" else 1
+        out = channels if groups > 1 else self.pick("conv1d out", CHANNELS)
+        kernel = self.pick("conv1d kernel", [one for one in (1, 2, 3, 5) if one <= length])
+        padding, stride = self.pick("conv1d padding", (0, kernel // 2)), self.pick("conv1d stride", (1, 2, 3))
+        dilations = [one for one in (1, 2) if one * (kernel - 1) < length + 2 * padding]
+        dilation = self.pick("conv1d dilation", dilations, (3, 1)[: len(dilations)])
+        how: dict[str, Any] = {
+            "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "out": out,
+            "bias": self.pick("conv1d bias", (True, False), (3, 1)),
+        }  # fmt: skip
+        how["activation"] = self._activation("conv1d", ("", "relu"))
+        shape = (batch, out, image_size(length, kernel, stride, padding, dilation))
+        self._make("conv1d", [self.at], how, shape, how["activation"])
+
     def _transposed(self) -> None:
-        batch, _, height, width = self.value.shape
+        batch, channels, height, width = self.value.shape
         if height * width > 150:
             return self._conv()
-        out = self.pick("transposed out", CHANNELS[:8])
+        groups = channels if channels > 1 and self.pick("transposed grouped", (False, True), (6, 1)) else 1
+        out = groups * self.pick("transposed out", CHANNELS[: 2 if groups > 1 else 8])
         kernel = self.pick("transposed kernel", KERNELS)
         stride = self.pick("transposed stride", STRIDES)
         paddings = [(0, 0), (kernel[0] // 2, kernel[1] // 2), (kernel[0] - 1, 0)]
         sizes = (height, width)
-        fitting = [one for one in dict.fromkeys(paddings) if all(self._grown(sizes, kernel, stride, one))]
+        dilation = self.pick("transposed dilation", ((1, 1), (2, 2), (1, 2)), (6, 1, 1))
+        more = self.pick("transposed output padding", (0, 1), (4, 1)) if min(stride) > 1 else 0
+        reach = (dilation[0] * (kernel[0] - 1) + 1, dilation[1] * (kernel[1] - 1) + 1)
+        fitting = [one for one in dict.fromkeys(paddings) if all(self._grown(sizes, reach, stride, one))]
         padding = self.pick("transposed padding", fitting or [(0, 0)])
-        how: dict[str, Any] = {"kernel": kernel, "stride": stride, "padding": padding, "out": out, "groups": 1}
-        how |= {
-            "dilation": (1, 1),
-            "output_padding": (0, 0),
-            "bias": self.pick("transposed bias", (True, False), (3, 1)),
-        }
+        how: dict[str, Any] = {
+            "kernel": kernel, "stride": stride, "padding": padding, "out": out, "groups": groups, "dilation": dilation,
+            "output_padding": (more, more), "bias": self.pick("transposed bias", (True, False), (3, 1)),
+        }  # fmt: skip
         how["activation"] = self._activation("transposed", ("", *CLAMPS))
-        rows, columns = self._grown(sizes, kernel, stride, padding)
+        rows, columns = (size + more for size in self._grown(sizes, reach, stride, padding))
         self._make("transposed", [self.at], how, (batch, out, rows, columns), how["activation"])
         return None
 
@@ -468,7 +506,7 @@ class Drawing:
             }  # fmt: skip
             self._make("conv", [at], how, shape)
         elif self._is_float:
-            self._make("softmax", [at], {"dim": -1}, shape)
+            self._make("softmax", [at], {"dim": -1, "logarithm": False}, shape)
         else:
             self._make("linear", [at], {"out": shape[-1], "bias": True, "activation": ""}, shape)
         made, self.at = self.at, at
@@ -522,7 +560,8 @@ class Drawing:
         rank = len(self.value.shape)
         last = -1 if rank != 4 or self.explicit else 1
         dim = self.pick("softmax dim", list(range(-rank, 0))) if self._is_float else last
-        self._make("softmax", [self.at], {"dim": dim}, self.value.shape)
+        logarithm = self._is_float and self.pick("softmax logarithm", (False, True), (2, 1))
+        self._make("softmax", [self.at], {"dim": dim, "logarithm": logarithm}, self.value.shape)
 
     def _amax(self) -> None:
         rank = len(self.value.shape)
@@ -552,6 +591,36 @@ class Drawing:
         shape = tuple(self.value.shape[dim] for dim in dims)
         self._make("permute", [self.at], {"dims": dims}, shape, self.value.clamp)
 
+    def _exact(self) -> None:
+        """What is not continuous, of inputs, added to the value."""
+        shape = self.value.shape
+        function = self.pick("exact function", EXACT)
+        dim = self.pick("exact dim", list(range(len(shape))))
+        inputs = [self._input(shape) for _ in range(2 if function in EXACT_OF_TWO else 1)]
+        self._make("exact", [self.at, *inputs], {"function": function, "dim": dim}, shape)
+
+    def _matmul(self) -> None:
+        shape = self.value.shape
+        out = self.pick("matmul out", WIDTHS[:6])
+        function = self.pick("matmul function", ("mm", "addmm")) if len(shape) == 2 else "bmm"
+        right = self._input((*shape[:-2], shape[-1], out))
+        self._make("matmul", [self.at, right], {"function": function}, (*shape[:-1], out))
+
+    def _resize(self) -> None:
+        batch, channels, height, width = self.value.shape
+        function = self.pick("resize function", ("nearest", "bilinear", "bilinear aligned", "adaptive"))
+        sizes = [(1, 1), (2, 3)] if function == "adaptive" else [(2 * height, 2 * width), (height + 3, width - 1)]
+        size = self.pick(f"{function} size", [one for one in sizes if min(one) > 0 and max(one) < 20] or [(3, 3)])
+        self._make("resize", [self.at], {"function": function, "size": size}, (batch, channels, *size))
+
+    def _channel_norm(self) -> None:
+        """Batch norm, and of inputs those that take mean and variance of what they are given (find 29)."""
+        channels = self.value.shape[1]
+        functions = ("batch", "instance", "group") if self.value.origin == "input" else ("batch",)
+        function = self.pick("channel norm function", functions)
+        groups = self.pick("group norm groups", [one for one in (1, 2, 3) if channels % one == 0])
+        self._make("channel norm", [self.at], {"function": function, "groups": groups}, self.value.shape)
+
     def _function(self) -> None:
         self._make("function", [self.at], {"function": self.pick("function name", FUNCTIONS)}, self.value.shape)
 
@@ -566,17 +635,17 @@ class Drawing:
     def _move(self) -> None:
         shape = list(self.value.shape)
         dim = self.pick("move dim", list(range(len(shape))))
-        names = ("slice", "flip", "repeat", "index") if shape[dim] > 1 else ("flip", "repeat")
+        names = (*SAME_SHAPE, "repeat", *(("slice", "index", "put", "split") if shape[dim] > 1 else ()))
         function, step = self.pick("move function", names), self.pick("slice step", (1, 2))
-        shape[dim] = {"slice": -(-(shape[dim] - 1) // step), "flip": shape[dim], "repeat": 2 * shape[dim], "index": 3}[
-            function
-        ]
+        size = shape[dim]
+        sizes = {"slice": -(-(size - 1) // step), "repeat": 2 * size, "index": 3, "put": 3, "split": size - 1}
+        shape[dim] = sizes.get(function, size)
         self._make("move", [self.at], {"function": function, "dim": dim, "step": step}, tuple(shape))
 
     def _write(self) -> None:
         shape = self.value.shape
         if dims := [dim for dim, size in enumerate(shape) if size > 1]:
-            function = self.pick("write function", ("put", "slice", "scatter", "gather"))
+            function = self.pick("write function", ("put", "slice", "scatter", "fill", "gather", "copy"))
             self._make("write", [self.at], {"function": function, "dim": self.pick("write dim", dims)}, shape)
 
     def _choose(self) -> None:
@@ -590,14 +659,27 @@ class Drawing:
         self._make("norm", [self.at], {"epsilon": self.pick("norm epsilon", (1e-5, 1e-3))}, self.value.shape)
 
 
+SAME_SHAPE: Final = ("flip", "expand", "squeeze", "view", "strided", "arange", "full", "cumsum")
+EXACT_OF_TWO: Final = (
+    "eq two", "ne two", "lt two", "le two", "gt two", "and", "or", "xor", "integer sum", "integer product",
+    "integer largest", "bitwise and", "bitwise or", "bitwise xor", "masked fill",
+)  # fmt: skip
+EXACT: Final = (
+    *EXACT_OF_TWO, "ceil", "floor", "round", "trunc", "integer remainder", "remainder", "remainder of tensor",
+    "div floor", "div trunc", "eq", "ne", "lt", "le", "gt", "ge", "not", "any", "argmax", "argmin", "largest",
+    "smallest", "bitwise not", "embedding",
+)  # fmt: skip
 FEWEST_NORMALISED: Final = 4
 FUNCTIONS: Final = (
     "abs", "neg", "relu", "leaky_relu", "hardtanh", "elu", "sigmoid", "tanh", "silu", "gelu", "exp", "pow", "log",
-    "log1p", "sqrt", "rsqrt", "reciprocal",
+    "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos",
 )  # fmt: skip
 PORTABLE_KINDS: Final = {
     "function": 4.0, "reduce": 2.0, "move": 2.0, "choose": 1.0, "norm": 1.0, "linear": 1.0, "join": 1.0, "softmax": 0.5,
-    "cat": 1.0, "amax": 0.7, "write": 1.5,
+    "cat": 1.0, "amax": 0.7, "write": 1.5, "exact": 4.0,
+}  # fmt: skip
+PORTABLE_IMAGE_KINDS: Final = {
+    "resize": 3.0, "channel norm": 2.0, "avg_pool": 2.0, "max_pool": 1.0, "conv": 1.0, "function": 1.0,
 }  # fmt: skip
 IMAGE_KINDS: Final = {
     "conv": 6.0, "transposed": 1.5, "avg_pool": 1.5, "max_pool": 1.5, "mean": 0.7, "join": 2.0, "table": 1.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -161,6 +162,14 @@ def _conv(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     return b.activated(b.call(aten.conv2d.default, x, weight, bias, *window, how["groups"]), how["activation"])
 
 
+def _conv1d(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    depth = b.shape(x)[1] // how["groups"]
+    weight = b.parameter((how["out"], depth, how["kernel"]), depth * how["kernel"], 0)
+    window = [[how[name]] for name in ("stride", "padding", "dilation")]
+    layer = b.call(aten.conv1d.default, x, weight, b.bias(how, how["out"]), *window, how["groups"])
+    return b.activated(layer, how["activation"])
+
+
 def _transposed(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     channels, groups = b.shape(x)[1], how["groups"]
     weight = b.parameter((channels, how["out"] // groups, *how["kernel"]), channels * math.prod(how["kernel"]), 1)
@@ -221,9 +230,10 @@ _FUNCTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
     "silu": (aten.silu.default,), "gelu": (aten.gelu.default,), "exp": (aten.exp.default,),
     "pow": (aten.pow.Tensor_Scalar, 3.0), "log": (aten.log.default,), "log1p": (aten.log1p.default,),
     "sqrt": (aten.sqrt.default,), "rsqrt": (aten.rsqrt.default,), "reciprocal": (aten.reciprocal.default,),
+    "sin": (aten.sin.default,), "cos": (aten.cos.default,),
 }  # fmt: skip
 _OF_POSITIVE: Final = frozenset({"log", "log1p", "sqrt", "rsqrt", "reciprocal"})
-_OF_SMALL: Final = frozenset({"exp", "pow"})
+_OF_SMALL: Final = frozenset({"exp", "pow", "sin", "cos"})
 
 
 def _function(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
@@ -246,13 +256,35 @@ def _reduce(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
 
 def _move(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     """The same elements, or some of them, in other places."""
-    dim, size = how["dim"], b.shape(x)[how["dim"]]
-    rank = len(b.shape(x))
+    dim, shape = how["dim"], b.shape(x)
+    rank, size = len(shape), shape[dim]
+
+    def at_dim(value: int, others: int) -> list[int]:
+        return [value if one == dim else others for one in range(rank)]
+
+    def chosen() -> Ref:
+        return b.constant(torch.tensor([size - 1, 0, size // 2]))
+
+    def split() -> Ref:
+        return b.call(operator.getitem, b.call(aten.split_with_sizes.default, x, [1, size - 1], dim), 1)
+
+    def plus(other: Ref) -> Ref:
+        return b.call(aten.add.Tensor, x, other)
+
     made: Mapping[str, Callable[[], Ref]] = {
         "slice": lambda: b.call(aten.slice.Tensor, x, dim, 1, size, how["step"]),
         "flip": lambda: b.call(aten.flip.default, x, [dim]),
-        "repeat": lambda: b.call(aten.repeat.default, x, [2 if one == dim else 1 for one in range(rank)]),
-        "index": lambda: b.call(aten.index_select.default, x, dim, b.constant(torch.tensor([size - 1, 0, size // 2]))),
+        "repeat": lambda: b.call(aten.repeat.default, x, at_dim(2, 1)),
+        "index": lambda: b.call(aten.index_select.default, x, dim, chosen()),
+        "put": lambda: b.call(aten.index.Tensor, x, [*[None] * dim, chosen()]),
+        "split": split,
+        "expand": lambda: plus(b.call(aten.expand.default, b.call(aten.amax.default, x, [dim], True), list(shape))),
+        "squeeze": lambda: b.call(aten.squeeze.dims, b.call(aten.unsqueeze.default, x, dim), [dim]),
+        "view": lambda: b.call(aten.view.default, b.call(aten.view.default, x, [-1]), list(shape)),
+        "strided": lambda: plus(b.call(aten.as_strided.default, x, list(shape), [1] * rank, 0)),
+        "arange": lambda: plus(b.call(aten.arange.start, 1, shape[-1] + 1)),
+        "cumsum": lambda: b.call(aten.cumsum.default, x, dim),
+        "full": lambda: plus(b.call(aten.full_like.default, x, 2.5)),
     }
     return made[how["function"]]()
 
@@ -276,7 +308,9 @@ def _write(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
         "put": put,
         "slice": lambda: b.call(aten.slice_scatter.default, x, part(1, size), dim, 1, size, 1),
         "scatter": lambda: b.call(aten.scatter.src, x, dim, backwards(), b.call(aten.neg.default, x)),
+        "fill": lambda: b.call(aten.scatter.value, x, dim, backwards(), 0.5),
         "gather": lambda: b.call(aten.gather.default, x, dim, backwards()),
+        "copy": lambda: b.call(aten.copy.default, x, b.call(aten.neg.default, x)),
     }
     return made[how["function"]]()
 
@@ -291,6 +325,122 @@ _COMPARISONS: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 
 
+def _exact(b: _Builder, how: Mapping[str, Any], x: Ref, *inputs: Ref) -> Ref:
+    """x, and what an operator makes of halves, so that some are whole and some are equal."""
+    given = []
+    for ref in inputs:
+        rounded = b.call(aten.round.default, b.call(aten.mul.Tensor, ref, b.constant(torch.full((), 2.5))))
+        given.append(b.call(aten.mul.Tensor, rounded, b.constant(torch.full((), 0.5))))
+    made = _EXACT[how["function"]](b, how["dim"], *given)
+    return b.call(aten.add.Tensor, x, b.call(aten.to.dtype, made, torch.float32))
+
+
+def _plain(target: Any, *more: Any) -> Callable[..., Ref]:
+    return lambda b, dim, *given: b.call(target, *given, *more)
+
+
+def _with_index(target: Any) -> Callable[..., Ref]:
+    """The largest, and its index. Of that alone the lowering makes an operator that no runtime takes (find 26)."""
+
+    def made(b: _Builder, dim: int, y: Ref) -> Ref:
+        both = b.call(target, y, dim, True)
+        values, at = (b.call(operator.getitem, both, one) for one in (0, 1))
+        return b.call(aten.add.Tensor, values, b.call(aten.to.dtype, at, torch.float32))
+
+    return made
+
+
+def _along(target: Any) -> Callable[..., Ref]:
+    return lambda b, dim, y: b.call(target, y, dim, True)
+
+
+def _of_integers(target: Any, *more: Any) -> Callable[..., Ref]:
+    def made(b: _Builder, dim: int, *given: Ref) -> Ref:
+        scaled = (b.call(aten.mul.Tensor, ref, b.constant(torch.full((), 4.0))) for ref in given)
+        return b.call(target, *(b.call(aten.to.dtype, ref, torch.int32) for ref in scaled), *more)
+
+    return made
+
+
+def _of_truths(target: Any) -> Callable[..., Ref]:
+    return lambda b, dim, *given: b.call(target, *(b.call(aten.gt.Scalar, ref, 0.0) for ref in given))
+
+
+def _of_divisor(target: Any, **more: Any) -> Callable[..., Ref]:
+    """By powers of two: quotients that are rounded are another matter (find 25)."""
+
+    def made(b: _Builder, dim: int, y: Ref) -> Ref:
+        return b.call(target, y, b.constant(torch.exp2(torch.arange(b.shape(y)[-1]) % 3 - 1.0)), **more)
+
+    return made
+
+
+def _any(b: _Builder, dim: int, y: Ref) -> Ref:
+    return b.call(aten.any.dim, b.call(aten.gt.Scalar, y, 0.5), dim, True)
+
+
+def _embedding(b: _Builder, dim: int, y: Ref) -> Ref:
+    """Rows of a table, chosen by where the largest numbers are."""
+    shape = b.shape(y)
+    rows = b.call(aten.argmax.default, y, -1, True)
+    return b.call(
+        aten.squeeze.dims, b.call(aten.embedding.default, b.parameter((shape[-1], 1), 1, 0), rows), [len(shape)]
+    )
+
+
+def _masked_fill(b: _Builder, dim: int, y: Ref, z: Ref) -> Ref:
+    return b.call(aten.masked_fill.Scalar, y, b.call(aten.gt.Tensor, y, z), -1.0)
+
+
+_EXACT: Final[Mapping[str, Callable[..., Ref]]] = {
+    "ceil": _plain(aten.ceil.default), "floor": _plain(aten.floor.default), "round": _plain(aten.round.default),
+    "trunc": _plain(aten.trunc.default),
+    "remainder": _plain(aten.remainder.Scalar, 1.5), "remainder of tensor": _of_divisor(aten.remainder.Tensor),
+    "div floor": _of_divisor(aten.div.Tensor_mode, rounding_mode="floor"),
+    "div trunc": _of_divisor(aten.div.Tensor_mode, rounding_mode="trunc"),
+    **{name: _plain(getattr(aten, name).Scalar, 0.5) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{f"{name} two": _plain(getattr(aten, name).Tensor) for name in ("eq", "ne", "lt", "le", "gt")},
+    **{name: _of_truths(getattr(aten, f"logical_{name}").default) for name in ("and", "or", "xor", "not")},
+    "any": _any, "argmax": _along(aten.argmax.default), "argmin": _along(aten.argmin.default),
+    "largest": _with_index(aten.max.dim), "smallest": _with_index(aten.min.dim),
+    "integer sum": _of_integers(aten.add.Tensor), "integer product": _of_integers(aten.mul.Tensor),
+    "integer remainder": _of_integers(aten.fmod.Scalar, 3), "integer largest": _of_integers(aten.maximum.default),
+    "bitwise and": _of_integers(aten.bitwise_and.Tensor), "bitwise or": _of_integers(aten.bitwise_or.Tensor),
+    "bitwise xor": _of_integers(aten.bitwise_xor.Tensor), "bitwise not": _of_integers(aten.bitwise_not.default),
+    "embedding": _embedding, "masked fill": _masked_fill,
+}  # fmt: skip
+
+
+def _matmul(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
+    if how["function"] == "addmm":
+        return b.call(aten.addmm.default, b.parameter(b.shape(y)[-1:], 1, 0), x, y)
+    return b.call({"mm": aten.mm.default, "bmm": aten.bmm.default}[how["function"]], x, y)
+
+
+def _resize(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    size = list(how["size"])
+    if how["function"] == "adaptive":
+        return b.call(aten.adaptive_avg_pool2d.default, x, size)
+    if how["function"] == "nearest":
+        return b.call(aten.upsample_nearest2d.vec, x, size, None)
+    return b.call(aten.upsample_bilinear2d.vec, x, size, how["function"] == "bilinear aligned", None)
+
+
+def _channel_norm(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    channels = b.shape(x)[1]
+    weight, bias = b.parameter((channels,), 1, 0), b.parameter((channels,), 1, 0)
+    if how["function"] == "group":
+        return b.call(aten.group_norm.default, x, how["groups"], weight, bias, 1e-5)
+    if how["function"] == "instance":
+        return b.call(aten.instance_norm.default, x, weight, bias, None, None, True, 0.1, 1e-5, False)
+    mean, variance = b.constant(torch.linspace(-1, 1, channels)), b.constant(torch.linspace(0.5, 2, channels))
+    return b.call(aten.batch_norm.default, x, weight, bias, mean, variance, False, 0.1, 1e-5, False)
+
+
+def _softmax(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
+    return b.call(aten.log_softmax.int if how["logarithm"] else aten.softmax.int, x, how["dim"])
+
+
 def _norm(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     width = b.shape(x)[-1]
     weight, bias = b.parameter((width,), 1, 0), b.parameter((width,), 1, 0)
@@ -299,6 +449,7 @@ def _norm(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
 
 _KINDS: Final[Mapping[str, Callable[..., Ref]]] = {
     "conv": _conv,
+    "conv1d": _conv1d,
     "transposed": _transposed,
     "linear": _linear,
     "avg_pool": _avg_pool,
@@ -315,9 +466,13 @@ _KINDS: Final[Mapping[str, Callable[..., Ref]]] = {
     "write": _write,
     "choose": _choose,
     "norm": _norm,
+    "exact": _exact,
+    "matmul": _matmul,
+    "resize": _resize,
+    "channel norm": _channel_norm,
     "cat": lambda b, how, *given: b.call(aten.cat.default, list(given), how["dim"]),
     "flatten": lambda b, how, x: b.call(aten.flatten.using_ints, x, 1),
-    "softmax": lambda b, how, x: b.call(aten.softmax.int, x, how["dim"]),
+    "softmax": _softmax,
     "amax": lambda b, how, x: b.call(aten.amax.default, x, list(how["dims"]), how["keepdim"]),
     "select": lambda b, how, x: b.call(aten.select.int, x, how["dim"], how["index"]),
     "unsqueeze": lambda b, how, x: b.call(aten.unsqueeze.default, x, how["dim"]),

@@ -591,6 +591,20 @@ def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: 
         assert found == ()
 
 
+def test_a_pool_with_a_window_in_the_padding_alone_is_refused(native: Dut) -> None:
+    """torch gives minus infinity for it, ExecuTorch zero; found by a generated network."""
+    pool = Apply(lambda x: nn.functional.max_pool2d(x, (2, 2), (2, 1), (0, 1), (2, 2)))
+    floats = LoweringOptions(quantize=False)
+    alone, fits = (lower(pool, (torch.randn(1, 2, 4, width),), isa=Isa.SCALAR, options=floats) for width in (1, 2))
+    for runtime in ("builtin", "executorch"):
+        found = [one for one in lint(alone, native.target, operators=None, runtime=runtime) if not one.is_note]
+        assert "a window lies in the padding alone (width: the one at -1)" in found[0].message
+        assert not [one for one in lint(fits, native.target, operators=None, runtime=runtime) if not one.is_note]
+    with pytest.raises(errors.ProgramRejected, match="a window lies in the padding alone"):
+        flow.run(native, alone, linted=False)
+    flow.run(native, fits, linted=False)
+
+
 def _put(*indices: Any, accumulate: bool = False) -> nn.Module:
     return Apply(lambda x, new: torch.ops.aten.index_put(x, list(indices), new, accumulate))
 

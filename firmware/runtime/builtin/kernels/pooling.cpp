@@ -148,6 +148,24 @@ struct IndexedPooling {
   }
 };
 
+// Between dilated steps a window may miss all of a small image.
+bool each_has_a_pixel(int32_t windows, int32_t kernel, int32_t stride, int32_t padding,
+                      int32_t dilation, int32_t size) {
+  for (int32_t at = 0; at < windows; ++at) {
+    const Steps steps = steps_inside(at * stride - padding, kernel, dilation, size);
+    if (steps.begin == steps.end) return false;
+  }
+  return true;
+}
+
+bool check_pixels(KernelContext& ctx, const Window& window, const Image& input, const Image& out) {
+  return ctx.require(each_has_a_pixel(out.height, window.kernel.y, window.stride.y,
+                                      window.padding.y, window.dilation.y, input.height) &&
+                         each_has_a_pixel(out.width, window.kernel.x, window.stride.x,
+                                          window.padding.x, window.dilation.x, input.width),
+                     "a window lies in the padding alone, and has no largest pixel");
+}
+
 bool check(KernelContext& ctx, const IndexedPooling& pooling) {
   const Window& window = pooling.window;
   const Tensor& input = pooling.input;
@@ -164,6 +182,8 @@ bool check(KernelContext& ctx, const IndexedPooling& pooling) {
              "padding is more than half of kernel_size: windows would be empty") &&
          check_window(ctx, window, IndexedPooling::image_of(input), IndexedPooling::image_of(out),
                       pooling.ceil_mode) &&
+         check_pixels(ctx, window, IndexedPooling::image_of(input),
+                      IndexedPooling::image_of(out)) &&
          ctx.require_disjoint(out, input, "input") &&
          ctx.require_disjoint(pooling.indices, input, "input") &&
          ctx.require_disjoint(out, pooling.indices, "indices");
