@@ -759,6 +759,20 @@ FINDS: Final = (
         ),
     ),
     KnownBug(
+        "a bias that no int32 holds",
+        ("find 34",),
+        "of a layer whose input has next to no range: it is cut off, and sums leave int32",
+        (),
+        ("tests/harness/fuzz/test_finds.py::test_a_bias_that_is_cut_off_makes_sums_leave_int32",),
+    ),
+    KnownBug(
+        "the largest of no pixel",
+        ("find 35",),
+        "a dilated max pool with a window in the padding alone gives 0 there",
+        (),
+        ("tests/harness/checks/test_lint.py::test_a_pool_with_a_window_in_the_padding_alone_is_refused",),
+    ),
+    KnownBug(
         "the largest of a dimension aborts",
         ("find 26",),
         "a pass makes `amax` of `torch.max(x, dim)[0]`, with a number where the kernel takes a list",

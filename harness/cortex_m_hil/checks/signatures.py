@@ -257,6 +257,24 @@ def _input_and_out_in_order(call: Call) -> str:
     return _same_order(Call(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
 
 
+_LARGEST_PRODUCT: Final = 128 * 255  # of a weight, and of an input without its zero point
+
+
+def _sums_of_32_bits(call: Call) -> str:
+    """Find 34: int32 sums that begin with the bias, or on MVE with `kernel_sum`, which has it."""
+    for name in ("bias", "kernel_sum"):
+        value = call.value({"bias": 2, "kernel_sum": 3}[name])
+        first = call.file.constant(value.index) if name in call.tensors and value is not None else None
+        if first is None or not call[name].numel:
+            continue
+        weights = call["weights" if "weights" in call.tensors else "weight"]
+        most = (1 << 31) - 1 - weights.numel // call[name].numel * _LARGEST_PRODUCT
+        numbers = first.array().reshape(-1).tolist()
+        if (found := max(numbers, key=abs)) and abs(found) > most:
+            return f"{name} has {found}, at {numbers.index(found)}: a sum that begins with it can leave int32 (find 34)"
+    return ""
+
+
 def _known_orders(call: Call) -> str:
     """`tensor_is_default_or_channels_last_dim_order`: find 6."""
     if all(_is_default(call[name]) or _is_channels_last(call[name]) for name in ("self", "out")):
@@ -680,7 +698,8 @@ def _cortex_m() -> dict[str, Signature]:
         "quantized_batch_matmul": _takes("0 lhs int8 rows, 2 rhs_transposed int8 rows, -1 out int8 rows"),
         "quantized_div": _takes("0 self int8|int16, 2 other =self, -1 out =self", _same_layout("self", "other")),
         "quantized_linear": _takes(
-            "0 input int8 rows, 1 weights int8 rows, 2 bias? int32, 3 kernel_sum? int32, -1 out int8 rows"
+            "0 input int8 rows, 1 weights int8 rows, 2 bias? int32, 3 kernel_sum? int32, -1 out int8 rows",
+            _sums_of_32_bits,
         ),
         "quantized_mul": _takes(pair.format(2), _sum_or_product),
         "softmax": _takes("0 input int8 rows, -1 out int8 rows", _shifts_to_the_left),
@@ -689,9 +708,9 @@ def _cortex_m() -> dict[str, Signature]:
     for suffix, form in (("", "image"), ("_nhwc", "nhwc")):
         found[f"quantized_avg_pool2d{suffix}"] = _takes(f"0 input int8 {form}, -1 out int8 {form}")
         found[f"quantized_max_pool2d{suffix}"] = _takes(f"0 input int8 {form}, -1 out int8 {form}")
-        found[f"quantized_conv2d{suffix}"] = _takes(_convolution(form, 6))
-        found[f"quantized_depthwise_conv2d{suffix}"] = _takes(_convolution(form, 7))
-        found[f"quantized_transpose_conv2d{suffix}"] = _takes(_convolution(form, 7))
+        found[f"quantized_conv2d{suffix}"] = _takes(_convolution(form, 6), _sums_of_32_bits)
+        found[f"quantized_depthwise_conv2d{suffix}"] = _takes(_convolution(form, 7), _sums_of_32_bits)
+        found[f"quantized_transpose_conv2d{suffix}"] = _takes(_convolution(form, 7), _sums_of_32_bits)
     return {f"cortex_m::{name}.out": signature for name, signature in found.items()}
 
 
@@ -722,6 +741,8 @@ def signature_of(operator: str, runtime: str) -> Signature | None:
 _INSTEAD: Final[Mapping[Relation, str]] = {
     _sums_with_scales: "add to the whole tensor, as with torch.where, or leave it in float",
     _shifts_to_the_left: "the softmax's input has next to no range: calibrate with samples like the data",
+    _sums_of_32_bits: "its input has next to no range, so the bias is cut off: calibrate with samples like the data",
+    _windows_with_pixels: "pad the image before the pool, or pool without dilation",
     _neighbouring_indices: "torch.where and masked_fill take a mask; a permute brings dimensions together",
 }
 """The next step, where another layout is none."""

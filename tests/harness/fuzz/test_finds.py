@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow, lowering
+from cortex_m_hil.checks.lint import lint
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import LintError, Mismatch, ProgramRejected
 from cortex_m_hil.flow.dut import Dut
@@ -66,6 +68,23 @@ def test_a_hardswish_of_tiny_values_has_a_zero_point_that_no_kernel_takes(native
     check(native, nn.Sequential(layer, nn.Hardswish()), given)
     with pytest.raises(ProgramRejected, match="zero_point"):
         check(native, nn.Sequential(layer, nn.Hardswish()), given * 1e-3)
+
+
+@pytest.mark.parametrize("isa", Isa)
+def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) -> None:
+    """docs/verification.md, find 34."""
+    torch.manual_seed(0)
+    layer, given = nn.Linear(8, 8), torch.randn(3, 8)
+    with torch.no_grad():
+        layer.weight *= 0.01
+        layer.bias.fill_(0.5)
+    tiny, usual = (lowering.lower(layer, (one,), isa=isa) for one in (given * 1e-6, given))
+    target = dataclasses.replace(native.target, isa=isa)
+    [found] = [one for one in lint(tiny, target, operators=None) if not one.is_note]
+    assert "a sum that begins with it can leave int32 (find 34)" in found.message
+    assert not [one for one in lint(usual, target, operators=None) if not one.is_note]
+    if isa is native.target.isa:
+        assert flow.run(native, tiny, linted=False).outputs[0].array().max() < 0.1  # of 0.5
 
 
 def dead() -> nn.Module:
