@@ -39,7 +39,7 @@ def _symbolic(program: Any) -> Iterator[tuple[int, str, int, Any]]:
     for number, name in enumerate(program.graph_signature.user_inputs):
         value = nodes[name].meta.get("val") if name in nodes else None
         for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-            if isinstance(size, torch.SymInt):
+            if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None:  # else it was fixed since
                 yield number, name, dim, size
 
 
@@ -117,7 +117,7 @@ class Watch:
         for one in self.dimensions:
             place = one.input, one.number
             if place not in sizes:
-                self._refuse(one, "quantising or to_edge fixes it", "")
+                self._refuse(one, "quantising, to_edge or an earlier lowering of it fixes it", "")
             if (size := sizes[place].node.maybe_as_int()) is not None:
                 by = next((self.fixed_by[symbol] for symbol in symbols[place] if symbol in self.fixed_by), _Asking())
                 where = f", in {by.place}" if by.place else ""

@@ -185,6 +185,10 @@ def test_the_scratch_of_a_convolution_fixes_the_batch(isa: Isa, size: int) -> No
     assert message in raised.value.message and "cmsis_nn.py:" in raised.value.message
     assert raised.value.operator.startswith("cortex_m::quantized_conv2d (")
     assert "without dynamic_shapes" in raised.value.hint
+    fixed = torch.export.export(module, rows(size, *IMAGE), dynamic_shapes=ROWS)
+    for _ in range(2):  # and the user's own program stays as it was
+        with pytest.raises(LoweringError, match=rf"was to be 1 to 8, .*fix it at {size}"):
+            lower(fixed, isa=isa)
 
 
 @pytest.mark.parametrize(
