@@ -26,6 +26,7 @@ enum class Request : uint8_t {
   kStream = 0x0C,
   kData = 0x0D,
   kOperators = 0x0E,
+  kResize = 0x0F,
 };
 
 enum class Event : uint8_t {

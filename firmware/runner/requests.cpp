@@ -217,6 +217,22 @@ void describe(Reader& request, uint16_t, Reply& reply) {
   for (size_t i = 0; i < view.rank && i < kMaxRank; ++i) body.u8(view.dim_order[i]);
 }
 
+void resize(Reader& request, uint16_t, Reply& reply) {
+  const uint32_t number = request.u32();
+  const uint8_t rank = request.u8();
+  if (rank > kMaxRank) return reply.fail(Code::kBadRequest, "too many dimensions", rank, kMaxRank);
+  int32_t sizes[kMaxRank] = {};
+  uint64_t elements = 1;
+  for (size_t i = 0; i < rank; ++i) {
+    sizes[i] = static_cast<int32_t>(request.u32());
+    if (sizes[i] < 0) return reply.fail(Code::kBadRequest, "a negative size");
+    elements *= static_cast<uint64_t>(sizes[i]);
+    if (elements > INT32_MAX) return reply.fail(Code::kBadRequest, "too many elements");
+  }
+  if (!complete(request, reply) || !need_program(reply)) return;
+  if (!runtime().resize_input(number, {sizes, rank})) reply.fail(runtime().failure());
+}
+
 void execute_all(Reader& request, uint16_t, Reply& reply) {
   if (!complete(request, reply) || !need_program(reply)) return;
   runtime().rewind();
@@ -263,6 +279,7 @@ constexpr Entry kTable[] = {
     {Request::kStep, step},         {Request::kStats, stats},
     {Request::kReset, reset},       {Request::kStream, open_stream},
     {Request::kData, data},         {Request::kOperators, operators},
+    {Request::kResize, resize},
 };
 
 }  // namespace

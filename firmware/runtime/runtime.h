@@ -69,6 +69,8 @@ class Runtime {
   virtual bool value(uint32_t index, ValueView* out) = 0;
   virtual bool input(uint32_t number, ValueView* out) = 0;
   virtual bool output(uint32_t number, ValueView* out) = 0;
+  // Gives an input tensor other sizes, until the next one or a load. false: failure() says why.
+  virtual bool resize_input(uint32_t number, Span<const int32_t> sizes) = 0;
 
   // Executes the instruction at the program counter. *done is set after the last one, and the
   // counter is back at 0.

@@ -162,6 +162,7 @@ class Lowering:
         quantize: bool = LoweringOptions.quantize,
         quantizer: Any = LoweringOptions.quantizer,
         layout: Layout = LoweringOptions.layout,
+        dynamic_shapes: Any = None,
     ) -> Program:
         """The module lowered for the target's ISA class, or for `isa`.
 
@@ -171,7 +172,7 @@ class Lowering:
         with Reporting(self._resolved):
             return flow.lower(
                 module, inputs, isa=isa or self._resolved.target.isa, calibration=calibration, quantize=quantize,
-                quantizer=quantizer, layout=layout, redzones=self._redzones,
+                quantizer=quantizer, layout=layout, redzones=self._redzones, dynamic_shapes=dynamic_shapes,
             )  # fmt: skip
 
 
@@ -183,7 +184,7 @@ class OpenTarget:
 
     Attributes:
         lower: `lower(module, inputs=None, *, isa=None, calibration=None, quantize=True, quantizer=None,
-            layout="channels_last")` lowers a module for this target (`Lowering`).
+            layout="channels_last", dynamic_shapes=None)` lowers a module for this target (`Lowering`).
         dut: what is below, for the harness's own tests: no part of the public API.
     """
 
@@ -272,6 +273,7 @@ class OpenTarget:
         quantize: bool = LoweringOptions.quantize,
         quantizer: Any = LoweringOptions.quantizer,
         layout: Layout = LoweringOptions.layout,
+        dynamic_shapes: Any = None,
     ) -> Comparison:
         """Lowers a module for the target, lints it, runs it, and compares each output with three references.
 
@@ -301,6 +303,9 @@ class OpenTarget:
                 for Cortex-M, for the layout.
             layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the
                 compiler insert transposes (ExecuTorch 1.5 or newer).
+            dynamic_shapes: as `torch.export.export` takes them, with an upper bound for each dimension: `inputs` and
+                `more_inputs` may have any size within. The runtime `builtin` runs the upper bounds only. None: the
+                shapes of `inputs` are fixed.
 
         Returns:
             What was found, with the worst figures of each output (`Comparison.outputs`), over all inputs. Findings that
@@ -320,9 +325,12 @@ class OpenTarget:
             minimum = checked_share(min_cortex_m)
             others = []
             if more_inputs:
-                module, inputs = lowering.exported_once(module, inputs, layout), None
+                module, inputs = lowering.exported_once(module, inputs, layout, dynamic_shapes), None
+                dynamic_shapes = None  # its own, from here on
                 others = [lowering.exported_once(module, given, module.layout) for given in map(_inputs, more_inputs)]
-            program = lowering.lower(module, inputs, isa=isa or self.isa, options=options)
+            program = lowering.lower(
+                module, inputs, isa=isa or self.isa, options=options, dynamic_shapes=dynamic_shapes
+            )
             self._require_cortex_m(program, minimum, layout, quantize)
             if not others:
                 return self._verify(program, tolerance, linted=lint).comparison

@@ -53,6 +53,7 @@ def session(pte: bytes, send: Callable[[MemoryRegion, bytes], list[bytes]]) -> b
     parts += send(MemoryRegion.PROGRAM, pte)
     parts.append(record(Request.LOAD, struct.pack("<II", len(pte), 0)))
     parts.append(record(Request.FILL, struct.pack("<BIIIB", MemoryRegion.PLANNED, 0, 0, 0xFFFFFFFF, 0xA5)))
+    parts.append(record(Request.RESIZE, struct.pack("<IB2i", 0, 2, 1, 16)))
     parts += send(MemoryRegion.INPUT, bytes(16))
     parts += [record(Request.STEP, struct.pack("<I", 1))] * 4
     for region in (MemoryRegion.VALUE, MemoryRegion.INPUT, MemoryRegion.OUTPUT):

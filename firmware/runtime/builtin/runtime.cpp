@@ -35,6 +35,7 @@ class BuiltinRuntime final : public Runtime {
   bool value(uint32_t index, ValueView* out) override;
   bool input(uint32_t number, ValueView* out) override;
   bool output(uint32_t number, ValueView* out) override;
+  bool resize_input(uint32_t number, Span<const int32_t> sizes) override;
 
   bool step(bool* done) override;
   void rewind() override { program_counter_ = 0; }
@@ -150,6 +151,17 @@ bool BuiltinRuntime::output(uint32_t number, ValueView* out) {
   if (!value(static_cast<uint32_t>(method_.outputs.data[number]), out)) return false;
   out->writable = false;
   return true;
+}
+
+// Kernels and views take the sizes of a value for fixed, so nothing but what there is fits.
+bool BuiltinRuntime::resize_input(uint32_t number, Span<const int32_t> sizes) {
+  ValueView view;
+  if (!input(number, &view)) return false;
+  bool same = view.kind == Kind::kTensor && sizes.size == view.rank;
+  for (size_t i = 0; same && i < sizes.size; ++i) same = sizes.data[i] == view.sizes[i];
+  if (same) return true;
+  return report(&failure_, Code::kBadRequest, "input ", number,
+                " cannot be resized: the runtime builtin executes a program at its upper bounds");
 }
 
 const char* BuiltinRuntime::instruction_operator(uint32_t instruction) const {

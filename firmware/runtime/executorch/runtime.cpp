@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include <executorch/runtime/core/data_loader.h>
+#include <executorch/runtime/core/exec_aten/util/tensor_util.h>
 #include <executorch/runtime/core/hierarchical_allocator.h>
 #include <executorch/runtime/executor/memory_manager.h>
 #include <executorch/runtime/executor/program.h>
@@ -76,6 +77,7 @@ class ExecutorchRuntime final : public Runtime {
   bool value(uint32_t index, ValueView* out) override;
   bool input(uint32_t number, ValueView* out) override;
   bool output(uint32_t number, ValueView* out) override;
+  bool resize_input(uint32_t number, hil::Span<const int32_t> sizes) override;
 
   bool step(bool* done) override;
   void rewind() override {
@@ -348,6 +350,18 @@ bool ExecutorchRuntime::output(uint32_t number, ValueView* out) {
   if (!value(method_ ? static_cast<uint32_t>(plan_.output(number)) : 0, out)) return false;
   out->writable = false;
   return true;
+}
+
+// The sizes of all else follow while the kernels run, where these resize what they write.
+bool ExecutorchRuntime::resize_input(uint32_t number, hil::Span<const int32_t> sizes) {
+  if (!method_) return report(&failure_, Code::kBadState, "no program is loaded");
+  if (number >= plan_.inputs() || !method_values(*method_)[plan_.input(number)].isTensor()) {
+    return report(&failure_, Code::kBadRequest, "input ", number, " is no tensor");
+  }
+  forget_error();
+  const Tensor& tensor = method_values(*method_)[plan_.input(number)].toTensor();
+  const Error error = executorch::runtime::resize_tensor(tensor, {sizes.data, sizes.size});
+  return error == Error::Ok || explain(Code::kBadRequest, "resize_tensor", error);
 }
 
 // Execution

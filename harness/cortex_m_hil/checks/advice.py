@@ -33,6 +33,10 @@ LOWERING: Final = Advice(
     "the lowering: the target computes what the lowered program says, and that is not what the module does",
     "lower parts of the module until they agree; fake_quant_qtol=N (atol, rtol for floats) allows more",
 )
+SIZE: Final = Advice(
+    "a kernel that does not resize its output: it leaves it at its upper bounds, whatever the size of its inputs",
+    "inputs of the upper bounds, or a program that is lowered for this size, without dynamic_shapes",
+)
 EXPECTED: Final = Advice(
     hint="are the expected values those of this program and these inputs? --qtol=N (--atol, --rtol for floats) allows "
     "more"

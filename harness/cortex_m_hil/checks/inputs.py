@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.program.dimensions import SIZES, misfit
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 
@@ -18,15 +19,27 @@ def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[st
         )
         yield f"the program has {len(specs)} input{'' if len(specs) == 1 else 's'}, {len(inputs)} given", wanted
         return
-    for number, (spec, given) in enumerate(zip(specs, inputs, strict=True)):
-        if not spec.same_memory(given.spec):
-            yield f"input {number}: the program takes {spec}, not {given.spec}", _fix(spec, given.spec)
+    alike = True
+    for number, (index, given) in enumerate(zip(program.file.inputs, inputs, strict=True)):
+        value, spec = program.file.values[index], specs[number]
+        taken = value.spec_of(given.spec.shape)
+        if taken is None or not taken.same_memory(given.spec):
+            most = "at most " if value.is_dynamic else ""
+            yield f"input {number}: the program takes {most}{spec}, not {given.spec}", _fix(taken or spec, given.spec)
+            alike = False
+    if alike and (problem := misfit(program.dimensions, [given.spec.shape for given in inputs])):
+        yield problem, SIZES
 
 
-def require_fit(program: Program, inputs: Sequence[HostTensor], target: str) -> None:
-    """ConfigError for the first misfit."""
+def require_fit(program: Program, inputs: Sequence[HostTensor], target: str, runtime: str) -> None:
+    """ConfigError for the first misfit, and for inputs below their upper bounds, which `builtin` cannot run."""
     for problem, fix in misfits(program, inputs):
         raise ConfigError(problem, target=target, hint=fix)
+    for number, (spec, given) in enumerate(zip(program.file.input_specs(), inputs, strict=True)):
+        if runtime == "builtin" and given.spec.shape != spec.shape:
+            what = f"input {number} is {given.spec}, and the runtime builtin runs the program at its upper bounds only"
+            hint = f"an input of shape {list(spec.shape)}, or the runtime executorch, which takes every size"
+            raise ConfigError(what, target=target, hint=hint)
 
 
 def _fix(spec: TensorSpec, given: TensorSpec) -> str:

@@ -16,10 +16,15 @@ _INSTEAD: Final = {
 }
 """What computes the same with operators that there are, by the name in ATen."""
 _ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
+_ON_SIZES: Final = frozenset({"aten::sym_size.int", "executorch_prim::et_view.default"})
+"""Operators that only a program of dynamic shapes has."""
+_FIXED: Final = "lower the module without dynamic_shapes, or run it on the runtime executorch"
 
 
 def hint(operator: str) -> str:
     """The next step."""
+    if operator in _ON_SIZES:
+        return _FIXED
     name = operator.partition("::")[2].partition(".")[0]
     known = shipped()
     if not operator.startswith("aten::") or not known or operator in known:

@@ -15,6 +15,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.fuzz.judge import example_inputs
 from cortex_m_hil.host import arrays
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -24,7 +25,8 @@ _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # 
 
 
 def read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
-    return _read_all(f"{program.name} takes", "input", "--input", program.file.input_specs(), paths)
+    file = program.file
+    return _read_all(f"{program.name} takes", "input", "--input", _sized(file, file.inputs, file.input_specs()), paths)
 
 
 def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
@@ -37,27 +39,36 @@ def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> tuple[Hos
 
 def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:
     """An array for each output: one that is left out would be compared with nothing."""
-    found = _read_all(f"{program.name} has", "output", "--expect", program.file.output_specs(), paths)
+    file = program.file
+    specs = _sized(file, file.outputs, file.output_specs())
+    found = _read_all(f"{program.name} has", "output", "--expect", specs, paths)
     return tuple(one.array() for one in found)
 
 
+def _sized(file: PteFile, values: Sequence[int], specs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, bool]]:
+    """Each spec, and whether its shape is an upper bound."""
+    return [(spec, file.values[value].is_dynamic) for value, spec in zip(values, specs, strict=True)]
+
+
 def _read_all(
-    whose: str, role: str, option: str, specs: Sequence[TensorSpec], paths: Sequence[Path]
+    whose: str, role: str, option: str, specs: Sequence[tuple[TensorSpec, bool]], paths: Sequence[Path]
 ) -> tuple[HostTensor, ...]:
     if len(specs) != len(paths):
-        wanted = " ".join(f"{option} {number}.npy ({_wanted(spec)})" for number, spec in enumerate(specs))
+        wanted = " ".join(f"{option} {number}.npy ({_wanted(*spec)})" for number, spec in enumerate(specs))
         problem = f"{whose} {counted(len(specs), role)}, {len(paths)} {option} given"
         raise ConfigError(problem, hint=f"give {wanted or f'no {option}'}")
     pairs = enumerate(zip(paths, specs, strict=True))
-    return tuple(_read_tensor(path, f"{role} {number}", spec) for number, (path, spec) in pairs)
+    return tuple(_read_tensor(path, f"{role} {number}", *spec) for number, (path, spec) in pairs)
 
 
-def _wanted(spec: TensorSpec) -> str:
+def _wanted(spec: TensorSpec, is_bound: bool) -> str:
     """Dtype and logical shape; the dim order is not the user's business here."""
-    return f"{spec.dtype}{list(spec.shape)}" if spec.kind is ValueKind.TENSOR else f"a single {spec.kind.value}"
+    if spec.kind is not ValueKind.TENSOR:
+        return f"a single {spec.kind.value}"
+    return f"{'at most ' if is_bound else ''}{spec.dtype}{list(spec.shape)}"
 
 
-def _read_tensor(path: Path, role: str, spec: TensorSpec) -> HostTensor:
+def _read_tensor(path: Path, role: str, spec: TensorSpec, is_bound: bool) -> HostTensor:
     """The array in the program's dim order and the target's byte order. ConfigError if it is another's."""
 
     def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -65,12 +76,13 @@ def _read_tensor(path: Path, role: str, spec: TensorSpec) -> HostTensor:
             good = shape == () and dtype.kind in _NUMBERS[spec.kind]
             hint = "an array without dimensions: numpy.save(file, numpy.array(value))"
         else:
-            good = (dtype.name, shape) == (spec.dtype, spec.shape)  # ">f4" is called float32 too
+            fits = spec.within(shape) if is_bound else shape == spec.shape
+            good = dtype.name == spec.dtype and fits  # ">f4" is called float32 too
             hint = f"array.astype({spec.dtype!r})"
-            if shape != spec.shape:
+            if not fits:
                 hint = "the shape is the logical one, however the program lays the tensor out in memory"
         if not good:
-            problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(spec)}"
+            problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(spec, is_bound)}"
             raise ConfigError(problem, hint=hint)
 
     array = arrays.read_array(path, check)
@@ -83,7 +95,7 @@ def _scalar(path: Path, value: int | float | bool, spec: TensorSpec) -> HostTens
     try:
         return HostTensor.from_scalar(value)
     except struct.error:
-        problem = f"{path}: {value} does not fit {_wanted(spec)}, which has 64 bits"
+        problem = f"{path}: {value} does not fit {_wanted(spec, False)}, which has 64 bits"
         raise ConfigError(problem, hint="save a smaller number") from None
 
 

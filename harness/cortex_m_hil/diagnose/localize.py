@@ -351,7 +351,7 @@ class _Stepper:
         self, session: Session, position: int, value: int, expected: HostTensor | None
     ) -> tuple[Row, HostTensor | None]:
         """The row without its judgement, and what was written where that differs."""
-        spec = self._file.values[value].spec
+        spec = self._file.values[value].spec if expected is None else expected.spec
         instruction = self._file.instructions[position]
         row = Row(
             position,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from cortex_m_hil import lowering
 from cortex_m_hil.calls import checked_call
+from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.comparison import Comparison
+from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import Guards
+from cortex_m_hil.flow.execution import Guards, operator_that_keeps_its_size
 from cortex_m_hil.flow.running import run
 from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program, References
@@ -28,16 +29,22 @@ from cortex_m_hil.text import shown
 
 @checked_call("hil.export")
 def export(
-    module: Any, inputs: Inputs | list[Any] | None = None, *, layout: Layout = LoweringOptions.layout
+    module: Any,
+    inputs: Inputs | list[Any] | None = None,
+    *,
+    layout: Layout = LoweringOptions.layout,
+    dynamic_shapes: Any = None,
 ) -> Exported:
     """A module as it is now, to be lowered and checked for any number of targets without being exported anew for each.
 
     Arguments:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
-            `torch.export.ExportedProgram`, without dynamic shapes, which is exported anew.
+            `torch.export.ExportedProgram`, which is exported anew, with its dynamic shapes.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
             become the program's. None: those of the exported program.
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous.
+        dynamic_shapes: as `torch.export.export` takes them; each dimension has to have an upper bound. None: the shapes
+            of the inputs are fixed.
 
     Returns:
         What `lower` and `check` take in place of module and inputs. The module may change afterwards: what it gave for
@@ -47,7 +54,7 @@ def export(
         LoweringError: the module cannot be exported.
         ConfigError: an argument is wrong, or the module itself fails on these inputs.
     """
-    return lowering.export(module, inputs, layout)
+    return lowering.export(module, inputs, layout, dynamic_shapes)
 
 
 @checked_call("hil.lower")
@@ -61,6 +68,7 @@ def lower(
     quantizer: Any = LoweringOptions.quantizer,
     layout: Layout = LoweringOptions.layout,
     redzones: bool = LoweringOptions.redzones,
+    dynamic_shapes: Any = None,
 ) -> Program:
     """A module lowered for an ISA class.
 
@@ -79,18 +87,19 @@ def lower(
         layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the compiler
             insert transposes (ExecuTorch 1.5 or newer).
         redzones: plan memory that no tensor owns around every tensor.
+        dynamic_shapes: as `export` takes them.
 
     Returns:
         The program, with the inputs and with what computes its references. Equal exports give the same program, from
         a cache.
 
     Raises:
-        LoweringError: the module cannot be exported, quantised or lowered.
+        LoweringError: the module cannot be exported, quantised or lowered, or not with dynamic shapes.
         ConfigError: an argument is wrong, or the module itself fails on these inputs.
         ToolchainError: the installed ExecuTorch lacks something.
     """
     options = LoweringOptions(calibration, quantize, layout, redzones, quantizer)
-    return lowering.lower(module, inputs, isa=isa, options=options)
+    return lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
 
 
 @dataclass(frozen=True)
@@ -120,10 +129,21 @@ def verify(
     result = run(dut, program, linted=linted, excluded=excluded, guards=guards, complete=False)
     references = program.reference(program.inputs) if program.reference else References()
     comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)
+    if any(finding.kind is Kind.SHAPE for finding in comparison.findings):
+        comparison = _naming_what_keeps_its_size(dut, program, comparison)
     checked = Checked(program, result, comparison, references)
     observe(checked)
     comparison.raise_for_verdict(dut.resolved.display_name)
     return checked
+
+
+def _naming_what_keeps_its_size(dut: Dut, program: Program, comparison: Comparison) -> Comparison:
+    """The comparison, which names the operator that left its output at the upper bounds, if there is one."""
+    keeps = operator_that_keeps_its_size(dut.session(), program)
+    if not keeps:
+        return comparison
+    count = len(program.file.outputs)
+    return replace(comparison, operators=(keeps,) * count, advice=(SIZE,) * count)
 
 
 def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from cortex_m_hil.errors import ProtocolError
 from cortex_m_hil.flow.state import fill_around, is_set_by_loading, write_state
+from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.program.dataflow import written_tensors
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
@@ -121,6 +123,27 @@ def operator_at(program: Program, instruction: int) -> str:
     name = program.file.instructions[instruction].operator
     node = program.nodes[instruction]
     return f"{name} ({node})" if node else name
+
+
+def operator_that_keeps_its_size(session: Session, program: Program) -> str:
+    """The first with an input below its upper bounds and an output at its own, as the last run left them; "" if none.
+
+    Of operators whose outputs are of dynamic shape: there each kernel has to set the sizes of what it writes.
+    """
+    values = program.file.values
+    sized: dict[int, bool] = {}
+
+    def is_smaller(value: int) -> bool:
+        if value not in sized:
+            sized[value] = session.describe(MemoryRegion.VALUE, value) != values[value].spec
+        return sized[value]
+
+    for instruction in program.file.instructions:
+        outputs = [one for one in written_tensors(program.file, instruction.index) if values[one].is_dynamic]
+        inputs = [one for one in instruction.args if one not in outputs and values[one].is_dynamic]
+        if any(map(is_smaller, inputs)) and not all(map(is_smaller, outputs)):
+            return operator_at(program, instruction.index)
+    return ""
 
 
 def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:

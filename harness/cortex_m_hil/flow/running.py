@@ -75,7 +75,7 @@ def run(
     passes its self-test afterwards.
     """
     given = program.inputs if inputs is None else inputs
-    require_fit(program, given, dut.target.name)
+    require_fit(program, given, dut.target.name, dut.resolved.runtime)
     keep(dut, program, given)
     session = dut.session()
     if linted:
@@ -100,7 +100,7 @@ def stream(
         require_lint(dut, program)
     loaded = False
     for inputs in samples:
-        require_fit(program, inputs, dut.target.name)
+        require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
         try:
             if not loaded:
                 load(session, program)

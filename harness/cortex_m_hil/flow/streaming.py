@@ -48,7 +48,7 @@ def stream_frames(
         raise ConfigError(f"{program.name}: a stream of no frames", hint="a list of input tuples: [(x0,), (x1,), …]")
     for number, inputs in enumerate(frames):
         try:
-            require_fit(program, inputs, dut.target.name)
+            require_fit(program, inputs, dut.target.name, dut.resolved.runtime)
         except ConfigError as error:
             error.message = f"frame {number}: {error.message}"
             raise

@@ -53,6 +53,7 @@ class Request(IntEnum):
     STREAM = 0x0C
     DATA = 0x0D
     OPERATORS = 0x0E
+    RESIZE = 0x0F
 
 
 class Event(IntEnum):
@@ -351,18 +352,10 @@ def output_spec(reader: Reader, value: Value | None) -> TensorSpec:
     spec = described(reader)
     if spec is None:
         raise reader.wrong("kind", "none", "an output that holds data")
-    if value is not None and not _fits(spec, value):
+    if value is not None and spec != value.spec_of(spec.shape):
         bound = "at most " if value.is_dynamic else ""
         raise reader.wrong("output", str(spec), f"{bound}{value.spec}: so says the program")
     return spec
-
-
-def _fits(spec: TensorSpec, value: Value) -> bool:
-    said = value.spec
-    if said is None or not value.is_dynamic:
-        return spec == said
-    alike = (spec.kind, spec.dtype, spec.dim_order) == (said.kind, said.dtype, said.dim_order)
-    return alike and all(size <= limit for size, limit in zip(spec.shape, said.shape, strict=True))
 
 
 def coverage(reader: Reader) -> dict[str, bytes]:

@@ -59,6 +59,8 @@ class _Encoder:
             self._feed("bytes", value)
         elif isinstance(value, torch.Tensor):
             self._tensor(value)
+        elif isinstance(value, torch.SymInt):
+            raise NoContent("a size that is not fixed")
         elif isinstance(value, torch.fx.Node):
             if value not in self._numbers:
                 raise NoContent(f"node {value} of another graph, or of further on")

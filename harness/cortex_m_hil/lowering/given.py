@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.options import Inputs
+from cortex_m_hil.program.dimensions import SIZES, Dimension, misfit
 from cortex_m_hil.text import shown
 
 _ORIGINAL: Final = "the program that torch.export.export(module, inputs) gave"
@@ -54,15 +55,9 @@ def _observers(module: Any) -> Iterator[str]:
 def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inputs | list[Any]]:
     """The module of a `torch.export.ExportedProgram`, and its inputs: those that are given, else those of its export.
 
-    ConfigError where these are keyword arguments, where there are none, for shapes that are not fixed, and for a
-    program that is partly lowered.
+    ConfigError where these are keyword arguments, where there are none, and for a program that is partly lowered.
     """
     _require_as_exported(program)
-    if free := "; ".join(_free_dimensions(program)):
-        raise ConfigError(
-            f"the exported program has dynamic shapes ({free}), and is lowered here for fixed ones",
-            hint="torch.export.export(module, inputs), without dynamic_shapes, for each size",
-        )
     positional, named = program.example_inputs or (None, {})
     given = positional if inputs is None else inputs
     if named:
@@ -86,25 +81,6 @@ def _require_as_exported(program: Any) -> None:
                 "take whole operators",
                 hint=f"give {_ORIGINAL}, before run_decompositions()",
             )
-
-
-def _free_dimensions(program: Any) -> Iterator[str]:
-    """Dimensions of the inputs that are not fixed: `dimension 0 of x: 2 to 8`."""
-    torch = load_torch()
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    for name in program.graph_signature.user_inputs:
-        value = nodes[name].meta.get("val") if name in nodes else None
-        for number, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-            if isinstance(size, torch.SymInt):
-                known = program.range_constraints.get(size.node.expr)
-                yield f"dimension {number} of {name}" + (f": {_range(known)}" if known is not None else "")
-
-
-def _range(known: Any) -> str:
-    """Of a `ValueRanges`, whose upper bound may be infinite."""
-    return (
-        f"{known.lower} to {known.upper}" if known.is_int and str(known.upper).isdigit() else f"{known.lower} or more"
-    )
 
 
 def title_of(module: Any) -> str:
@@ -134,20 +110,31 @@ def require_float(title: str, program: Any) -> None:
         raise ConfigError(what, hint="quantize=False lowers it as it is")
 
 
-def require_alike(title: str, these: str, given: Inputs, those: str, inputs: Inputs) -> None:
-    """ConfigError where values are not such as the module was exported for, whose shapes are fixed.
+def require_alike(
+    title: str, these: str, given: Inputs, those: str, inputs: Inputs, dimensions: Sequence[Dimension] = ()
+) -> None:
+    """ConfigError where values are not such as the module was exported for, whose shapes are fixed but in `dimensions`.
 
     `these` and `those` are what the message calls the two.
     """
-    if _kinds(given) != _kinds(inputs):
+    if _kinds(given, dimensions) != _kinds(inputs, dimensions):
         raise ConfigError(
             f"{title}: {these} {shown(given)}, {those} {shown(inputs)}",
             hint="a tuple like the inputs: as many tensors, of the same shapes and dtypes",
         )
+    leaves = load_torch().utils._pytree.tree_leaves(given)
+    if problem := misfit(dimensions, [tuple(getattr(leaf, "shape", ())) for leaf in leaves]):
+        raise ConfigError(f"{title}: {these} {shown(given)}: {problem}", hint=SIZES)
 
 
-def _kinds(values: Inputs) -> tuple[Any, ...]:
-    """Structure, and of each tensor dtype and shape; another value is in the program as it is."""
+def _kinds(values: Inputs, dimensions: Sequence[Dimension]) -> tuple[Any, ...]:
+    """Structure, and of each tensor dtype and fixed sizes; another value is in the program as it is."""
     torch = load_torch()
     leaves, structure = torch.utils._pytree.tree_flatten(values)
-    return structure, [(x.dtype, x.shape) if isinstance(x, torch.Tensor) else (type(x), x) for x in leaves]
+    free = {(one.input, one.number) for one in dimensions}
+
+    def sizes(number: int, leaf: Any) -> list[int | None]:
+        return [None if (number, dim) in free else size for dim, size in enumerate(leaf.shape)]
+
+    kinds = [(x.dtype, sizes(n, x)) if isinstance(x, torch.Tensor) else (type(x), x) for n, x in enumerate(leaves)]
+    return structure, kinds

@@ -127,10 +127,10 @@ def _fitting(file: PteFile, instruction: Instruction, value: Any) -> tuple[HostT
         return ()
     found = []
     for item, place in zip(items, places, strict=True):
-        spec = file.values[place].spec
-        if spec is None or not isinstance(item, torch.Tensor):
+        spec = file.values[place].spec_of(tuple(item.shape)) if isinstance(item, torch.Tensor) else None
+        if spec is None:
             return ()
-        laid_out = HostTensor.from_array(_array(item), spec.dim_order if len(spec.dim_order) == item.dim() else None)
+        laid_out = HostTensor.from_array(_array(item), spec.dim_order)
         if laid_out.spec != spec:
             return ()
         found.append(laid_out)

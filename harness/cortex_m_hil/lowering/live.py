@@ -22,18 +22,24 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.lowering.capability import load_torch, mute
+from cortex_m_hil.lowering.dynamic import dimensions_of
 from cortex_m_hil.lowering.given import require_alike, title_of
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.shortcuts import without_guards
 from cortex_m_hil.lowering.snapshot import Snapshot
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.states import state_kept
+from cortex_m_hil.program.dimensions import Dimension
 
 T = TypeVar("T")
 
 _HARNESS: Final = str(Path(__file__).parents[1])
 _EXPLAINED: Final = "torch's explanation is in the report's details (in a script: the error's log)"
 _EXPORT: Final = f"the module runs, but torch.export cannot trace it; {_EXPLAINED}"
+_DYNAMIC: Final = (
+    "dynamic_shapes are those of torch.export, and sizes of the example at least 2; without them they are those of the "
+    f"example; {_EXPLAINED}"
+)
 _NO_NAME: Final = "No registered serialization name"
 _PLAIN: Final = (
     "ExecuTorch writes plain tuples, lists and dicts of tensors only: return tuple(torch.topk(x, k)), or its parts"
@@ -66,6 +72,7 @@ class Exported:
         outputs: what the module gave for them.
         program: the `torch.export.ExportedProgram`, with parameters and constants of its own.
         states: the buffers that forward changes, by name; `program` has what they held before.
+        dimensions: of the inputs, those that are not fixed.
     """
 
     title: str
@@ -74,6 +81,7 @@ class Exported:
     outputs: Any
     program: Any
     states: tuple[str, ...] = ()
+    dimensions: tuple[Dimension, ...] = ()
 
     def __call__(self, *arguments: Any) -> Any:
         """The float module; for other arguments than its own the exported program speaks, for the module may change."""
@@ -85,12 +93,12 @@ class Exported:
 
     def on(self, inputs: Inputs) -> Exported:
         """The same module with other inputs, laid out already. ConfigError unless they are like its own."""
-        require_alike(self.title, "the inputs are", inputs, "it was exported with", self.inputs)
+        require_alike(self.title, "the inputs are", inputs, "it was exported with", self.inputs, self.dimensions)
         return replace(self, inputs=inputs, outputs=_run(self.title, self.program.module(check_guards=False), inputs))
 
 
-def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
-    """The module runs and is exported. The inputs are arranged for the layout already.
+def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Exported:
+    """The module runs and is exported. The inputs are arranged for the layout already; `shapes`: `dynamic_shapes`.
 
     Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported, changes what is no
     buffer, or carries over to its next call what is in none.
@@ -106,7 +114,9 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
         with stage_of("run"):
             outputs, changed, carried = _called(title, module, inputs, arranged)
         arranged.restore()
-        exported = stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
+        hint = _EXPORT if shapes is None else _DYNAMIC
+        exported = stage(title, "export", hint, lambda: _without_guards(strict_export(module, inputs, shapes)))
+        dimensions = dimensions_of(exported)
         _require_values(title, exported)
         states = _states(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
         if carried:
@@ -115,7 +125,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout) -> Exported:
                 hint=_CARRIED,
             )
         # Before the parameters get the layout back that they had.
-        return Exported(title, layout, inputs, outputs, _own(exported), states)
+        return Exported(title, layout, inputs, outputs, _own(exported), states, dimensions)
     finally:
         before.restore()
 
@@ -132,13 +142,14 @@ def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[
     return outputs, changed, calls.carried(inputs)
 
 
-def strict_export(module: Any, inputs: Inputs) -> Any:
-    """The strict export: of one module with one set of inputs, always the same program.
+def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
+    """The strict export: of one module with one set of inputs and `dynamic_shapes`, always the same program.
 
     What torch prints and logs of a failure is in what it raises, or is the graph so far.
     """
-    with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), without_guards():
-        return load_torch().export.export(module, inputs, strict=True)
+    guards = without_guards() if shapes is None else contextlib.nullcontext()
+    with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), guards:
+        return load_torch().export.export(module, inputs, dynamic_shapes=shapes, strict=True)
 
 
 def _without_guards(exported: Any) -> Any:

@@ -25,6 +25,7 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
+from cortex_m_hil.lowering.dynamic import Watch, dimensions_of, shapes_for
 from cortex_m_hil.lowering.given import module_of, require_alike, require_float, require_module
 from cortex_m_hil.lowering.live import Exported, arrange, stage, strict_export, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
@@ -32,6 +33,7 @@ from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.states import Opened, keep_initial_values
+from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program, References
 from cortex_m_hil.program.pte import parse_pte
@@ -98,23 +100,40 @@ class _Lowered:
 cache: Final[Lru[_Shared]] = Lru(16)
 
 
-def export(module: Any, inputs: Inputs | list[Any] | None = None, layout: Layout = DEFAULT.layout) -> Exported:
+def export(
+    module: Any,
+    inputs: Inputs | list[Any] | None = None,
+    layout: Layout = DEFAULT.layout,
+    dynamic_shapes: Any = None,
+) -> Exported:
     """The module as it is now, for any number of calls of `lower`. Neither it nor the inputs are changed.
 
-    A `torch.export.ExportedProgram` is taken as well, and brings inputs. It is exported anew, for the layout.
+    A `torch.export.ExportedProgram` is taken as well, and brings inputs and dynamic shapes. It is exported anew, for
+    the layout.
 
     Raises LoweringError (it cannot be exported), ConfigError (the call is wrong, or the module cannot run).
     """
     if isinstance(module, Exported):
         raise ConfigError(f"{module.title}: it is exported already", hint="lower it, as often as you like")
+    dimensions: tuple[Dimension, ...] = ()
     if isinstance(module, load_torch().export.ExportedProgram):
-        module, inputs = module_of(module, inputs)
+        _require_no_shapes(dynamic_shapes, "the exported program")
+        program = module
+        module, inputs = module_of(program, inputs)
+        dimensions = dimensions_of(program)
     require_module(module)
     if inputs is None:
         raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
     given = _arranged(inputs, LoweringOptions(layout=layout).layout)
+    shapes = shapes_for(dimensions, given) if dimensions else dynamic_shapes
     with quiet(), load_torch().random.fork_rng(devices=[]):
-        return trace(module, given, layout)
+        return trace(module, given, layout, shapes)
+
+
+def _require_no_shapes(dynamic_shapes: Any, what: str) -> None:
+    """ConfigError: of what is exported they cannot be changed."""
+    if dynamic_shapes is not None:
+        raise ConfigError(f"dynamic_shapes: {what} has its own", hint="give them to its export")
 
 
 def lower(
@@ -124,6 +143,7 @@ def lower(
     isa: Isa,
     options: LoweringOptions = DEFAULT,
     name: str = "",
+    dynamic_shapes: Any = None,
 ) -> Program:
     """Lower a torch module for an ISA class; neither it nor the inputs are changed, nor the state of torch's generator.
 
@@ -134,14 +154,15 @@ def lower(
     cannot run on these inputs either).
     """
     began = time.monotonic()
-    exported = exported_once(module, inputs, options.layout)
+    exported = exported_once(module, inputs, options.layout, dynamic_shapes)
     options = replace(options, layout=exported.layout)
     if options.quantize:
         require_float(exported.title, exported.program)
     # Copies: calibrating runs the module, which may work in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(exported.inputs)]
     for number, sample in enumerate(samples):
-        require_alike(exported.title, f"calibration sample {number} is", sample, "the inputs are", exported.inputs)
+        what = f"calibration sample {number} is"
+        require_alike(exported.title, what, sample, "the inputs are", exported.inputs, exported.dimensions)
     with stage_of("key"):
         key, no_key = key_or_reason(exported.program, exported.inputs, samples, *_choices(options))
     source = _Source(exported, samples, options, key, no_key)
@@ -160,10 +181,13 @@ def lower(
     return replace(program, name=name or source.title, lowering_seconds=seconds, remembered=made is None)
 
 
-def exported_once(module: Any, inputs: Inputs | list[Any] | None, layout: Layout) -> Exported:
+def exported_once(
+    module: Any, inputs: Inputs | list[Any] | None, layout: Layout, dynamic_shapes: Any = None
+) -> Exported:
     """The module, exported unless it is already. ConfigError for another layout, and for inputs of other shapes."""
     if not isinstance(module, Exported):
-        return export(module, inputs, layout)
+        return export(module, inputs, layout, dynamic_shapes)
+    _require_no_shapes(dynamic_shapes, "what is exported")
     if layout not in (DEFAULT.layout, module.layout):
         problem = f'layout="{layout}": the module was exported for {module.layout}'
         raise ConfigError(problem, hint=f'export(module, inputs, layout="{layout}")')
@@ -178,7 +202,7 @@ def on_inputs(program: Program, exported: Exported) -> Program:
     from cortex_m_hil.lowering.reference import conform, to_host
 
     leaves = load_torch().utils._pytree.tree_leaves(exported.inputs)
-    inputs = conform([to_host(leaf) for leaf in leaves], program.file.input_specs())
+    inputs = conform([to_host(leaf) for leaf in leaves], program.file)
     return replace(program, inputs=inputs, lowering_seconds=0.0, remembered=True)
 
 
@@ -189,7 +213,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     pte = entry["pte"].tobytes()
     file = parse_pte(pte, source.title)
     leaves, structure = load_torch().utils._pytree.tree_flatten(source.inputs)
-    inputs = conform([to_host(leaf) for leaf in leaves], file.input_specs())
+    inputs = conform([to_host(leaf) for leaf in leaves], file)
 
     def models() -> HostModels:
         lowered = made or _lowered(source, isa)
@@ -227,6 +251,9 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         if source.exported.states:
             what = f"{source.title} has state ({_few(source.exported.states)}), which a part of it would not have"
             raise ConfigError(what, hint="hil localize names the operator")
+        if source.exported.dimensions:
+            what = f"{source.title} has dynamic shapes, which a part of it would not have"
+            raise ConfigError(what, hint="lower it for the size that fails, without dynamic_shapes")
         from cortex_m_hil.lowering.parts import Origin, Part
 
         options = replace(source.options, calibration=None)
@@ -238,7 +265,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
     return Program(
         pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size,
         no_key=source.no_key, undisturbed=undisturbed, sources=sources, left_out=tuple(entry["left_out"]),
-        state_names=_state_names(source, file), stream=stream,
+        state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
     )  # fmt: skip
 
 
@@ -359,12 +386,14 @@ def _prepare(source: _Source) -> _Shared:
 def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Mapping[str, str]]:
     """The fake-quantised module, its export, and nodes that the quantiser leaves in float, and why."""
     title, what = source.title, "export of the quantised module"
+    shapes = shapes_for(source.exported.dimensions, source.inputs)
     if not source.exported.states:
         module, left_out = _quantize(source, None, exported, hint)
-        return module, stage(title, what, hint, lambda: strict_export(module, source.inputs)), left_out
+        return module, stage(title, what, hint, lambda: strict_export(module, source.inputs, shapes)), left_out
     opened: Opened = stage(title, "state as inputs", hint, lambda: Opened.of(exported, title))
     module, left_out = _quantize(source, opened, opened.program, hint)
-    again = stage(title, what, hint, lambda: strict_export(module, (*opened.first, *source.inputs)))
+    shapes = None if shapes is None else (*(None for _ in opened.first), *shapes)
+    again = stage(title, what, hint, lambda: strict_export(module, (*opened.first, *source.inputs), shapes))
     bound = stage(title, "inputs as state", hint, lambda: opened.bind(again, source.inputs))
     return bound.module(check_guards=False), bound, left_out
 
@@ -417,10 +446,11 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
 
     api, title, hint = executorch_api(), source.title, shared.hint
     # The passes add constants to the program they are given: work on a copy.
-    edge = copy.deepcopy(shared.edge)
-    edge._edge_programs["forward"] = stage(
-        title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, source.options, isa)
-    )
+    edge, sizes = copy.deepcopy(shared.edge), Watch(title, source.exported.dimensions)
+    with sizes.passes(edge.exported_program()):
+        edge._edge_programs["forward"] = stage(
+            title, f"Cortex-M passes for {isa.value}", hint, lambda: _passes(edge, source.options, isa)
+        )
     keep_initial_values(edge.exported_program())
     # to_executorch turns this graph into one that only its runtime can run: the reference keeps its own.
     dialect = copy.deepcopy(edge.exported_program())
@@ -429,11 +459,13 @@ def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
     config = api.backend_config(extract_delegate_segments=False, **plan)
     made = stage(title, f"to_executorch for {isa.value}", hint, lambda: edge.to_executorch(config))
     pte = bytes(made.buffer)
+    file = parse_pte(pte, title)
+    sizes.require_planned(file)
     structure = load_torch().utils._pytree.tree_structure(source.inputs)
     states = source.exported.states
     models = HostModels(None, shared.quantized, dialect.module(check_guards=False), structure, states)
     size_without_redzones = None if spacing is None else spacing.size_without_redzones
-    nodes = graph_nodes(made, parse_pte(pte, title))
+    nodes = graph_nodes(made, file)
     ancestors = ancestry.ancestors(nodes, dialect.graph, source.exported.program.graph)
     left_out = tuple(shared.left_out.get(name, "") for name in ancestors)
     return _Lowered(pte, nodes, ancestors, left_out, size_without_redzones, models)

@@ -24,9 +24,10 @@ from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.states import state_kept
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind
-from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.program.tensor import Array, HostTensor
 
 _AS_TENSOR: Final = "torch.from_numpy(array), torch.tensor(values); they may lie in tuples, lists and dicts"
 
@@ -56,12 +57,13 @@ def to_torch(value: HostTensor) -> Any:
     return tensor.permute([order.index(dim) for dim in range(len(order))])
 
 
-def conform(values: Sequence[HostTensor], specs: Sequence[TensorSpec]) -> tuple[HostTensor, ...]:
+def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ...]:
     """The values under the program's own specs wherever these mean the same bytes (dimensions of size 1)."""
-    if len(values) != len(specs):
+    if len(values) != len(file.input_specs()):
         return tuple(values)
+    specs = [file.values[index].spec_of(value.spec.shape) for index, value in zip(file.inputs, values, strict=True)]
     return tuple(
-        HostTensor(spec, value.data) if value.spec.same_memory(spec) else value
+        HostTensor(spec, value.data) if spec is not None and value.spec.same_memory(spec) else value
         for value, spec in zip(values, specs, strict=True)
     )
 

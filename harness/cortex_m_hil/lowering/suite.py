@@ -201,7 +201,7 @@ class _Takeover:
         def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
             return intermediates(file, nodes, ("",) * len(nodes), models(), None, inputs)
 
-        given = conform([to_host(leaf) for leaf in leaves], file.input_specs())
+        given = conform([to_host(leaf) for leaf in leaves], file)
         nodes = tuple(entry["nodes"])
         references = RememberedReferences(key, None, structure, models, lambda: "")
         return Program(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cortex_m_hil.errors import ProgramRejected
@@ -41,6 +41,12 @@ class Value:
     constant: tuple[int, int] | None = None
     initial: tuple[int, int] | None = None
     is_dynamic: bool = False
+
+    def spec_of(self, shape: tuple[int, ...]) -> TensorSpec | None:
+        """The spec with this shape: that of the value, or a smaller one if it is dynamic. None where it has no such."""
+        if self.spec is None or shape == self.spec.shape:
+            return self.spec
+        return replace(self.spec, shape=shape) if self.is_dynamic and self.spec.within(shape) else None
 
 
 @dataclass(frozen=True, slots=True)

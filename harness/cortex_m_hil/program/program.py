@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
+from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.partition import Partition
 from cortex_m_hil.program.pte import parse_pte
@@ -74,6 +75,7 @@ class Program:
     ``state_names`` are the buffers of the states that the program keeps, in the order of `PteFile.states`; ``stream``
     gives references for one frame after another, from a state on: the outputs, and behind them the states. The
     dialect's alone, or also those of the models that compute in float.
+    ``dimensions`` are those of the inputs that are not fixed; empty, too, for a file that came from elsewhere.
     ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
@@ -97,6 +99,7 @@ class Program:
     stream: StreamReference | None = field(default=None, repr=False)
     sources: tuple[str, ...] = field(default=(), repr=False)
     left_out: tuple[str, ...] = field(default=(), repr=False)
+    dimensions: tuple[Dimension, ...] = ()
 
     @cached_property
     def partition(self) -> Partition:

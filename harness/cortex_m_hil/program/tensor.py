@@ -58,6 +58,10 @@ class TensorSpec:
         """The spec of an Int, Bool or Double input."""
         return cls(_SCALAR_DTYPES[kind], (), (), kind)
 
+    def within(self, shape: tuple[int, ...]) -> bool:
+        """Whether the shape is this one, or one of the same rank and smaller: no dimension is larger."""
+        return len(shape) == len(self.shape) and all(size <= most for size, most in zip(shape, self.shape, strict=True))
+
     @property
     def numel(self) -> int:
         return math.prod(self.shape)

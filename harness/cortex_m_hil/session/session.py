@@ -171,6 +171,10 @@ class Session:
         return self._ask(Request.DESCRIBE, struct.pack("<BI", region, index), protocol.described)
 
     def set_input(self, number: int, value: HostTensor) -> None:
+        """With its size where that is not fixed: of a program that `load` was told of."""
+        if self.file is not None and self.file.values[self.file.inputs[number]].is_dynamic:
+            shape = value.spec.shape
+            self._ask(Request.RESIZE, struct.pack(f"<IB{len(shape)}i", number, len(shape), *shape))
         self.write(MemoryRegion.INPUT, number, value.data)
 
     def get_output(self, number: int) -> HostTensor:

@@ -295,7 +295,7 @@ NHWC = (0, 2, 3, 1)
 def test_inputs_that_do_not_fit(spec: TensorSpec, given: HostTensor, message: str) -> None:
     """The call is wrong, and not the program."""
     with pytest.raises(errors.ConfigError, match=message):
-        require_fit(with_input(spec), (given,), "x")
+        require_fit(with_input(spec), (given,), "x", "builtin")
 
 
 def test_one_channel_is_any_layout() -> None:

@@ -248,11 +248,22 @@ def test_how_an_input_is_stored_does_not_matter(hil: Hil, files: Files, tmp_path
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), files.expected)
 
 
+def test_an_input_of_dynamic_shape_may_be_smaller(tmp_path: Path) -> None:
+    spec = TensorSpec.contiguous("float32", (8, 16))
+    for rows, is_bound, good in ((8, True, True), (3, True, True), (9, True, False), (3, False, False)):
+        np.save(tmp_path / "x.npy", np.zeros((rows, 16), np.float32))
+        if good:
+            assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec, is_bound).spec.shape == (rows, 16)
+            continue
+        with pytest.raises(ConfigError, match=rf"of the program is {'at most ' if is_bound else ''}float32\[8, 16\]"):
+            cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec, is_bound)
+
+
 def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -> None:
     array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
     np.save(tmp_path / "x.npy", array)
     spec = TensorSpec("int8", (1, 2, 3, 4), (0, 2, 3, 1))
-    tensor = cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec)
+    tensor = cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec, False)
     assert tensor.spec == spec
     assert tensor.data == array.transpose(0, 2, 3, 1).tobytes()
     np.testing.assert_array_equal(tensor.array(), array)
@@ -261,10 +272,10 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
 @pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
 def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
     np.save(tmp_path / "x.npy", np.array(value))
-    assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind)).item() == value
+    assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind), False).item() == value
     np.save(tmp_path / "x.npy", np.array([value]))
     with pytest.raises(ConfigError, match=f"a single {kind.value}"):
-        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind))
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind), False)
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
@@ -427,7 +438,7 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
 def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array(1 << 63, np.uint64))
     with pytest.raises(ConfigError, match="9223372036854775808 does not fit a single Int"):
-        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(ValueKind.INT))
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(ValueKind.INT), False)
 
 
 def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ ELF = Elf(Path("runner.elf"), "0123456789abcdef", TARGET.config)
 POOLS = TARGET.board.pools
 KNOWN = known_answer(TARGET.isa)
 FILE = parse_pte(KNOWN.program)
+DYNAMIC = replace(FILE, values=tuple(replace(value, is_dynamic=True) for value in FILE.values))
 OUTPUT = FILE.output_specs()[0]
 COUNT = len(FILE.instructions)
 OK = struct.pack("<H", Status.OK)
@@ -150,9 +151,11 @@ class Peer:
         self.before: dict[int, bytes] = {}  # what it says before it answers
         self._decoder = Decoder()
         self._said = bytearray()
+        self.asked: list[tuple[int, bytes]] = []
 
     def write(self, data: bytes, deadline: Deadline) -> None:
         for frame in self._decoder.feed(data):
+            self.asked.append((frame.type, frame.payload))
             payload = self.answers.get(frame.type, None)
             self._said += self.before.get(frame.type, b"")
             self._said += encode(Frame(frame.type | RESPONSE, frame.seq, sound(frame) if payload is None else payload))
@@ -185,7 +188,7 @@ def opened(peer: Peer) -> Session:
 def use(session: Session, request: Request) -> object:
     """Makes `request`, on a loaded program where it is about one."""
     if request not in (Request.HELLO, Request.OPERATORS):
-        session.load(KNOWN.program, file=FILE)
+        session.load(KNOWN.program, file=DYNAMIC if request is Request.RESIZE else FILE)
     uses: dict[Request, Callable[[], object]] = {
         Request.WRITE: lambda: session.write(MemoryRegion.INPUT, 0, b"x"),
         Request.READ: lambda: session.read(MemoryRegion.VALUE, 0, 8),
@@ -198,6 +201,7 @@ def use(session: Session, request: Request) -> object:
         Request.RESET: session.reset,
         Request.STREAM: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
         Request.DATA: lambda: session.write(MemoryRegion.INPUT, 0, bytes(1000)),
+        Request.RESIZE: lambda: session.set_input(0, KNOWN.inputs[0]),
     }
     return uses.get(request, lambda: None)()
 
@@ -336,7 +340,7 @@ def test_a_stack_that_ran_over_into_the_page_below_is_out_of_memory() -> None:
         (Request.EXECUTE, failure(Status.KERNEL_FAILED, instruction=-2), "instruction is -2"),
         *(
             (request, failure(status), "expected none that is about a program")
-            for request in (Request.HELLO, Request.STATS, Request.WRITE, Request.RESET)
+            for request in (Request.HELLO, Request.STATS, Request.WRITE, Request.RESET, Request.RESIZE)
             for status in range(Status.PROGRAM_REJECTED, Status.BAD_DIGEST + 1)
         ),
     ],
@@ -358,12 +362,23 @@ def test_a_refusal_of_a_program_is_a_verdict_on_it() -> None:
 
 def test_an_output_may_be_smaller_where_its_shape_is_dynamic() -> None:
     smaller = replace(OUTPUT, shape=tuple(max(0, size - 1) for size in OUTPUT.shape))
-    values = [replace(value, is_dynamic=True) for value in FILE.values]
     peer = Peer()
     peer.answers[Request.DESCRIBE] = OK + described(smaller)
     session = opened(peer)
-    session.load(KNOWN.program, file=replace(FILE, values=tuple(values)))
+    session.load(KNOWN.program, file=DYNAMIC)
     assert session.get_output(0).spec == smaller
+
+
+@pytest.mark.parametrize("is_dynamic", [True, False])
+def test_the_size_of_an_input_is_sent_where_it_is_not_fixed(is_dynamic: bool) -> None:
+    peer = Peer()
+    session = opened(peer)
+    session.load(KNOWN.program, file=DYNAMIC if is_dynamic else FILE)
+    peer.asked.clear()
+    session.set_input(0, KNOWN.inputs[0])
+    shape = KNOWN.inputs[0].spec.shape
+    resized = [(Request.RESIZE, struct.pack(f"<IB{len(shape)}i", 0, len(shape), *shape))]
+    assert peer.asked[:-1] == (resized if is_dynamic else []) and peer.asked[-1][0] == Request.WRITE
 
 
 def test_a_runner_of_another_build_is_no_protocol_error() -> None:

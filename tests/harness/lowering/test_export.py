@@ -151,24 +151,6 @@ def linear(**arguments: Any) -> Any:
     return torch.export.export(nn.Linear(4, 2), (torch.rand(3, 4),), **arguments)
 
 
-def dynamic() -> Any:
-    return linear(dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=8)},))
-
-
-def unbounded() -> Any:
-    return linear(dynamic_shapes=({0: torch.export.Dim.AUTO},))
-
-
-def several() -> Any:
-    class Sums(nn.Module):
-        def forward(self, first: Any, others: Any) -> Any:
-            return first + others["a"]
-
-    rows = {0: torch.export.Dim("rows", min=2, max=9)}
-    shapes = {"first": rows, "others": {"a": rows}}
-    return torch.export.export(Sums(), (torch.rand(3, 4), {"a": torch.rand(3, 4)}), dynamic_shapes=shapes)
-
-
 def named() -> Any:
     return torch.export.export(nn.Linear(4, 2), (), {"input": torch.rand(3, 4)})
 
@@ -182,9 +164,6 @@ def without_inputs() -> Any:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (dynamic, r"has dynamic shapes \(dimension 0 of input: 2 to 8\)"),
-        (unbounded, r"has dynamic shapes \(dimension 0 of input: 2 or more\)"),
-        (several, r"\(dimension 0 of first: 2 to 9; dimension 0 of others_a: 2 to 9\)"),
         (lambda: linear().run_decompositions(), r"is decomposed \(aten.addmm.default\)"),
         (lambda: to_edge(linear()).exported_program(), "is one of to_edge or to_executorch"),
         (lambda: to_edge(linear()).to_executorch().exported_program(), "is one of to_edge or to_executorch"),

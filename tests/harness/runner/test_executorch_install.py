@@ -692,3 +692,26 @@ def test_the_request_for_further_operators_has_an_end(dut: Dut) -> None:
     for first in (count, count + 1, 2**32 - 1):
         asked = struct.pack("<II", first, session.identity.max_payload)
         assert session._ask(Request.OPERATORS, asked, Reader.rest) == struct.pack("<I", count)
+
+
+def test_an_input_has_any_size_up_to_its_upper_bounds(dut: Dut) -> None:
+    """Until the next load, and no larger; one of fixed shape has its own."""
+    given, shapes = (torch.rand(4, 6),), ({0: torch.export.Dim("rows", min=1, max=8)},)
+    lowered = flow.lower(nn.ReLU(), given, isa=Isa.SCALAR, quantize=False, dynamic_shapes=shapes)
+    fixed = flow.lower(nn.ReLU(), given, isa=Isa.SCALAR, quantize=False)
+
+    def shape_after(program: Program, *sizes: int) -> tuple[int, ...]:
+        session = dut.session()
+        session.load(program.pte)
+        session._ask(Request.RESIZE, struct.pack(f"<IB{len(sizes)}i", 0, len(sizes), *sizes))
+        spec = session.describe(MemoryRegion.INPUT, 0)
+        assert spec is not None and len(session.read(MemoryRegion.INPUT, 0, spec.nbytes)) == spec.nbytes
+        session.load(program.pte)
+        assert session.describe(MemoryRegion.INPUT, 0) == program.file.input_specs()[0]
+        return spec.shape
+
+    assert [shape_after(lowered, rows, 6) for rows in (8, 1, 3)] == [(8, 6), (1, 6), (3, 6)]
+    assert shape_after(fixed, 4, 6) == (4, 6)
+    for program, sizes in ((lowered, (9, 6)), (lowered, (3,)), (fixed, (3, 6))):
+        with pytest.raises(ProtocolError, match=r"RESIZE: BAD_REQUEST: resize_tensor: Error::\w+: .*\.cpp:\d+"):
+            shape_after(program, *sizes)

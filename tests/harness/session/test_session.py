@@ -393,6 +393,33 @@ def test_counts_and_descriptions_are_the_files(session: Session, known: KnownAns
     assert set(DTYPES) == set(SCALAR_TYPES.values())
 
 
+def test_builtin_takes_no_other_size_of_an_input(dut: Dut, session: Session, known: KnownAnswer) -> None:
+    shape = known.inputs[0].spec.shape
+
+    def resize(number: int, *sizes: int) -> None:
+        session._ask(Request.RESIZE, struct.pack(f"<IB{len(sizes)}i", number, len(sizes), *sizes))
+
+    session.load(known.program)
+    resize(0, *shape)
+    session.set_input(0, known.inputs[0])
+    session.execute(SECONDS)
+    assert session.get_output(0) == known.expected[0]
+    for number, sizes, said in (
+        (0, (shape[0] + 1, *shape[1:]), "input 0 cannot be resized: the runtime builtin"),
+        (0, shape[1:], "input 0 cannot be resized"),
+        (9, shape, "input 9 does not exist"),
+        (0, (-1, *shape[1:]), "a negative size"),
+        (0, (1 << 20, 1 << 20), "too many elements"),
+        (0, (1,) * 17, "too many dimensions"),
+    ):
+        session = dut.session()
+        session.load(known.program)
+        with refused(dut, f"BAD_REQUEST: {said}"):
+            session._ask(Request.RESIZE, struct.pack(f"<IB{len(sizes)}i", number, len(sizes), *sizes))
+    with refused(dut, "BAD_STATE"):
+        dut.session()._ask(Request.RESIZE, struct.pack("<IB", 0, 0))
+
+
 def test_a_program_gives_the_right_bits_again_and_again(loaded: Session, known: KnownAnswer) -> None:
     for _ in range(3):
         loaded.set_input(0, known.inputs[0])  # planned memory is used again: the output may lie on the input

@@ -1,0 +1,154 @@
+"""Exports whose inputs have dimensions that are not fixed, and whether the passes leave them so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+from unittest import mock
+
+from cortex_m_hil.errors import ConfigError, LoweringError
+from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.options import Inputs
+from cortex_m_hil.program.dimensions import Dimension
+from cortex_m_hil.program.model import PteFile
+
+_BOUNDS: Final = 'bounds for it: torch.export.Dim("batch", min=1, max=8)'
+_EACH_SIZE: Final = (
+    "lower it for each size, without dynamic_shapes; quantize=False, on portable kernels, may leave it dynamic"
+)
+_PASSES: Final = "/backends/cortex_m/"
+
+
+def dimensions_of(program: Any) -> tuple[Dimension, ...]:
+    """The dimensions of an exported program's inputs that are not fixed.
+
+    ConfigError where one has no upper bound, for memory is planned for that, and where its size does not follow from
+    one other by a factor and an offset.
+    """
+    return tuple(_dimension(program, number, name, dim, size) for number, name, dim, size in _symbolic(program))
+
+
+def _symbolic(program: Any) -> Iterator[tuple[int, str, int, Any]]:
+    """Number and name of the input, number of the dimension, and its `SymInt`."""
+    torch = load_torch()
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for number, name in enumerate(program.graph_signature.user_inputs):
+        value = nodes[name].meta.get("val") if name in nodes else None
+        for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None:  # else it was fixed since
+                yield number, name, dim, size
+
+
+def _dimension(program: Any, number: int, name: str, dim: int, size: Any) -> Dimension:
+    where, expression = f"dimension {dim} of {name}", size.node.expr
+    known = program.range_constraints.get(expression)
+    if known is None or not str(known.upper).isdigit():  # else it is infinite
+        least = "" if known is None else f": {known.lower} or more"
+        raise ConfigError(f"{where} has no upper bound{least}", hint=_BOUNDS)
+    symbol, *others = expression.free_symbols
+    factor = expression.coeff(symbol)
+    offset = (expression - factor * symbol).expand()
+    if others or not factor.is_Integer or not offset.is_Integer or factor < 1:
+        raise ConfigError(f"{where} is {expression}, and no multiple of one size", hint=_BOUNDS)
+    return Dimension(number, dim, name, str(symbol), int(factor), int(offset), int(known.lower), int(known.upper))
+
+
+def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
+    """What `torch.export.export` takes as `dynamic_shapes`, so that just these are not fixed; None where none are."""
+    if not dimensions:
+        return None
+    torch = load_torch()
+    leaves, structure = torch.utils._pytree.tree_flatten(inputs)
+    sizes: list[dict[int, Any]] = [{} for _ in leaves]
+    roots: dict[str, Any] = {}
+    for one in dimensions:
+        least, most = ((bound - one.offset) // one.factor for bound in (one.least, one.most))
+        root = roots.setdefault(one.symbol, torch.export.Dim(one.symbol, min=least, max=most))
+        size = root if one.factor == 1 else one.factor * root
+        sizes[one.input][one.number] = size + one.offset if one.offset else size
+    tensors = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+    named = [of if tensor else None for of, tensor in zip(sizes, tensors, strict=True)]
+    return torch.utils._pytree.tree_unflatten(named, structure)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Who asks for the number of a size: the operator of the node that a pass is at, and file and line of the pass."""
+
+    operator: str = ""
+    place: str = ""
+
+    @classmethod
+    def in_frames(cls, frame: FrameType | None) -> _Asking:
+        """By the frames of ExecuTorch's Cortex-M backend, the innermost first."""
+        place = ""
+        while frame is not None:
+            if _PASSES in frame.f_code.co_filename:
+                place = place or f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+                for value in frame.f_locals.values():
+                    if isinstance(value, load_torch().fx.Node) and hasattr(value.target, "_schema"):
+                        return cls(f"{value.target._schema.name} ({value.name})", place)
+            frame = frame.f_back
+        return cls("", place)
+
+
+@dataclass(eq=False)
+class Watch:
+    """Sizes of an edge program's inputs, before the Cortex-M passes and after them.
+
+    A pass that wants the number of what is not fixed gets the example's: from then on the program is for that one.
+    """
+
+    title: str
+    dimensions: Sequence[Dimension]
+    fixed_by: dict[Any, _Asking] = field(default_factory=dict)  # by symbol
+
+    @contextmanager
+    def passes(self, program: Any) -> Iterator[None]:
+        """Around the passes. LoweringError where they fixed a dimension: of which operator, and where they did."""
+        sizes = {(number, dim): size for number, _, dim, size in _symbolic(program)}
+        symbols = {place: size.node.expr.free_symbols for place, size in sizes.items()}
+        with self._noting():
+            yield
+        for one in self.dimensions:
+            place = one.input, one.number
+            if place not in sizes:
+                self._refuse(one, "quantising, to_edge or an earlier lowering of it fixes it", "")
+            if (size := sizes[place].node.maybe_as_int()) is not None:
+                by = next((self.fixed_by[symbol] for symbol in symbols[place] if symbol in self.fixed_by), _Asking())
+                where = f", in {by.place}" if by.place else ""
+                what = f"ExecuTorch's Cortex-M passes fix it at {size}, its size in the example{where}"
+                self._refuse(one, what, by.operator)
+
+    def require_planned(self, file: PteFile) -> None:
+        """LoweringError where the program was not planned for the upper bounds."""
+        for one in self.dimensions:
+            value = file.values[file.inputs[one.input]]
+            size = value.spec.shape[one.number] if value.spec is not None else 0
+            if not value.is_dynamic or size != one.most:
+                self._refuse(one, f"to_executorch plans it for {'at most ' if value.is_dynamic else ''}{size}", "")
+
+    def _refuse(self, one: Dimension, what: str, operator: str) -> None:
+        problem = f"{self.title}: {one} was to be {one.range}, and {what}"
+        raise LoweringError(problem, operator=operator, hint=_EACH_SIZE)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Within the block it is noted who asks for the number of a size. By a method that is private to torch."""
+        environments = load_torch().fx.experimental.symbolic_shapes.ShapeEnv
+        original = getattr(environments, "_set_replacement", None)
+        if original is None or not self.dimensions:
+            yield
+            return
+
+        def noted(environment: Any, symbol: Any, target: Any, *rest: Any, **named: Any) -> Any:
+            if target.is_number:
+                self.fixed_by.setdefault(symbol, _Asking.in_frames(sys._getframe(1)))
+            return original(environment, symbol, target, *rest, **named)
+
+        with mock.patch.object(environments, "_set_replacement", noted):
+            yield
