@@ -412,6 +412,30 @@ TEST_CASE("floats become the nearest integer that there is, and NaN zero") {
   CHECK(call.result<int32_t>() == std::vector<int32_t>{0, INT32_MAX, INT32_MIN, -2, INT32_MAX});
 }
 
+Call copied(const Sizes& sizes, const std::vector<int64_t>& order) {
+  return Call("dim_order_ops::_clone_dim_order.out")
+      .int8(sizes, {1, 2, 3, 4})
+      .boolean(false)
+      .list(order)
+      .out(sizes);
+}
+
+TEST_CASE("a copy is in the dim order that it names, or in one of the same bytes") {
+  for (const std::vector<int64_t>& same : {std::vector<int64_t>{0, 1, 2}, {0, 2, 1}, {1, 0, 2}}) {
+    Call call = copied({2, 1, 2}, same);
+    REQUIRE(call.run() == "");
+    CHECK(call.result() == std::vector<int8_t>{1, 2, 3, 4});
+  }
+  Call other = copied({2, 1, 2}, {2, 0, 1});
+  CHECK(says(other, "not in the dim order asked for"));
+  for (const std::vector<int64_t>& none : {std::vector<int64_t>{0, 1, 3}, {0, 1, -1}, {0, 1, 1}}) {
+    Call call = copied({2, 1, 2}, none);
+    CHECK(says(call, "dim_order item 2 is"));
+  }
+  Call few = copied({2, 1, 2}, {0, 1});
+  CHECK(says(few, "dim_order has 2 items"));
+}
+
 TEST_CASE("a bool that is neither 0 nor 1 is true") {
   Call call("aten::logical_not.out");
   call.tensor(DType::kBool, {3}, std::vector<uint8_t>{0, 1, 255}).out({3}, DType::kBool);

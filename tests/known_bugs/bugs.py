@@ -773,6 +773,43 @@ FINDS: Final = (
         ("tests/harness/checks/test_lint.py::test_a_pool_with_a_window_in_the_padding_alone_is_refused",),
     ),
     KnownBug(
+        "channels-last tensors are taken for contiguous ones",
+        ("find 36",),
+        "by flip, pads, unsqueeze and others, also of floats: their kernels go by the sizes alone",
+        (
+            Shown(
+                How.REAL, "an image mirrored, by the wheel's portable kernels, on the host; and its negative",
+                module(lambda: Apply(torch.neg), (2, 3, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
+                module(lambda: Apply(lambda x: x.flip(2)), (2, 3, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
+                ("native",), mismatch("flip", Kind.QUANTIZED),
+            ),
+        ),
+        ("tests/harness/checks/test_lint.py::test_what_a_runtime_gets_wrong",),
+    ),
+    KnownBug(
+        "a softmax of channels-last images writes outside of them",
+        ("find 37",),
+        "over height or width its kernel takes the channels for a part of what lies outside the dimension",
+        (),
+        (
+            "tests/harness/runner/test_executorch_install.py"
+            "::test_a_softmax_of_channels_last_images_writes_outside_of_them",
+        ),
+    ),
+    KnownBug(
+        "a copy of an image with one channel is refused",
+        ("find 38",),
+        "the compiler asks for channels-last, and plans the tensor in another dim order of the same bytes",
+        (
+            Shown(
+                How.REAL, "a clone, by the wheel's portable kernels, on the host: of two channels, and of one",
+                module(lambda: Apply(torch.clone), (2, 2, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
+                module(lambda: Apply(torch.clone), (2, 1, 4, 5), setup=HOST_EXECUTORCH, quantize=False),
+                ("native",), Caught(ProgramRejected, None, "_clone_dim_order"),
+            ),
+        ),
+    ),
+    KnownBug(
         "the largest of a dimension aborts",
         ("find 26",),
         "a pass makes `amax` of `torch.max(x, dim)[0]`, with a number where the kernel takes a list",

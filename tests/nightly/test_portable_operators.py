@@ -11,6 +11,7 @@ from cortex_m_hil import OpenTarget, flow
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from dim_orders import Form
 from ordinary_models import MODELS, Way, check
 from portable_operators import FAMILIES, agree
 
@@ -31,6 +32,13 @@ def runtimes() -> Iterator[tuple[Dut, Dut]]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_shapes(runtimes: tuple[Dut, Dut], family: str, seed: int) -> None:
     agree(*runtimes, family, seed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_dim_orders(runtimes: tuple[Dut, Dut], family: str, seed: int) -> None:
+    for form in (Form.EXPORTED, Form.CHANNELS_LAST, Form.MIXED, Form.ANY):
+        agree(*runtimes, family, seed, form)
 
 
 @pytest.fixture(scope="module", params=["m4-qemu", "m55-qemu", "m0-qemu"])

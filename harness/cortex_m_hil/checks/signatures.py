@@ -86,6 +86,7 @@ def _counts_as_channels_last(spec: TensorSpec) -> bool:
 
 _FORMS: Final[Mapping[str, tuple[Callable[[TensorSpec], bool], str]]] = {
     "rows": (_is_rows, "contiguous"),
+    "default": (_is_default, "contiguous, with dimensions of size 1 in their order too"),
     "image": (_is_image, "4-D in channels-last dim order (0, 2, 3, 1)"),
     "nhwc": (lambda spec: len(spec.shape) == 4 and _is_rows(spec), "4-D and contiguous"),
 }
@@ -224,10 +225,11 @@ def _shifts_to_the_left(call: Call) -> str:
 
 
 def _has_its_dim_order(call: Call) -> str:
-    wanted = call.ints(2)
-    if wanted is None or wanted == call["out"].dim_order:
+    """Where a dimension has size 1, the compiler may say two orders of the same bytes."""
+    wanted, out = call.ints(2), call["out"]
+    if wanted is None or (sorted(wanted) == list(range(len(out.shape))) and _lies_in(out, wanted)):
         return ""
-    return f"its argument dim_order is {list(wanted)}, and out has {list(call['out'].dim_order)}"
+    return f"its argument dim_order is {list(wanted)}, and out has {list(out.dim_order)}"
 
 
 def _names_its_dtype(name: str) -> Relation:
@@ -285,9 +287,39 @@ def _known_orders(call: Call) -> str:
 def _broadcasts_contiguous(call: Call) -> str:
     """Find 5."""
     out = call["out"]
-    if _is_rows(out) or all(call[name].shape == out.shape for name in ("self", "other")):
+    if _is_rows(out) or all(spec.shape == out.shape for spec in call.tensors.values()):
         return ""
     return "portable operators that broadcast write a channels-last out in contiguous order (find 5)"
+
+
+def _copies_as_stored(call: Call) -> str:
+    """Find 36: the bytes of a src of the same shape are taken as they are; of another one, in contiguous order."""
+    src, out = call["src"], call["out"]
+    if _alike(src, out) or (src.shape != out.shape and _is_rows(src) and _is_rows(out)):
+        return ""
+    return "ExecuTorch takes the bytes of src as they are, and out has another dim order or broadcasts it (find 36)"
+
+
+def _keeps_its_bytes(call: Call) -> str:
+    """Find 36."""
+    if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
+        return "ExecuTorch copies the bytes as they are, and in out's dim order they are other elements (find 36)"
+    return ""
+
+
+def _has_known_order(call: Call) -> str:
+    """Of a copy; without an argument dim_order it is that of self."""
+    out, wanted = call["out"], call.ints(2) or call["self"].dim_order
+    if wanted == out.dim_order and (_is_default(out) or _is_channels_last(out)):
+        return ""
+    return f"to dim order {list(wanted)}, and out has {list(out.dim_order)}: both must be contiguous, or channels-last"
+
+
+def _indices_as_out(call: Call) -> str:
+    """Find 36."""
+    if _alike(call["indices"], call["out"]):
+        return ""
+    return "ExecuTorch writes indices where out's items lie, and their dim order is another (find 36)"
 
 
 def _joins_as_stored(call: Call) -> str:
@@ -394,12 +426,6 @@ def _neighbouring_indices(call: Call) -> str:
     return ""
 
 
-def _indices_like_out(call: Call) -> str:
-    if call["indices"].dim_order == call["out"].dim_order:
-        return ""
-    return "out and indices differ in dim order"
-
-
 def _windows_with_pixels(call: Call) -> str:
     """Of a dilated pool: a window in the padding alone has no largest pixel, and each runtime another number for it."""
     lists = [call.ints(at) for at in (1, 2, 3, 4)]
@@ -427,7 +453,7 @@ def _normalises(statistics: str, form: str = "") -> Signature:
 
 
 _FACTORS: Final = "1 weight? float32, 2 bias? float32"
-_LARGEST_BOTH: Final = _takes("0 self float32|int8|int64, 3 out =self, 4 indices int64", _indices_like_out)
+_LARGEST_BOTH: Final = _takes("0 self float32|int8|int64, 3 out =self, 4 indices int64")
 
 BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::_adaptive_avg_pool2d.out": _FUNCTION,
@@ -488,7 +514,7 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::logical_or.out": _LOGICAL,
     "aten::logical_xor.out": _LOGICAL,
     "aten::max.dim_max": _LARGEST_BOTH,
-    "aten::max_pool2d_with_indices.out": _takes(_POOL, _indices_like_out, _windows_with_pixels),
+    "aten::max_pool2d_with_indices.out": _takes(_POOL, _windows_with_pixels),
     "aten::maximum.out": _CHOICE,
     "aten::mean.out": _FUNCTION,
     "aten::min.dim_min": _LARGEST_BOTH,
@@ -552,37 +578,38 @@ BLIND_TO_SCALES: Final = (
 """Operators of ExecuTorch that take quantised integers and compute on them as on any: wrong, without a word."""
 
 _ANY: Final = _takes("0 self any, -1 out any", _same_order)
-_ANY_ROWS: Final = _takes("0 self any rows, -1 out any rows", _same_order)
+_LARGEST_BOTH_DEFAULT: Final = _takes("0 self any default, 3 out =self default, 4 indices int64 default")
+_ANY_DEFAULT: Final = _takes("0 self any default, -1 out any default")
 _FLOAT: Final = _takes(f"0 self {_FLOATS}, -1 out =self", _same_order)
-_FLOAT_ROWS: Final = _takes(f"0 self {_FLOATS} rows, -1 out =self rows")
+_FLOAT_DEFAULT: Final = _takes(f"0 self {_FLOATS} default, -1 out =self default")
 _TO_NUMBER: Final = _takes(f"0 self {_FLOATS}|int32|int64|bool, -1 out any", _same_order)
-_PRODUCT_OF_ANY: Final = _takes("0 self any rows, 1 mat2 =self rows, -1 out =self rows")
+_PRODUCT_OF_ANY: Final = _takes("0 self any default, 1 mat2 =self default, -1 out =self default")
 
 
 def _same_batches(factors: str) -> Signature:
     """Of a normalisation by the channel, which ExecuTorch has for contiguous tensors only."""
-    return _takes(f"0 input {_FLOATS} rows, {factors}, -3 out =input rows, -2 mean =input, -1 rstd =input")
+    return _takes(f"0 input {_FLOATS} default, {factors}, -3 out =input default, -2 mean =input, -1 rstd =input")
 
 
 EXECUTORCH: Final[Mapping[str, Signature]] = {
-    "aten::_adaptive_avg_pool2d.out": _FLOAT_ROWS,
-    "aten::_log_softmax.out": _FLOAT,
+    "aten::_adaptive_avg_pool2d.out": _FLOAT_DEFAULT,
+    "aten::_log_softmax.out": _FLOAT_DEFAULT,
     "aten::_native_batch_norm_legit.no_stats_out": _same_batches("1 weight? =input, 2 bias? =input"),
     "aten::_native_batch_norm_legit_no_training.out": _same_batches(
         "1 weight? =input, 2 bias? =input, 3 running_mean =input, 4 running_var =input"
     ),
-    "aten::_softmax.out": _FLOAT,
+    "aten::_softmax.out": _FLOAT_DEFAULT,
     "aten::abs.out": _takes("0 self any, -1 out =self", _same_order),
     "aten::add.out": _ANY_BINARY,
-    "aten::addmm.out": _takes("0 self any rows, 1 mat1 =self rows, 2 mat2 =self rows, -1 out =self rows"),
-    "aten::amax.out": _takes("0 self any, 1 dim ints, -1 out =self", _same_order),
-    "aten::amin.out": _takes("0 self any, 1 dim ints, -1 out =self", _same_order),
-    "aten::any.out": _ANY,
+    "aten::addmm.out": _takes("0 self any default, 1 mat1 =self default, 2 mat2 =self default, -1 out =self default"),
+    "aten::amax.out": _takes("0 self any default, 1 dim ints, -1 out =self default"),
+    "aten::amin.out": _takes("0 self any default, 1 dim ints, -1 out =self default"),
+    "aten::any.out": _ANY_DEFAULT,
     "aten::arange.start_out": _takes("-1 out any"),
-    "aten::argmax.out": _takes("0 self any, -1 out int64", _same_order),
-    "aten::argmin.out": _takes("0 self any, -1 out int64", _same_order),
-    "aten::as_strided_copy.out": _takes("0 self any rows, -1 out =self rows"),
-    "aten::avg_pool2d.out": _takes(f"0 self {_FLOATS}|int64 rows, -1 out =self rows"),
+    "aten::argmax.out": _takes("0 self any default, -1 out int64 default"),
+    "aten::argmin.out": _takes("0 self any default, -1 out int64 default"),
+    "aten::as_strided_copy.out": _takes("0 self any default, -1 out =self default"),
+    "aten::avg_pool2d.out": _takes(f"0 self {_FLOATS}|int64 default, -1 out =self default"),
     "aten::bitwise_and.Tensor_out": _BITS_OF_ANY,
     "aten::bitwise_not.out": _takes(f"0 self {_INTEGRAL}, -1 out =self", _same_order),
     "aten::bitwise_or.Tensor_out": _BITS_OF_ANY,
@@ -591,28 +618,30 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::cat.out": _takes("0 tensors any, -1 out any", _joins_as_stored),
     "aten::ceil.out": _FLOAT,
     "aten::clamp.out": _takes("0 self any, -1 out =self", _same_order),
-    "aten::constant_pad_nd.out": _takes(f"0 self {_FLOATS}|int32|int64|bool, -1 out =self", _same_order),
+    "aten::constant_pad_nd.out": _takes(f"0 self {_FLOATS}|int32|int64|bool default, -1 out =self default"),
     "aten::convolution.out": _takes(f"0 input {_FLOATS}, 1 weight =input, -1 out =input", _input_and_out_in_order),
-    "aten::copy.out": _takes("0 self any rows, 1 src any rows, -1 out =self rows"),
+    "aten::copy.out": _takes(f"{_IN_PLACE}, -1 out =self", _same_order, _copies_as_stored),
     "aten::copy_": _takes(_IN_PLACE, _same_order),
     "aten::cos.out": _ANY,
-    "aten::cumsum.out": _ANY,
+    "aten::cumsum.out": _ANY_DEFAULT,
     "aten::div.out": _ANY_BINARY,
     "aten::div.out_mode": _ANY_BINARY,
     "aten::elu.out": _FLOAT,
-    "aten::embedding.out": _takes("0 weight any rows, 1 indices int32|int64 rows, -1 out =weight rows"),
+    "aten::embedding.out": _takes("0 weight any default, 1 indices int32|int64 default, -1 out =weight default"),
     "aten::exp.out": _ANY,
-    "aten::expand_copy.out": _ANY_ROWS,
-    "aten::flip.out": _takes("0 self any, -1 out =self", _same_order),
+    "aten::expand_copy.out": _ANY_DEFAULT,
+    "aten::flip.out": _takes("0 self any default, -1 out =self default"),
     "aten::floor.out": _FLOAT,
     "aten::fmod.Scalar_out": _ANY,
-    "aten::full_like.out": _ANY_ROWS,
-    "aten::gather.out": _takes("0 self any rows, 2 index int64 rows, -1 out =self rows"),
+    "aten::full_like.out": _ANY_DEFAULT,
+    "aten::gather.out": _takes("0 self any default, 2 index int64 default, -1 out =self default"),
     "aten::gelu.out": _FLOAT,
     "aten::hardtanh.out": _FLOAT,
-    "aten::index.Tensor_out": _takes("0 self any rows, -1 out =self rows"),
-    "aten::index_put.out": _takes("0 self any rows, 2 values =self rows, -1 out =self rows", _sums_with_scales),
-    "aten::index_select.out": _takes("0 self any rows, 2 index int32|int64, -1 out =self rows"),
+    "aten::index.Tensor_out": _takes("0 self any default, -1 out =self default"),
+    "aten::index_put.out": _takes(
+        "0 self any default, 2 values =self default, -1 out =self default", _sums_with_scales
+    ),
+    "aten::index_select.out": _takes("0 self any default, 2 index int32|int64, -1 out =self default"),
     "aten::leaky_relu.out": _FLOAT,
     "aten::log.out": _ANY,
     "aten::log1p.out": _ANY,
@@ -620,55 +649,58 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
     "aten::logical_not.out": _ANY,
     "aten::logical_or.out": _ANY_BINARY,
     "aten::logical_xor.out": _ANY_BINARY,
-    "aten::max.dim_max": _takes("0 self any, 3 out =self, 4 indices int64"),
+    "aten::max.dim_max": _LARGEST_BOTH_DEFAULT,
     "aten::max_pool2d_with_indices.out": _takes(
-        "0 self any, 6 out =self, 7 indices int64", _known_orders, _windows_with_pixels
+        "0 self any, 6 out =self, 7 indices int64", _known_orders, _indices_as_out, _windows_with_pixels
     ),
     "aten::maximum.out": _ANY_BINARY,
-    "aten::mean.out": _takes(f"0 self any rows, -1 out {_FLOATS} rows"),
-    "aten::min.dim_min": _takes("0 self any, 3 out =self, 4 indices int64"),
+    "aten::mean.out": _takes(f"0 self any default, -1 out {_FLOATS} default"),
+    "aten::min.dim_min": _LARGEST_BOTH_DEFAULT,
     "aten::minimum.out": _ANY_BINARY,
     "aten::mm.out": _PRODUCT_OF_ANY,
     "aten::mul.out": _ANY_BINARY,
     "aten::native_group_norm.out": _same_batches("1 weight? =input, 2 bias? =input"),
     "aten::native_layer_norm.out": _same_batches("2 weight? =input, 3 bias? =input"),
     "aten::neg.out": _takes("0 self any, -1 out =self", _same_order),
-    "aten::permute_copy.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::permute_copy.out": _takes("0 self any default, -1 out =self default"),
     "aten::pow.Tensor_Scalar_out": _ANY,
     "aten::reciprocal.out": _ANY,
     "aten::relu.out": _FLOAT,
     "aten::remainder.Scalar_out": _ANY,
     "aten::remainder.Tensor_out": _ANY_BINARY,
-    "aten::repeat.out": _takes("0 self any rows, -1 out =self rows"),
+    "aten::repeat.out": _takes("0 self any default, -1 out =self default"),
     "aten::round.out": _FLOAT,
     "aten::rsqrt.out": _ANY,
     "aten::scalar_tensor.out": _takes("-1 out any"),
-    "aten::scatter.src_out": _takes("0 self any rows, 2 index int64 rows, 3 src =self rows, -1 out =self rows"),
-    "aten::scatter.value_out": _takes(f"0 self {_FLOATS}|int32|int64|bool rows, 2 index int64 rows, -1 out =self rows"),
-    "aten::select_copy.int_out": _COPY,
+    "aten::scatter.src_out": _takes(
+        "0 self any default, 2 index int64 default, 3 src =self default, -1 out =self default"
+    ),
+    "aten::scatter.value_out": _takes(
+        f"0 self {_FLOATS}|int32|int64|bool default, 2 index int64 default, -1 out =self default"
+    ),
+    "aten::select_copy.int_out": _takes("0 self any default, -1 out =self default"),
     "aten::sigmoid.out": _ANY,
     "aten::sin.out": _ANY,
-    "aten::slice_copy.Tensor_out": _takes("0 self any, -1 out =self", _same_order),
-    "aten::slice_scatter.out": _takes("0 self any rows, 1 src any rows, -1 out =self rows"),
-    "aten::split_with_sizes_copy.out": _takes("0 self any, 3 out =self", _same_order),
+    "aten::slice_copy.Tensor_out": _takes("0 self any default, -1 out =self default"),
+    "aten::slice_scatter.out": _takes("0 self any default, 1 src any default, -1 out =self default"),
+    "aten::split_with_sizes_copy.out": _takes("0 self any default, 3 out =self default", _same_order),
     "aten::sqrt.out": _ANY,
-    "aten::squeeze_copy.dims_out": _takes("0 self any, -1 out =self"),
+    "aten::squeeze_copy.dims_out": _takes("0 self any, -1 out =self", _same_order, _keeps_its_bytes),
     "aten::sub.out": _ANY_BINARY,
-    "aten::sum.IntList_out": _ANY_ROWS,
+    "aten::sum.IntList_out": _ANY_DEFAULT,
     "aten::tanh.out": _ANY,
     "aten::trunc.out": _FLOAT,
-    "aten::unsqueeze_copy.out": _COPY,
+    "aten::unsqueeze_copy.out": _takes("0 self any, -1 out =self", _keeps_its_bytes),
     "aten::upsample_bilinear2d.vec_out": _takes("0 self any, -1 out =self", _same_order),
     "aten::upsample_nearest2d.vec_out": _takes("0 self any, -1 out =self", _same_order),
-    "aten::var.correction_out": _FLOAT,
-    "aten::view_copy.out": _takes("0 self any rows, -1 out =self rows"),
-    "aten::where.self_out": _takes("0 condition bool|uint8, 1 self any, 2 other any, -1 out any", _same_order),
-    "dim_order_ops::_clone_dim_order.out": _takes("0 self any, -1 out =self", _has_its_dim_order),
-    "dim_order_ops::_to_dim_order_copy.out": _takes("0 self any, -1 out any", _has_its_dim_order),
-    **{
-        f"aten::{name}.Tensor_out": _takes("0 self any, 1 other any, -1 out any", _broadcasts_contiguous)
-        for name in ("eq", "ge", "gt", "le", "lt", "ne")
-    },
+    "aten::var.correction_out": _takes(f"0 self {_FLOATS}, -1 out =self default", _known_orders),
+    "aten::view_copy.out": _takes("0 self any default, -1 out =self default"),
+    "aten::where.self_out": _takes(
+        "0 condition bool|uint8, 1 self any, 2 other any, -1 out any", _same_order, _broadcasts_contiguous
+    ),
+    "dim_order_ops::_clone_dim_order.out": _takes("0 self any, -1 out =self", _has_its_dim_order, _has_known_order),
+    "dim_order_ops::_to_dim_order_copy.out": _takes("0 self any, -1 out any", _has_its_dim_order, _has_known_order),
+    **{f"aten::{name}.Tensor_out": _ANY_BINARY for name in ("eq", "ge", "gt", "le", "lt", "ne")},
     **{f"aten::{name}.Scalar_out": _TO_NUMBER for name in ("eq", "ge", "gt", "le", "lt", "ne")},
 }
 

@@ -502,6 +502,47 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
         None, Rule.DIM_ORDER,
         of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 1, 3, 4, 5)], 0, image("int8", 3, 3, 4, 5)),
     ),
+    "find 36, flip": (
+        of_one("aten::flip.out", image("float32", 2, 3, 4, 5), (2,), image("float32", 2, 3, 4, 5)),
+        None, Rule.DIM_ORDER,
+        of_one("aten::flip.out", rows("float32", 2, 3, 4, 5), (2,), rows("float32", 2, 3, 4, 5)),
+    ),
+    "find 36, unsqueeze": (
+        of_one("aten::unsqueeze_copy.out", image("int8", 2, 3, 4, 5), 1, rows("int8", 2, 1, 3, 4, 5)),
+        None, Rule.DIM_ORDER,
+        of_one("aten::unsqueeze_copy.out", image("int8", 2, 3, 1, 1), 1, rows("int8", 2, 1, 3, 1, 1)),
+    ),
+    "find 36, copy": (
+        of_one("aten::copy.out", image("int8", 2, 3, 4, 5), image("int8", 1, 3, 4, 5), 0, image("int8", 2, 3, 4, 5)),
+        None, Rule.DIM_ORDER,
+        of_one("aten::copy.out", image("int8", 2, 3, 4, 5), image("int8", 2, 3, 4, 5), 0, image("int8", 2, 3, 4, 5)),
+    ),
+    "find 36, indices of a pool": (
+        of_one("aten::max_pool2d_with_indices.out", image("int8", 2, 3, 4, 4), (2, 2), (2, 2), (0, 0), (1, 1), 0,
+               image("int8", 2, 3, 2, 2), rows("int64", 2, 3, 2, 2)),
+        None, Rule.DIM_ORDER,
+        of_one("aten::max_pool2d_with_indices.out", image("int8", 2, 3, 4, 4), (2, 2), (2, 2), (0, 0), (1, 1), 0,
+               image("int8", 2, 3, 2, 2), image("int64", 2, 3, 2, 2)),
+    ),
+    "find 37": (
+        of_one("aten::_softmax.out", image("float32", 2, 3, 4, 5), 3, 0, image("float32", 2, 3, 4, 5)),
+        None, Rule.DIM_ORDER,
+        of_one("aten::_softmax.out", rows("float32", 2, 3, 4, 5), 3, 0, rows("float32", 2, 3, 4, 5)),
+    ),
+    "a copy to another dim order than it names": (
+        of_one("dim_order_ops::_clone_dim_order.out", rows("int8", 2, 3, 4, 5), 0, (0, 2, 3, 1),
+               rows("int8", 2, 3, 4, 5)),
+        Rule.DIM_ORDER, Rule.DIM_ORDER,
+        of_one("dim_order_ops::_clone_dim_order.out", rows("int8", 2, 3, 4, 5), 0, (0, 2, 3, 1),
+               image("int8", 2, 3, 4, 5)),
+    ),
+    "a copy to a dim order of the same bytes": (
+        of_one("dim_order_ops::_clone_dim_order.out", rows("int8", 2, 1, 4, 5), 0, (0, 2, 3, 1),
+               TensorSpec("int8", (2, 1, 4, 5), (0, 2, 1, 3))),
+        None, Rule.DIM_ORDER,
+        of_one("dim_order_ops::_clone_dim_order.out", rows("int8", 2, 1, 4, 5), 0, (0, 2, 3, 1),
+               image("int8", 2, 1, 4, 5)),
+    ),
     "a softmax shifted to the right": (
         softmax(-1), Rule.DIM_ORDER, Rule.DIM_ORDER, softmax(0),
     ),

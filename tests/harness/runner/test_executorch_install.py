@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
 import shutil
@@ -24,11 +25,12 @@ import torch
 from torch import nn
 
 from command_line import answer
-from cortex_m_hil import flow
+from cortex_m_hil import export, flow
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
 from cortex_m_hil.errors import (
     BuildError,
     ConfigError,
+    LintError,
     OutOfTargetMemory,
     ProgramRejected,
     ProtocolError,
@@ -46,7 +48,9 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
 from cortex_m_hil.targets.resolve import resolve
-from portable_operators import FAMILIES, agree
+from dim_orders import Form, relaid
+from networks import Apply
+from portable_operators import BY_TORCH_ALONE, FAMILIES, NOT_IN_FORM, REFUSED, Compared, agree
 
 TARGETS = load_targets()
 FLAGS = {
@@ -275,6 +279,40 @@ def test_portable_operators_compute_what_executorchs_do(dut: Dut, family: str) -
     """
     with flow.open_dut(resolve("native", TARGETS)) as builtin:
         agree(builtin, dut, family, seed=1)
+
+
+SHOWS_ALL = 10
+"""A seed whose families show all operators in all forms."""
+
+
+def test_portable_operators_compute_what_executorchs_do_in_other_dim_orders(dut: Dut) -> None:
+    """And what torch does, where those refuse. Operators that are not shown in a form, or not compared, have a row."""
+    with flow.open_dut(resolve("native", TARGETS)) as builtin:
+        operators = {name for name in builtin.session().identity.operators if not name.startswith("cortex_m::")}
+        for form, excepted in NOT_IN_FORM.items():
+            found = Compared()
+            for family in FAMILIES:
+                found |= agree(builtin, dut, family, SHOWS_ALL, form)
+            assert operators - found.met == set(itertools.chain(*excepted.values())), form
+            assert found.met - found.computed <= set(itertools.chain(*REFUSED[form].values())), form
+            if form is Form.CHANNELS_LAST:
+                assert found.computed - found.by_both == set(BY_TORCH_ALONE)
+
+
+def test_a_softmax_of_channels_last_images_writes_outside_of_them(dut: Dut) -> None:
+    """docs/verification.md, find 37: of two channels over the width, over what lies behind: x, which abs takes."""
+    x = torch.randn(1, 2, 3, 4)
+    module = Apply(lambda x: (torch.softmax(x, 3), x.abs()))
+    lowered = flow.lower(export(module, (x,), layout="explicit"), isa=Isa.SCALAR, quantize=False)
+    images = relaid(lowered, Form.CHANNELS_LAST, 0)
+    softmax = images.file.values[images.file.outputs[0]].planned
+    assert softmax is not None and softmax.offset + 2 * softmax.nbytes <= images.file.planned_bytes
+    with pytest.raises(LintError, match=r"takes it contiguous.*runtime executorch"):
+        flow.run(dut, images)
+    _, wrong = flow.run(dut, images, linted=False).outputs
+    assert not np.allclose(wrong.array(), x.abs().numpy())
+    _, right = flow.run(dut, lowered).outputs
+    np.testing.assert_array_equal(right.array(), x.abs().numpy())
 
 
 def test_two_runtimes_that_differ_are_told_apart_at_the_operator(dut: Dut) -> None:

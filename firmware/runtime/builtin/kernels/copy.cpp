@@ -48,18 +48,27 @@ bool differs_by_axis(const Tensor& longer, const Tensor& shorter, int axis) {
   return true;
 }
 
+// Does `out` lie as a tensor of the dim order `wanted` would? Where a dimension has size 1, the
+// compiler may say two orders of the same bytes.
 bool check_dim_order(KernelContext& ctx, const IntList& wanted, const Tensor& out) {
   if (!ctx.ok() || !ctx.require(wanted.size() == out.rank, "dim_order has ", wanted.size(),
                                 " items, out is ", out)) {
     return false;
   }
+  Axes seen = 0;
+  uint8_t order[kMaxRank] = {};
   for (uint32_t i = 0; i < wanted.size(); ++i) {
-    if (!ctx.require(wanted[i] == out.dim_order[i], "dim_order item ", i, " is ", wanted[i],
-                     ", that of out is ", int{out.dim_order[i]})) {
+    if (!ctx.require(wanted[i] >= 0 && wanted[i] < out.rank && (seen >> wanted[i] & 1) == 0,
+                     "dim_order item ", i, " is ", wanted[i], ": no dimension of out, which is ",
+                     out, ", or one twice")) {
       return false;
     }
+    seen |= Axes{1} << wanted[i];
+    order[i] = static_cast<uint8_t>(wanted[i]);
   }
-  return true;
+  Tensor asked = out;
+  asked.dim_order = order;
+  return ctx.require(same_layout(asked, out), "out is ", out, ", not in the dim order asked for");
 }
 
 // Dimension `axis` of out is dimension dims[axis] of self, counted from the end if negative.

@@ -174,9 +174,8 @@ bool check(KernelContext& ctx, const IndexedPooling& pooling) {
                          input.size(1) == out.size(1),
                      "input is ", input, ", out is ", out,
                      ": 4 dimensions needed, of the same batches and channels") &&
-         ctx.require(same_shape(out, pooling.indices) && same_dim_order(out, pooling.indices),
-                     "out is ", out, ", indices are ", pooling.indices,
-                     ": shape or dim order differ") &&
+         ctx.require(same_shape(out, pooling.indices), "out is ", out, ", indices are ",
+                     pooling.indices, ": the shapes differ") &&
          ctx.require(
              2 * window.padding.y <= window.kernel.y && 2 * window.padding.x <= window.kernel.x,
              "padding is more than half of kernel_size: windows would be empty") &&
@@ -220,16 +219,17 @@ void pool_indexed(const IndexedPooling& pooling) {
   const Window& window = pooling.window;
   Strides strides = {};
   strides_of(pooling.input, strides);
-  Walk<3> walk(out);  // the channel's plane, and the place in it
+  Walk<4> walk(out);  // the channel's plane, the place in it, and that of the index
   walk.strides(0)[0] = strides[0];
   walk.strides(0)[1] = strides[1];
   walk.strides(1)[2] = 1;
   walk.strides(2)[3] = 1;
+  strides_of(pooling.indices, walk.strides(3));
   for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
     const int32_t top = static_cast<int32_t>(walk.at(1)) * window.stride.y - window.padding.y;
     const int32_t left = static_cast<int32_t>(walk.at(2)) * window.stride.x - window.padding.x;
     pool_window(pooling, pooling.input.as<T>() + walk.at(0), strides, top, left, out.as<T>() + i,
-                pooling.indices.as<int64_t>() + i);
+                pooling.indices.as<int64_t>() + walk.at(3));
   }
 }
 

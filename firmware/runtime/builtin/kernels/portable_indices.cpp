@@ -24,22 +24,6 @@ bool check_indices(KernelContext& ctx, const Tensor& indices, const Tensor& out)
          ctx.require_disjoint(out, indices, "indices");
 }
 
-// Each item of out is that of self at its place, but for dimension `axis`, where index says which:
-// at the place in it that `places`, along out, tells.
-void copy_chosen(KernelContext& ctx, const Tensor& self, int axis, const Tensor& index,
-                 Walk<1>& places, const Tensor& out) {
-  Walk<1> walk(out);
-  strides_of(self, walk.strides(0));
-  const uint32_t stride = walk.strides(0)[axis];
-  walk.strides(0)[axis] = 0;
-  const uint32_t size = item_size(out.dtype);
-  for (uint32_t i = 0; i < out.numel; ++i, walk.next(), places.next()) {
-    const int64_t chosen = index_at(ctx, index, places.at(0), self.size(axis), false);
-    if (chosen < 0) return;
-    copy_item(out.data, i, self.data, walk.at(0) + static_cast<uint32_t>(chosen) * stride, size);
-  }
-}
-
 constexpr int kMaxIndices = 4;
 
 // The dimensions of index.Tensor and index_put that have indices: `count` of them from `first` on,
@@ -190,6 +174,36 @@ bool reaches_no_further(const Tensor& index, const Tensor& tensor, int axis) {
 
 constexpr int kNoAxis = -1;
 
+// Of operators with (Tensor self, int dim, Tensor index, .., Tensor(a!) out), which asks done():
+// each item of out is that of self at its place, but for dimension dim, where index says which.
+// fits(dimension, places): are the shapes the operator's? And fills in where in index, along out,
+// that is said.
+template <typename Fits>
+void choose_along(KernelContext& ctx, const Tensor& self, const Argument& dim, const Tensor& index,
+                  const Tensor& out, const Fits& fits) {
+  if (!ctx.done() || !check_indices(ctx, index, out) ||
+      !ctx.require(self.rank > 0, "self is ", self, ": no dimension to choose from")) {
+    return;
+  }
+  const int axis = ctx.axis(dim, self.rank);
+  Walk<2> walk(out);
+  if (!ctx.ok() ||
+      !ctx.require(fits(axis, walk.strides(1)), "self is ", self, ", index is ", index, ", out is ",
+                   out, ": not an item of dimension ", axis, " for each index") ||
+      !ctx.require_disjoint(out, self, "self")) {
+    return;
+  }
+  strides_of(self, walk.strides(0));
+  const uint32_t stride = walk.strides(0)[axis];
+  walk.strides(0)[axis] = 0;
+  const uint32_t size = item_size(out.dtype);
+  for (uint32_t i = 0; i < out.numel; ++i, walk.next()) {
+    const int64_t chosen = index_at(ctx, index, walk.at(1), self.size(axis), false);
+    if (chosen < 0) return;
+    copy_item(out.data, i, self.data, walk.at(0) + static_cast<uint32_t>(chosen) * stride, size);
+  }
+}
+
 // Integers wrap, as ATen's do.
 template <typename T>
 T sum_of(T one, T two) {
@@ -262,21 +276,10 @@ void index_select(KernelContext& ctx) {
   const Argument dim = ctx.any("dim");
   const Tensor& index = ctx.tensor("index");
   const Tensor& out = ctx.out(self.dtype);
-  if (!ctx.done() || !check_indices(ctx, index, out) ||
-      !ctx.require(self.rank > 0, "self is ", self, ": no dimension to choose from")) {
-    return;
-  }
-  const int axis = ctx.axis(dim, self.rank);
-  if (!ctx.ok() ||
-      !ctx.require(index.rank <= 1 && differs_in(self, out, axis, index.numel), "self is ", self,
-                   ", index is ", index, ", out is ", out, ": not an item of dimension ", axis,
-                   " for each index") ||
-      !ctx.require_disjoint(out, self, "self")) {
-    return;
-  }
-  Walk<1> places(out);
-  places.strides(0)[axis] = 1;
-  copy_chosen(ctx, self, axis, index, places, out);
+  choose_along(ctx, self, dim, index, out, [&](int axis, Strides& places) {
+    places[axis] = 1;
+    return index.rank <= 1 && differs_in(self, out, axis, index.numel);
+  });
 }
 
 // aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out): of neighbouring
@@ -361,21 +364,10 @@ void gather(KernelContext& ctx) {
   const Tensor& index = ctx.tensor("index");
   ctx.any("sparse_grad");  // of training
   const Tensor& out = ctx.out(self.dtype);
-  if (!ctx.done() || !check_indices(ctx, index, out) ||
-      !ctx.require(self.rank > 0, "self is ", self, ": no dimension to choose from")) {
-    return;
-  }
-  const int axis = ctx.axis(dim, self.rank);
-  if (!ctx.ok() ||
-      !ctx.require(reaches_no_further(index, self, axis) && same_shape(index, out), "self is ",
-                   self, ", index is ", index, ", out is ", out, ": not an item of dimension ",
-                   axis, " for each index") ||
-      !ctx.require_disjoint(out, self, "self")) {
-    return;
-  }
-  Walk<1> places(out);
-  strides_of(index, places.strides(0));
-  copy_chosen(ctx, self, axis, index, places, out);
+  choose_along(ctx, self, dim, index, out, [&](int axis, Strides& places) {
+    strides_of(index, places);
+    return reaches_no_further(index, self, axis) && same_shape(index, out);
+  });
 }
 
 // aten::scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out)

@@ -145,17 +145,20 @@ void choose_both(KernelContext& ctx) {
   if (!ctx.done()) return;
   const Reduction reduction = {self, axis_or_all(ctx, dim, self.rank), keepdim, values};
   if (!check(ctx, reduction, false) ||
-      !ctx.require(same_shape(values, indices) && same_dim_order(values, indices), "values are ",
-                   values, ", indices are ", indices, ": shape or dim order differ") ||
+      !ctx.require(same_shape(values, indices), "values are ", values, ", indices are ", indices,
+                   ": the shapes differ") ||
       !ctx.require_disjoint(indices, self, "self") ||
       !ctx.require_disjoint(indices, values, "values")) {
     return;
   }
   visit_dtype<float, int8_t, int64_t>(ctx, "self", self, [&](auto item) {
     using T = decltype(item);
+    Walk<1> walk(values);
+    strides_of(indices, walk.strides(0));
     choose_all<Order, T>(reduction, [&](uint32_t at, T best, int64_t index) {
       values.as<T>()[at] = best;
-      indices.as<int64_t>()[at] = index;
+      indices.as<int64_t>()[walk.at(0)] = index;
+      walk.next();
     });
   });
 }
