@@ -238,13 +238,15 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> ob
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    caught, done = None, None
     try:
         done = yield
     except (RuntimeError, pytest.skip.Exception):
         caught = _caught(pyfuncitem)
         if caught is None:
             raise
-        raise caught from None
+    if caught is not None:
+        raise caught  # here, or what was raised from it would be its context
     if not pyfuncitem.stash[EXECUTOR].runs:
         raise InfraError(f"{pyfuncitem.stash[TEST_ID]} passed and ran no program: nothing was learnt about the target")
     return done
