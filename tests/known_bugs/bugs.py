@@ -806,6 +806,19 @@ FINDS: Final = (
         ("tests/nightly/test_portable_operators.py::test_ordinary_models",),
     ),
     KnownBug(
+        "circular padding of integers aborts",
+        ("find 31",),
+        "quantised values are copied into a float tensor, which is then to be dequantised",
+        (
+            Shown(
+                How.FORESEEN, "a convolution that pads with zeros, and in a circle",
+                module(lambda: nn.Conv1d(3, 6, 3, padding=1), (4, 3, 50)),
+                module(lambda: nn.Conv1d(3, 6, 3, padding=1, padding_mode="circular"), (4, 3, 50)),
+                CORES, Caught(LintError, Rule.DTYPE, "dequantize_per_tensor"),
+            ),
+        ),
+    ),
+    KnownBug(
         "bundled inputs in another layout",
         ("find 23",),
         "inputs of a `.bpte` are written contiguous, and the runtime copies their bytes into channels-last inputs",
