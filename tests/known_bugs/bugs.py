@@ -806,15 +806,20 @@ FINDS: Final = (
         ("tests/nightly/test_portable_operators.py::test_ordinary_models",),
     ),
     KnownBug(
-        "circular padding of integers aborts",
+        "circular padding of integers gives floats",
         ("find 31",),
-        "quantised values are copied into a float tensor, which is then to be dequantised",
+        "quantised values are copied into a float tensor, of which the operator behind it takes the bytes",
         (
             Shown(
-                How.FORESEEN, "a convolution that pads with zeros, and in a circle",
-                module(lambda: nn.Conv1d(3, 6, 3, padding=1), (4, 3, 50)),
-                module(lambda: nn.Conv1d(3, 6, 3, padding=1, padding_mode="circular"), (4, 3, 50)),
-                CORES, Caught(LintError, Rule.DTYPE, "dequantize_per_tensor"),
+                How.FORESEEN, "a fully connected layer behind a padding with zeros, and behind a circular one",
+                module(
+                    lambda: Apply(lambda layer, x: layer(nn.functional.pad(x, (1, 1))), nn.Linear(12, 4)), (4, 3, 10)
+                ),
+                module(
+                    lambda: Apply(lambda layer, x: layer(nn.functional.pad(x, (1, 1), "circular")), nn.Linear(12, 4)),
+                    (4, 3, 10),
+                ),
+                CORES, Caught(LintError, Rule.DTYPE, "quantized_linear"),
             ),
         ),
     ),
