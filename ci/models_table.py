@@ -1,8 +1,9 @@
 """The tables in docs/models.md, made by running the models: `python ci/models_table.py [NAME...]`.
 
-The models of ExecuTorch's backend suite and of its Cortex-M tests, MLPerf Tiny's and this repository's own, and the
-tests of operators of the backend suite. NAME is a glob: `MLPerf Tiny/resnet8`, `backend suite/*`, `operators/add`. Rows
-of what it does not match stay as they are. All of it takes hours.
+The models of ExecuTorch's backend suite and of its Cortex-M tests, MLPerf Tiny's and this repository's own; the
+collections of layers among the Cortex-M tests, and the tests of operators of the backend suite. NAME is a glob:
+`MLPerf Tiny/resnet8`, `backend suite/*`, `layers/*`, `operators/add`. Rows of what it does not match stay as they are.
+All of it takes hours.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ COLUMNS: Final = (
     *("model", "of", "target", "lowers", "operators", "MACs", "runs", "quanta", "SQNR", "planned bytes"),
     *("instructions", "first obstacle"),
 )
+LAYER_COLUMNS: Final = ("collection", "networks", *TARGETS, "first obstacles")
 OPERATOR_COLUMNS: Final = ("operator", "tests", *TARGETS, "first obstacles")
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
-_CASES_OF_SEVERAL: Final = ("test_nn_functional", "test_nn_modules", "test_torch_functions")  # collections of layers
+_LAYERS: Final = ("nn_functional", "nn_modules", "torch_functions")  # among the Cortex-M tests of models
 _LONGEST: Final = 110  # characters of an obstacle
 
 Module = tuple[Any, tuple[Any, ...]]
@@ -73,10 +75,10 @@ def models() -> list[Model]:
     found += [Model(name, "tests/architectures.py", functools.partial(_own, name)) for name in ours]
     for path in sorted((suite.find() / "models").glob("test_*.py")):
         name = path.stem.removeprefix("test_")
-        if path.stem not in _CASES_OF_SEVERAL and name not in networks.NETWORKS:
-            load = functools.partial(_case, f"executorch.backends.cortex_m.test.models.{path.stem}")
+        if name not in (*_LAYERS, *networks.NETWORKS):
+            load = functools.partial(_only_case, _of_cortex_m_tests(name))
             found.append(Model(name, "Cortex-M tests", load))
-    for path in sorted((_backend_suite() / "models").glob("test_*.py")):
+    for path in sorted((suite.find_backend_suite() / "models").glob("test_*.py")):
         module = f"executorch.backends.test.suite.models.{path.stem}"
         for name in _test_functions(path):
             load = functools.partial(_handed_over, module, name)
@@ -84,14 +86,30 @@ def models() -> list[Model]:
     return found
 
 
-def operators() -> dict[str, str]:
-    """By operator the module of the backend suite with its tests."""
-    files = sorted((_backend_suite() / "operators").glob("test_*.py"))
-    return {path.stem.removeprefix("test_"): f"executorch.backends.test.suite.operators.{path.stem}" for path in files}
+def operators() -> list[str]:
+    files = sorted((suite.find_backend_suite() / "operators").glob("test_*.py"))
+    return [path.stem.removeprefix("test_") for path in files]
 
 
-def _backend_suite() -> Path:
-    return suite.find().parents[1] / "test" / "suite"
+def tests_of(operator: str) -> list[Model]:
+    """The tests that the backend suite has of an operator."""
+    module = f"executorch.backends.test.suite.operators.test_{operator}"
+    tests = [one for one in vars(importlib.import_module(module)) if one.startswith("test_")]
+    return [Model(one, operator, functools.partial(_handed_over, module, one)) for one in tests]
+
+
+def layers() -> list[str]:
+    return list(_LAYERS)
+
+
+def cases_of(collection: str) -> list[Model]:
+    """The networks of a few layers that one module of the Cortex-M tests has."""
+    cases = importlib.import_module(_of_cortex_m_tests(collection)).test_cases
+    return [Model(name, collection, functools.partial(_case, case)) for name, case in cases.items()]
+
+
+def _of_cortex_m_tests(name: str) -> str:
+    return f"executorch.backends.cortex_m.test.models.test_{name}"
 
 
 def _test_functions(path: Path) -> list[str]:
@@ -108,9 +126,13 @@ def _own(name: str) -> Module:
     return made
 
 
-def _case(module: str) -> Module:
+def _only_case(module: str) -> Module:
     """The only McuTestCase of a test module of ExecuTorch's."""
     [case] = importlib.import_module(module).test_cases.values()
+    return _case(case)
+
+
+def _case(case: Any) -> Module:
     return case.model, case.get_example_inputs()
 
 
@@ -225,16 +247,14 @@ def _cell(text: str) -> str:
     return short.replace("|", "/").replace("`", "'").replace("<", "&lt;")
 
 
-# --- operators -----------------------------------------------------------------------------------------------
+# --- operators, and layers -----------------------------------------------------------------------------------
 
 
-def judged_operator(name: str, module: str, targets: Open) -> str:
-    """The line of an operator: how many of its tests pass on each target, and what stops the others."""
-    tests = [one for one in vars(importlib.import_module(module)) if one.startswith("test_")]
+def judged_together(name: str, tests: Sequence[Model], targets: Open) -> str:
+    """The line of an operator, or of a collection: how many tests pass on each target, and what stops the others."""
     passed, stopped = Counter[str](), Counter[str]()
     for test in tests:
-        model = Model(test, name, functools.partial(_handed_over, module, test))
-        rows = list(judged(model, targets))
+        rows = list(judged(test, targets))
         passed.update(one.target for one in rows if one.runs == "yes")
         stopped.update([one.obstacle for one in rows if one.obstacle][:1])
     cells = [f"{passed[target]}" for target in targets]
@@ -248,6 +268,21 @@ def _obstacles(stopped: Counter[str]) -> str:
         owners[text.partition(":")[0]] += count
     counted = ", ".join(f"{owner} {count}" for owner, count in owners.most_common())
     return f"{counted}: {stopped.most_common(1)[0][0].partition(': ')[2]}" if stopped else ""
+
+
+@dataclass(frozen=True)
+class Together:
+    """A table with a line for several tests: its columns, the names of its lines, and the tests of each."""
+
+    columns: tuple[str, ...]
+    names: Callable[[], list[str]]
+    tests: Callable[[str], list[Model]]
+
+
+TOGETHER: Final = {
+    "layers": Together(LAYER_COLUMNS, layers, cases_of),
+    "operators": Together(OPERATOR_COLUMNS, operators, tests_of),
+}
 
 
 # --- the page ------------------------------------------------------------------------------------------------
@@ -283,9 +318,10 @@ def main(patterns: Sequence[str]) -> None:
         for model in models():
             if _is_wanted(f"{model.of}/{model.name}", wanted):
                 _replace("models", COLUMNS, model.name, model.of, [one.line(model) for one in judged(model, targets)])
-        for name, module in operators().items():
-            if _is_wanted(f"operators/{name}", wanted):
-                _replace("operators", OPERATOR_COLUMNS, name, "", [judged_operator(name, module, targets)])
+        for kind, of in TOGETHER.items():
+            for name in of.names():
+                if _is_wanted(f"{kind}/{name}", wanted):
+                    _replace(kind, of.columns, name, "", [judged_together(name, of.tests(name), targets)])
 
 
 def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
@@ -314,7 +350,7 @@ def _key(name: str, line: str) -> tuple[str, str]:
 def _order(name: str) -> list[tuple[str, str]]:
     if name == "models":
         return [(one.name, one.of) for one in models()]
-    return [(one, "") for one in operators()]
+    return [(one, "") for one in TOGETHER[name].names()]
 
 
 if __name__ == "__main__":

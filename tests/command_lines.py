@@ -69,6 +69,8 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "hil upstream --target 'm*-qemu' -- -n 2",
         "hil upstream -t m4-qemu -- --hil-coverage=coverage.json",
         "hil upstream --target m55-qemu,m4-qemu,m0-qemu,m3-qemu,m7-qemu,m33-qemu -- -n 2",
+        "hil upstream --backend-suite -t m4-qemu",
+        "hil upstream --backend-suite -t m55-qemu,m4-qemu,m0-qemu -- -n 2",
         "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
         "hil nightly --plan ci/nightly.yaml -j 2 --report build/nightly",
         "hil bench matrix --upstream -t m55-qemu,m4-qemu,m0-qemu",

@@ -51,11 +51,14 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **changes}
 
 
-def upstream(folder: Path, targets: str, *arguments: str, path: str = "", deadline: float = DEADLINE) -> Done:
+def upstream(
+    folder: Path, targets: str, *arguments: str, path: str = "", deadline: float = DEADLINE, backend_suite: bool = False
+) -> Done:
     """`hil upstream` in `folder`; `path` goes before PATH."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "cortex_m_hil.cli", "upstream", "-t", targets, "--", f"--junit-xml={report}"]
+    command = [sys.executable, "-m", "cortex_m_hil.cli", "upstream", "-t", targets]
+    command += [*(["--backend-suite"] if backend_suite else []), "--", f"--junit-xml={report}"]
     changes = {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}"} if path else {}
     changes["PYTHONPATH"] = os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
     done = subprocess.run(

@@ -857,6 +857,24 @@ FINDS: Final = (
         ("tests/nightly/test_portable_operators.py::test_ordinary_models",),
     ),
     KnownBug(
+        "circular padding of integers gives floats",
+        ("find 31",),
+        "quantised values are copied into a float tensor, of which the operator behind it takes the bytes",
+        (
+            Shown(
+                How.FORESEEN, "a fully connected layer behind a padding with zeros, and behind a circular one",
+                module(
+                    lambda: Apply(lambda layer, x: layer(nn.functional.pad(x, (1, 1))), nn.Linear(12, 4)), (4, 3, 10)
+                ),
+                module(
+                    lambda: Apply(lambda layer, x: layer(nn.functional.pad(x, (1, 1), "circular")), nn.Linear(12, 4)),
+                    (4, 3, 10),
+                ),
+                CORES, Caught(LintError, Rule.DTYPE, "quantized_linear"),
+            ),
+        ),
+    ),
+    KnownBug(
         "quantised kernels that do not resize",
         ("find 32",),
         "inputs smaller than a dynamic shape's upper bounds: outputs keep the bounds, with what was there in the rest",

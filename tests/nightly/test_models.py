@@ -13,7 +13,12 @@ from cortex_m_hil import open as open_target
 PAGE = made.PAGE.read_text()
 SLOW = ("mobilenet_v2", "mobilenet_v3_small")  # tests/targets/models runs these
 MODELS = [pytest.param(one, id=f"{one.of}/{one.name}") for one in made.models() if one.name not in SLOW]
-RAN = [line for line in made.lines_of(PAGE, "operators") if not line.endswith(f" {made.NOT_RUN} |")]
+RAN = [
+    pytest.param(kind, line, id=f"{kind}/{made.cells_of(line)[0]}")
+    for kind in made.TOGETHER
+    for line in made.lines_of(PAGE, kind)
+    if not line.endswith(f" {made.NOT_RUN} |")
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +35,9 @@ def test_a_model_does_as_the_page_says(model: made.Model, targets: dict[str, Ope
     assert [row.line(model) for row in made.judged(model, targets)] == lines
 
 
-@pytest.mark.parametrize("line", RAN, ids=lambda line: made.cells_of(line)[0])
-def test_an_operator_does_as_the_page_says(line: str, targets: dict[str, OpenTarget]) -> None:
+@pytest.mark.parametrize(("kind", "line"), RAN)
+def test_an_operator_or_a_collection_does_as_the_page_says(
+    kind: str, line: str, targets: dict[str, OpenTarget]
+) -> None:
     name = made.cells_of(line)[0]
-    assert made.judged_operator(name, made.operators()[name], targets) == line
+    assert made.judged_together(name, made.TOGETHER[kind].tests(name), targets) == line

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.lowering.suite import find as find_suite
+from cortex_m_hil.lowering import suite
 
 # Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
 _WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
@@ -22,17 +22,17 @@ def plugin_options(own: str) -> list[str]:
     return [word for name in names for word in ("-p", name)]
 
 
-def upstream_command() -> list[str]:
-    """pytest on ExecuTorch's own suite, which it is told by the plugin; ToolchainError where there is none.
+def upstream_command(*, backend_suite: bool = False) -> list[str]:
+    """pytest on one of ExecuTorch's own suites, which it is told by the plugin; ToolchainError where there is none.
 
     A configuration file beside the suite or above it is not about such a run, and the suite's folder not to be written
     to. A module that is broken costs only itself.
     """
-    suite = find_suite()
+    folder = suite.find_backend_suite() if backend_suite else suite.find()
     command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.upstream")]
-    command += [f"--confcutdir={suite}", "-c", os.devnull, f"--rootdir={suite}", "--import-mode=importlib"]
+    command += [f"--confcutdir={folder}", "-c", os.devnull, f"--rootdir={folder}", "--import-mode=importlib"]
     command += ["--continue-on-collection-errors", "-o", f"cache_dir={cache_directory() / 'pytest-upstream'}"]
-    return [*command, *_WARNINGS]
+    return [*command, *(["--hil-backend-suite"] if backend_suite else []), *_WARNINGS]
 
 
 def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, targets_file: Path | None) -> list[str]:

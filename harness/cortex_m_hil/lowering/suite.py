@@ -1,6 +1,7 @@
-"""ExecuTorch's own Cortex-M test suite: where it is, which of its tests run programs, and the taking over of these.
+"""ExecuTorch's own suites of tests: where they are, which tests run programs, and the taking over of these.
 
-The suite stays as it is installed. While a test runs, some methods of ExecuTorch are replaced in memory: the pass
+One has its Cortex-M tests; the other is its backend suite, of which the Cortex-M flow is run. They stay as they are
+installed. While a test runs, some methods of ExecuTorch are replaced in memory: the pass
 manager's constructor (it lowers for the target's configuration), `to_executorch` (it keeps the graph that Python can
 still run, the reference), the `run_artifact` of what was serialised (it would start an FVP), and of the tester what
 runs a stage and what compares: what does not depend on the target is done once for all targets, and what the disk
@@ -39,7 +40,7 @@ from cortex_m_hil.targets.model import Target
 
 _PACKAGE: Final = "executorch.backends.cortex_m"
 # A test function that mentions one of these runs a program on the target; the others stay on the host.
-_RUNS: Final = frozenset({"run_artifact", "run_on_fvp", "serialize", "test_implementation"})
+_RUNS: Final = frozenset({"run_artifact", "run_on_fvp", "serialize", "test_implementation", "test_runner", "_test_op"})
 # No stage up to here knows the target; the Cortex-M passes, which do, are the next.
 _SHARED: Final = frozenset({"QUANTIZE", "EXPORT", "TO_EDGE"})
 # Few: the targets of one test run one after the other, and a test seldom lowers more than one module.
@@ -47,7 +48,7 @@ stages: Final[Lru[dict[str, Any]]] = Lru(8)
 
 
 def find() -> Path:
-    """The suite's folder, in an installed wheel or in an editable checkout. Imports neither torch nor ExecuTorch."""
+    """The folder of the Cortex-M tests, in a wheel or in an editable checkout. Imports neither torch nor ExecuTorch."""
     try:
         spec = importlib.util.find_spec(_PACKAGE)
     except ModuleNotFoundError:
@@ -57,6 +58,21 @@ def find() -> Path:
         if (folder / "tester.py").is_file():
             return folder
     raise ToolchainError(f"no test suite: {_PACKAGE} has no test/tester.py, or is not installed", hint=INSTALL)
+
+
+def find_backend_suite() -> Path:
+    """The same of the backend suite; ToolchainError where it has no Cortex-M flow."""
+    folder = find().parents[1] / "test" / "suite"
+    if not (folder / "flows" / "cortex_m.py").is_file():
+        raise ToolchainError("no backend suite with a Cortex-M flow: this ExecuTorch is older than 1.5", hint=INSTALL)
+    return folder
+
+
+def only_cortex_m_flow() -> None:
+    """From now on the backend suite knows its Cortex-M flow only: whether Arm's FVP is there is asked no more."""
+    known = feature("executorch.backends.test.suite.flow")
+    flow = feature("executorch.backends.test.suite.flows.cortex_m", "CORTEX_M_TEST_FLOW")
+    known.all_flows = lambda: {flow.name: flow}
 
 
 def implementation_tests(module: Path) -> frozenset[str]:

@@ -293,9 +293,11 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
 
 def _of_harness(error: BaseException | None) -> HarnessError | None:
     """The harness's own error that another was raised from; None without one."""
-    while error is not None and not isinstance(error, HarnessError):
+    seen: list[BaseException] = []  # an error may be among its own causes
+    while error is not None and error not in seen and not isinstance(error, HarnessError):
+        seen.append(error)
         error = error.__cause__ or error.__context__
-    return error
+    return error if isinstance(error, HarnessError) else None
 
 
 def _traceback(cause: BaseException, details: str) -> str:

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs ExecuTorch's own Cortex-M suite on this project's targets: `hil upstream`.
+"""A pytest plugin that runs ExecuTorch's own suites on this project's targets: `hil upstream`.
 
 Every implementation test runs once per target, lowered for its configuration, and keeps its own comparison and its
 own expected failures. What it would have handed to an FVP goes through `flow`, which lints it, runs it and compares
@@ -7,6 +7,7 @@ its integers with the dialect. Nothing here is done to a test that is not of the
 
 from __future__ import annotations
 
+import argparse
 import copy
 import functools
 import os
@@ -38,6 +39,14 @@ _WORKER_OUTPUT: Final = "hil_not_run"
 # --- what is collected ---------------------------------------------------------------------------------------
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("hil").addoption("--hil-backend-suite", action="store_true", help="for hil upstream")
+
+
+def _suite(options: argparse.Namespace) -> Path:
+    return suite.find_backend_suite() if options.hil_backend_suite else suite.find()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """The suite, unless files are named: its conftest has options and a seed, so it must be known this early.
@@ -47,7 +56,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     seed = str(early_config.known_args_namespace.hil_seed)
     if os.environ.setdefault("TEST_SEED", seed) != seed:
         raise pytest.UsageError("TEST_SEED has no meaning here: --hil-seed=N is what the suite is seeded with")
-    named, folder = early_config.known_args_namespace.file_or_dir, suite.find()
+    named, folder = early_config.known_args_namespace.file_or_dir, _suite(early_config.known_args_namespace)
+    if early_config.known_args_namespace.hil_backend_suite:
+        suite.only_cortex_m_flow()
     if not named:
         named.append(str(folder))
         args.append(str(folder))
@@ -61,7 +72,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOT_RUN] = {}
-    config.stash[RERUN] = "hil upstream", "--"
+    config.stash[RERUN] = f"hil upstream{' --backend-suite' * config.option.hil_backend_suite}", "--"
     if hasattr(config, "workerinput"):
         return
     if getattr(config.option, _FIXTURE, None):
@@ -72,12 +83,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @functools.cache
 def _excluded() -> tuple[str, ...]:
-    """What upstream's test runner is built without (its backends/cortex_m/test/build_test_runner.sh).
-
-    Its strict xfails rely on that: a runtime that has them would pass broadcasting divisions, and softmax over another
-    dimension.
-    """
+    """What upstream's test runner is built without (its backends/cortex_m/test/build_test_runner.sh)."""
     return portable_operators()
+
+
+def _excluded_from(item: pytest.Item) -> tuple[str, ...]:
+    """The operators that a test does not get.
+
+    Upstream's strict xfails rely on what its runner lacks: a runtime that has it would pass broadcasting divisions, and
+    softmax over another dimension. What else is in the backend suite upstream runs with other runners, that have them.
+    """
+    expected_to_pass = item.get_closest_marker("xfail") is None
+    return () if item.config.option.hil_backend_suite and expected_to_pass else _excluded()
 
 
 @functools.cache
@@ -171,14 +188,15 @@ class _OwnPlans(Hil):
 class _Executor:
     """One test's programs on one target."""
 
-    def __init__(self, hil: Hil) -> None:
+    def __init__(self, hil: Hil, excluded: tuple[str, ...]) -> None:
         self.runs = 0
         self._hil = hil
+        self._excluded = excluded
 
     def __call__(self, program: Program) -> Sequence[HostTensor]:
         __tracebackhide__ = True
         with _own_errors():
-            done = self._hil.verify(program, Tolerance(), excluded=_excluded())
+            done = self._hil.verify(program, Tolerance(), excluded=self._excluded)
         self.runs += 1
         return done.result.outputs
 
@@ -202,9 +220,9 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
     """Makes every test of the run one on a target."""
     executor = request.node.stash[EXECUTOR] = _Executor(
-        _OwnPlans(hil_dut, request.node, request.config.getoption("redzones"))
+        _OwnPlans(hil_dut, request.node, request.config.getoption("redzones")), _excluded_from(request.node)
     )
-    remembered = request.path.resolve().is_relative_to(suite.find())
+    remembered = request.path.resolve().is_relative_to(_suite(request.config.option))
     with suite.taken_over(request.node.stash[TEST_ID], hil_dut.target, executor, remembered=remembered):
         yield
 
@@ -220,10 +238,31 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> ob
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    done = yield
+    caught, done = None, None
+    try:
+        done = yield
+    except (RuntimeError, pytest.skip.Exception):
+        caught = _caught(pyfuncitem)
+        if caught is None:
+            raise
+    if caught is not None:
+        raise caught  # here, or what was raised from it would be its context
     if not pyfuncitem.stash[EXECUTOR].runs:
         raise InfraError(f"{pyfuncitem.stash[TEST_ID]} passed and ran no program: nothing was learnt about the target")
     return done
+
+
+def _caught(item: pytest.Function) -> BaseException | None:
+    """Why a test of the backend suite failed: its runner catches every error, and raises one that says nothing.
+
+    None where it skips the test, unless it was the harness that failed.
+    """
+    runner: Any = item.funcargs.get("test_runner")
+    if runner is None or not runner._results:
+        return None
+    last = runner._results[-1]
+    error: BaseException | None = last.error
+    return error if last.result.is_backend_failure() or isinstance(error, InfraError) else None
 
 
 # --- what is told --------------------------------------------------------------------------------------------

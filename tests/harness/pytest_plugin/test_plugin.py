@@ -106,6 +106,22 @@ def test_known(hil_dut): raise TargetHang("as ever")
     assert end[8].startswith("rerun: pytest")
 
 
+def test_an_error_that_is_among_its_own_causes_is_reported(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+def test_again(hil_dut):
+    first = ValueError("first")
+    try:
+        raise RuntimeError("second") from first
+    except RuntimeError:
+        raise first
+"""
+    )
+    result = run(pytester, "--target=native")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*test_again *FAIL ValueError"])
+
+
 def test_uninformative_tests_are_counted_and_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

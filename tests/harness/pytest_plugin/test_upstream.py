@@ -98,14 +98,18 @@ def test_what_is_in_the_cache_is_not_lowered_again(tmp_path: Path) -> None:
 # --- honesty -------------------------------------------------------------------------------------------------
 
 
-def test_an_infra_error_is_no_expected_failure(tmp_path: Path) -> None:
-    """With a simulator that does not start nothing is learnt, whatever a test expects."""
-    broken = tmp_path / "qemu-system-arm"
+def no_simulator(folder: Path) -> Path:
+    """A folder for PATH, with a QEMU that tells its version and does not start."""
+    broken = folder / "qemu-system-arm"
     broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit 0\nexit 3\n")
     broken.chmod(0o755)
-    done = upstream(
-        tmp_path, "m4-qemu", "-k", "broadcast_1 and not int16", *files("ops/test_div.py"), path=str(tmp_path)
-    )
+    return folder
+
+
+def test_an_infra_error_is_no_expected_failure(tmp_path: Path) -> None:
+    """With a simulator that does not start nothing is learnt, whatever a test expects."""
+    path = str(no_simulator(tmp_path))
+    done = upstream(tmp_path, "m4-qemu", "-k", "broadcast_1 and not int16", *files("ops/test_div.py"), path=path)
     assert done.status == 1
     assert done.count() == {"m4-qemu": {"INFRA": 1}}, done.text
     assert done.cells[f"{DIVISION}[broadcast_1]"]["m4-qemu"].error == "LaunchError"
@@ -245,12 +249,70 @@ def test_redzones_watches_the_suites_programs_in_their_own_plans(tmp_path: Path)
     assert "not run" not in plain and "cannot be imported" not in plain  # all can be
 
 
+# --- the backend suite ---------------------------------------------------------------------------------------
+
+STRICT = """
+from executorch.backends.test.suite.flows.cortex_m import CORTEX_M_TEST_FLOW
+
+CORTEX_M_TEST_FLOW.xfail_patterns = ["test_divide_f32_bcast_second"]
+"""
+WITHOUT_TORCHVISION = "import sys\nsys.modules['torchvision'] = None\n"
+OPERATORS = (
+    "operators/test_div.py::test_divide_f32_bcast_second",
+    "operators/test_hardswish.py::test_hardswish_f32_single_dim",
+    "operators/test_linear.py::test_linear_feature_sizes",
+    "operators/test_linear.py::test_linear_no_bias",  # 64 features for a layer that takes 67
+    "models/test_torchvision.py",
+)
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
+def test_the_cortex_m_flow_of_the_backend_suite_runs(tmp_path: Path, workers: list[str]) -> None:
+    """No FVP on PATH. What failed is told in its own words, not in those of the suite's runner."""
+    (tmp_path / "without.py").write_text(WITHOUT_TORCHVISION)
+    done = upstream(tmp_path, "native", "-p", "without", "-rs", *workers, *OPERATORS, backend_suite=True)
+    assert done.status == 1, done.text
+    found = {
+        test.partition("::")[2]: (cells["native"].verdict, cells["native"].error) for test, cells in done.cells.items()
+    }
+    assert found == {
+        "test_divide_f32_bcast_second[cortex_m]": ("PASS", ""),
+        "test_hardswish_f32_single_dim[cortex_m]": ("FAIL", "UnsupportedOperator"),
+        "test_linear_feature_sizes[cortex_m]": ("PASS", ""),
+        "test_linear_no_bias[cortex_m]": ("SKIP", ""),
+    }
+    assert "the runner has no aten::hardswish.out" in done.text
+    assert "for reasons other than backend failure" in done.text
+    assert "models/test_torchvision.py: no package torchvision; 20 test functions not run" in done.text
+    assert "rerun: hil upstream --backend-suite --target=native -- " in done.text
+
+
+def test_what_its_flow_expects_to_fail_lacks_the_operators_that_upstream_lacks(tmp_path: Path) -> None:
+    (tmp_path / "strict.py").write_text(STRICT)
+    done = upstream(tmp_path, "native", "-p", "strict", OPERATORS[0], backend_suite=True)
+    (cells,) = done.cells.values()
+    assert done.status == 0 and (cells["native"].verdict, cells["native"].error) == ("XFAIL", "UnsupportedOperator")
+
+
+def test_one_quantum_off_the_dialect_is_a_mismatch_though_its_flow_tolerates_a_tenth(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    done = upstream(tmp_path, "native", "-p", "wrong", OPERATORS[2], backend_suite=True)
+    (cells,) = done.cells.values()
+    assert (cells["native"].verdict, cells["native"].error) == ("FAIL", "Mismatch"), done.text
+
+
+def test_an_infra_error_is_not_lost_in_its_runner(tmp_path: Path) -> None:
+    done = upstream(tmp_path, "m4-qemu", OPERATORS[2], path=str(no_simulator(tmp_path)), backend_suite=True)
+    (cells,) = done.cells.values()
+    assert (cells["m4-qemu"].verdict, cells["m4-qemu"].error) == ("INFRA", "LaunchError"), done.text
+
+
 # --- what is not run, and what is not taken ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
 def test_a_module_that_cannot_be_imported_is_named_and_counted(tmp_path: Path, workers: list[str]) -> None:
-    (tmp_path / "without.py").write_text("import sys\nsys.modules['torchvision'] = None\n")
+    (tmp_path / "without.py").write_text(WITHOUT_TORCHVISION)
     named = files("models/test_mobilenet_v2.py", "models/test_deep_autoencoder.py")
     done = upstream(tmp_path, "native", "-p", "without", *workers, *named)
     assert done.status == 0 and done.count() == {"native": {"PASS": 1}}, done.text
@@ -282,6 +344,10 @@ def test_implementation_tests_are_known_without_an_import() -> None:
     assert found["test_explicit_layout.py"] == {"test_explicit_conv1d_runs_on_fvp"}
     assert found["test_pattern_matcher.py"] == frozenset()
     assert not any(name.startswith("test_dialect") for names in found.values() for name in names)
+    backends = suite.find_backend_suite()
+    assert len(suite.implementation_tests(backends / "models" / "test_torchvision.py")) == 20
+    assert len(suite.implementation_tests(backends / "operators" / "test_linear.py")) == 7
+    assert suite.implementation_tests(backends / "tests" / "test_reporting.py") == frozenset()
 
 
 def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
@@ -297,6 +363,11 @@ def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
     (package / "test" / "tester.py").touch()
     found = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert found.stdout.strip() == str((package / "test").resolve()), found.stderr
+    older = subprocess.run(
+        [*call[:2], call[2].replace("find()", "find_backend_suite()")], env=there, capture_output=True, text=True,
+        timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert "no backend suite with a Cortex-M flow" in older.stderr
 
 
 @pytest.mark.parametrize(

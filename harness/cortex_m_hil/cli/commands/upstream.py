@@ -21,13 +21,17 @@ def upstream(
     pytest_args: Annotated[
         list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
     ] = None,
+    backend_suite: Annotated[
+        bool, typer.Option("--backend-suite", help="ExecuTorch's backend suite instead, by its Cortex-M flow")
+    ] = False,
     runtime: Runtime = "builtin",
     targets_file: Targets = None,
 ) -> None:
-    """Run ExecuTorch's own Cortex-M tests on targets. They are not modified."""
+    """Run ExecuTorch's own Cortex-M tests, or its backend suite, on targets. They are not modified."""
     select(target, load_user_targets(targets_file))  # a wrong name is told here, in one line
     check_runtime(runtime)
-    command = [*upstream_command(), *(f"--hil-target={name}" for name in target), f"--runtime={runtime}"]
+    command = upstream_command(backend_suite=backend_suite)
+    command += [*(f"--hil-target={name}" for name in target), f"--runtime={runtime}"]
     command += [f"--targets-file={targets_file}"] if targets_file is not None else []
     raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
