@@ -12,7 +12,7 @@ from cortex_m_hil.checks.layout import wrong_layout
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.dataflow import scratch_values, written
-from cortex_m_hil.program.lifetimes import Lifetimes
+from cortex_m_hil.program.lifetimes import Lifetimes, arguments
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
@@ -111,15 +111,42 @@ def _layout(program: Program, target: Target) -> Iterator[LintFinding]:
 def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
     for instruction in program.file.instructions:
         for misfit in misfits(program.file, instruction, runtime):
-            problem = misfit.problem
+            problem, hint = misfit.problem, misfit.hint
             if misfit.is_dtype and instruction.operator in BLIND_TO_SCALES:
                 problem += ": on integers ExecuTorch computes without their scales and zero points"
             of_tensor = misfit.value < 0 or program.file.values[misfit.value].kind is ValueKind.TENSOR
             if misfit.is_dtype and of_tensor and instruction.operator.startswith("aten::"):
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"
+                hint = hint or _activation_apart(program, instruction)
             rule = Rule.DTYPE if misfit.is_dtype else Rule.DIM_ORDER
             found = _finding(rule, f"{problem} (runtime {runtime})", program, instruction, misfit.value)
-            yield replace(found, hint=misfit.hint)
+            yield replace(found, hint=hint)
+
+
+_ACTIVATIONS: Final = ("aten::clamp.out", "aten::hardtanh.out", "aten::relu.out")
+_OF_ONE_QUANTISATION: Final = ("aten::cat.out", "cortex_m::minimum.out", "cortex_m::maximum.out")
+
+
+def _activation_apart(program: Program, layer: Instruction) -> str:
+    """What to do where a layer is not replaced, since an operator further on wants its activation's quantisation."""
+    activation = _reader(program, layer)
+    sharing = _reader(program, activation) if activation is not None and activation.operator in _ACTIVATIONS else None
+    if sharing is None or sharing.operator not in _OF_ONE_QUANTISATION:
+        return ""
+    name = sharing.operator.partition("::")[2].removesuffix(".out")
+    return (
+        f"{name} gives all its inputs one quantisation, and they have not the same activation: put it behind the "
+        f"{name}, or behind each input"
+    )
+
+
+def _reader(program: Program, instruction: Instruction) -> Instruction | None:
+    """The first one that reads what the instruction writes."""
+    values = set(written(program.file, instruction))
+    later = program.file.instructions[instruction.index + 1 :]
+    return next(
+        (one for one in later if values & ({*arguments(program.file, one)} - {*written(program.file, one)})), None
+    )
 
 
 def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], runtime: str) -> Iterator[LintFinding]:

@@ -646,6 +646,19 @@ def test_a_pool_with_a_window_in_the_padding_alone_is_refused(native: Dut) -> No
     flow.run(native, fits, linted=False)
 
 
+@pytest.mark.parametrize(("joined", "name"), ((torch.cat, "cat"), (lambda pair: torch.minimum(*pair), "minimum")))
+def test_why_a_layer_is_not_replaced_whose_neighbour_has_another_activation(joined: Any, name: str) -> None:
+    layers = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
+    one = Apply(lambda a, b, x: joined((torch.relu(a(x)), b(x))), *layers)
+    both = Apply(lambda a, b, x: joined((torch.relu(a(x)), torch.relu(b(x)))), *layers)
+    hints = []
+    for module in (one, both):
+        program = lower(module, (torch.randn(1, 3, 6, 6),), isa=Isa.DSP)
+        hints.append([found.hint for found in lint(program, target(Isa.DSP), operators=None)])
+    assert f"{name} gives all its inputs one quantisation" in hints[0][0]
+    assert not any("one quantisation" in hint for hint in hints[1])
+
+
 def _put(*indices: Any, accumulate: bool = False) -> nn.Module:
     return Apply(lambda x, new: torch.ops.aten.index_put(x, list(indices), new, accumulate))
 
