@@ -339,7 +339,10 @@ class Drawing:
         fitting = [
             one
             for one in dilations
-            if one[0] * (rows - 1) < height + 2 * padding[0] and one[1] * (columns - 1) < width + 2 * padding[1]
+            if one[0] * (rows - 1) < height + 2 * padding[0]
+            and one[1] * (columns - 1) < width + 2 * padding[1]
+            and (rows > 1 or one[0] == 1)
+            and (columns > 1 or one[1] == 1)  # else torch 2.13.0 may crash
         ]
         dilation = self.pick(f"{kind} dilation", fitting, [3.0, *[1.0] * (len(fitting) - 1)])
         stride = self.pick(f"{kind} stride", strides)
@@ -659,7 +662,7 @@ class Drawing:
         self._make("norm", [self.at], {"epsilon": self.pick("norm epsilon", (1e-5, 1e-3))}, self.value.shape)
 
 
-SAME_SHAPE: Final = ("flip", "expand", "squeeze", "view", "strided", "arange", "full", "cumsum")
+SAME_SHAPE: Final = ("flip", "expand", "squeeze", "view", "strided", "arange", "full", "full like", "cumsum")
 EXACT_OF_TWO: Final = (
     "eq two", "ne two", "lt two", "le two", "gt two", "and", "or", "xor", "integer sum", "integer product",
     "integer largest", "bitwise and", "bitwise or", "bitwise xor", "masked fill",
@@ -676,7 +679,7 @@ FUNCTIONS: Final = (
 )  # fmt: skip
 PORTABLE_KINDS: Final = {
     "function": 4.0, "reduce": 2.0, "move": 2.0, "choose": 1.0, "norm": 1.0, "linear": 1.0, "join": 1.0, "softmax": 0.5,
-    "cat": 1.0, "amax": 0.7, "write": 1.5, "exact": 4.0,
+    "cat": 1.0, "amax": 0.7, "write": 1.5, "pad": 0.7, "exact": 6.0,
 }  # fmt: skip
 PORTABLE_IMAGE_KINDS: Final = {
     "resize": 3.0, "channel norm": 2.0, "avg_pool": 2.0, "max_pool": 1.0, "conv": 1.0, "function": 1.0,

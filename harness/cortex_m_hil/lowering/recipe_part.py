@@ -284,7 +284,8 @@ def _move(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
         "strided": lambda: plus(b.call(aten.as_strided.default, x, list(shape), [1] * rank, 0)),
         "arange": lambda: plus(b.call(aten.arange.start, 1, shape[-1] + 1)),
         "cumsum": lambda: b.call(aten.cumsum.default, x, dim),
-        "full": lambda: plus(b.call(aten.full_like.default, x, 2.5)),
+        "full": lambda: plus(b.call(aten.full.default, list(shape), 1.5)),
+        "full like": lambda: plus(b.call(aten.full_like.default, x, 2.5)),
     }
     return made[how["function"]]()
 
