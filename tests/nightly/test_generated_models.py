@@ -68,7 +68,7 @@ def test_no_generated_network_fails(tmp_path: Path) -> None:
 def operators() -> set[str]:
     """Those of the runtime builtin, without those that are for tests."""
     with flow.open_dut(resolve(TARGETS[Isa.DSP], load_targets())) as dut:
-        return {name for name in dut.session().operators() if not name.startswith("hil_test::")}
+        return {name for name in dut.session().identity.operators if not name.startswith("hil_test::")}
 
 
 @dataclass(frozen=True)
