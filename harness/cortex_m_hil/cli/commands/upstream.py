@@ -27,7 +27,10 @@ def upstream(
     runtime: Runtime = "builtin",
     targets_file: Targets = None,
 ) -> None:
-    """Run ExecuTorch's own Cortex-M tests, or its backend suite, on targets. They are not modified."""
+    """Run ExecuTorch's own Cortex-M tests, or its backend suite.
+
+    They run on targets, and are not modified.
+    """
     select(target, load_user_targets(targets_file))  # a wrong name is told here, in one line
     check_runtime(runtime)
     command = upstream_command(backend_suite=backend_suite)
