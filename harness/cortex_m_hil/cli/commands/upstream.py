@@ -27,7 +27,7 @@ def upstream(
     runtime: Runtime = "builtin",
     targets_file: Targets = None,
 ) -> None:
-    """Run ExecuTorch's own Cortex-M tests, or its backend suite.
+    """Run ExecuTorch's Cortex-M tests, or its backend suite.
 
     They run on targets, and are not modified.
     """
