@@ -326,11 +326,12 @@ def test_what_several_targets_get_wrong_is_written_as_a_test_of_all_of_them(
 
 
 def _first_failure(dut: Dut) -> tuple[Recipe, models.Failure]:
-    for recipe in drawn(SEED, 60):
+    """Of one that begins with a convolution, where both bugs are."""
+    for recipe in (one for one in drawn(SEED, 60) if one.steps[0].kind == "conv"):
         failures = ModelJudge([dut]).judge(part_of(recipe), checks_of(recipe)).failures
         if failures and failures[0].kind.startswith("Mismatch"):
             return recipe, failures[0]
-    raise AssertionError("none of 60 programs shows it")
+    raise AssertionError("none of the first 60 programs shows it")
 
 
 def _module(path: Path) -> Any:
