@@ -114,8 +114,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
         with stage_of("run"):
             outputs, changed, carried = _called(title, module, inputs, arranged)
         arranged.restore()
-        hint = _EXPORT if shapes is None else _DYNAMIC
-        exported = stage(title, "export", hint, lambda: _without_guards(strict_export(module, inputs, shapes)))
+        exported = _exported(title, module, inputs, shapes)
         dimensions = dimensions_of(exported)
         _require_values(title, exported)
         states = _states(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
@@ -150,6 +149,20 @@ def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
     guards = without_guards() if shapes is None else contextlib.nullcontext()
     with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), guards:
         return load_torch().export.export(module, inputs, dynamic_shapes=shapes, strict=True)
+
+
+def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
+    """The export. ConfigError where it fails by `shapes` alone, which are the caller's choice."""
+    if shapes is None:
+        return stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
+    try:
+        return stage(title, "export", _DYNAMIC, lambda: _without_guards(strict_export(module, inputs, shapes)))
+    except LoweringError as error:
+        with contextlib.suppress(LoweringError):
+            stage(title, "export", _EXPORT, lambda: strict_export(module, inputs))
+            problem = error.message.partition("export failed")[2].lstrip(": ")
+            raise ConfigError(f"{title}: dynamic_shapes: {problem}", hint=_DYNAMIC, log=error.log) from error
+        raise
 
 
 def _without_guards(exported: Any) -> Any:

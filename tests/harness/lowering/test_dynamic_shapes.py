@@ -18,6 +18,7 @@ from cortex_m_hil.lowering import Exported, LoweringOptions, export, lower
 from cortex_m_hil.program.dimensions import Dimension, misfit
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
+from networks import Apply
 
 BATCH = Dim("batch", min=1, max=8)
 ROWS = ({0: BATCH},)
@@ -232,15 +233,33 @@ def test_calls_that_are_wrong(make: Any, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("inputs", "shapes"),
-    [(rows(4), ({0: BATCH}, {0: BATCH})), (rows(1), ROWS), (rows(4), ({1: Dim("columns", min=2, max=20)},))],
-    ids=["another structure", "an example of one", "a size that the weights fix"],
+    [
+        (rows(4), ({0: BATCH}, {0: BATCH})),
+        (rows(4), 8),
+        (rows(9), ROWS),
+        (rows(1), ROWS),
+        (rows(4), ({1: Dim("columns", min=2, max=20)},)),
+    ],
+    ids=[
+        "another structure",
+        "a number",
+        "an example out of bounds",
+        "an example of one",
+        "a size that the weights fix",
+    ],
 )
 def test_dynamic_shapes_that_torch_refuses(inputs: Any, shapes: Any) -> None:
     """torch's own words; without dynamic_shapes the module is exported."""
-    with pytest.raises(LoweringError, match=r"Linear: export failed.*") as raised:
+    with pytest.raises(ConfigError, match=r"Linear: dynamic_shapes: \w+Error: .") as raised:
         export(nn.Linear(16, 8), inputs, dynamic_shapes=shapes)
     assert raised.value.hint.startswith("dynamic_shapes are those of torch.export")
     assert export(nn.Linear(16, 8), inputs).dimensions == ()
+
+
+def test_a_module_that_no_shapes_export_is_told_as_such() -> None:
+    module = Apply(lambda x: x * 2 if bool(x.sum() > 0) else x)
+    with pytest.raises(LoweringError, match="Apply: export failed"):
+        export(module, rows(4), dynamic_shapes=ROWS)
 
 
 # --- what runs -----------------------------------------------------------------------------------------------
