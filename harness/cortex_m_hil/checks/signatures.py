@@ -773,7 +773,7 @@ def signature_of(operator: str, runtime: str) -> Signature | None:
 _INSTEAD: Final[Mapping[Relation, str]] = {
     _sums_with_scales: "add to the whole tensor, as with torch.where, or leave it in float",
     _shifts_to_the_left: "the softmax's input has next to no range: calibrate with samples like the data",
-    _sums_of_32_bits: "its input has next to no range, so the bias is cut off: scale that up, or calibrate with other samples",
+    _sums_of_32_bits: "its input has next to no range, so the bias is cut off: scale it up, or calibrate anew",
     _windows_with_pixels: "pad the image before the pool, or pool without dilation",
     _neighbouring_indices: "torch.where and masked_fill take a mask; a permute brings dimensions together",
 }
