@@ -40,8 +40,10 @@ def exit_statuses() -> Iterator[None]:
             sys.stdout.flush()  # here and not at the interpreter's end, where a full disk is only a warning
     except HarnessError as error:
         problem, status = Problem.of(error), status_of(error)
-    except KeyboardInterrupt:
-        problem, status = Problem("Interrupted", "infra", "interrupted", "interrupted"), INTERRUPTED
+    except KeyboardInterrupt as interruption:
+        hint = str(interruption)
+        text = f"interrupted: {hint}" if hint else "interrupted"
+        problem, status = Problem("Interrupted", "infra", "interrupted", text, hint=hint), INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         raise SystemExit(NO_READER) from None

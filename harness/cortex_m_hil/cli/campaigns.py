@@ -12,7 +12,6 @@ import typer
 
 from cortex_m_hil.campaigns import store
 from cortex_m_hil.campaigns.store import Campaign, Store
-from cortex_m_hil.cli.answers import say
 from cortex_m_hil.cli.options import YEAR, within
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.folders import OwnFolder
@@ -48,8 +47,7 @@ def own_folder(kept: Store, campaign: Campaign, stays: Callable[[], bool] = lamb
     try:
         yield path
     except KeyboardInterrupt:
-        say("what has ended is kept: the same command in this folder goes on")
-        raise
+        raise KeyboardInterrupt("what has ended is kept: the same command in this folder goes on") from None
     finally:
         if stays():
             folder.release()

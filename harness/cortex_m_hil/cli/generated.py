@@ -24,6 +24,7 @@ from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fuzz.generate import identity
 from cortex_m_hil.fuzz.kernel_lines import counting
+from cortex_m_hil.fuzz.models import kind_of_reason
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.text import counted
@@ -59,6 +60,7 @@ def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
     if other != plan:
         hint = "that command goes on with it; --reset forgets it"
         raise ConfigError(f"something else is under way in this folder: {other.asked}", hint=hint)
+    say(f"goes on: {counted(len(by_number(kept.runs(before))), 'network')} judged before; --reset begins anew")
     return before
 
 
@@ -68,12 +70,12 @@ def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path)
     with own_folder(kept, campaign) as folder:
         with Workers(plan, folder) as workers:
             for runs in planner.work_in_parallel(Programs(plan, workers), kept, campaign, budget, _silent, jobs):
-                _tell(runs[-1], plan)
+                _tell(runs[-1], plan, len(by_number(runs)))
         with Workers(plan, folder) as workers:
             shrinking = Shrinking(plan, kept.runs(campaign), workers, out, SHRINKING)
             never = Deadline.after(float("inf"))
             for runs in planner.work_in_parallel(shrinking, kept, campaign, never, _shrinks, jobs):
-                _tell(runs[-1], plan)
+                _tell_shrunk(runs[-1])
         runs = kept.runs(campaign)
         left = max(0, plan.count - len(by_number(runs)))
         if not left:
@@ -98,14 +100,17 @@ def _shrinks(runs: Sequence[Run], key: str) -> None:
     Console(stderr=True, markup=False).print(f"{key}: at most {SHRINKING:.0f} s", highlight=False)
 
 
-def _tell(run: Run, plan: Plan) -> None:
-    if not run.key.isdecimal():
-        say(f"{run.key}: {run.figures.get('fails') or run.error}")
-        return
-    total = f" of {plan.count}" if plan.count else ""
+def _tell_shrunk(run: Run) -> None:
+    say(f"{run.key}: {run.figures.get('fails') or run.error}")
+
+
+def _tell(run: Run, plan: Plan, judged: int) -> None:
+    """`judged` programs, this one among them."""
+    total = f"/{plan.count}" if plan.count else ""
     kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
     why = next(chain([run.error] if run.error else [], _why(run.figures)), "")
-    say(f"{run.key}{total}  {run.verdict:<7}  {kinds}, {run.seconds:.1f} s{f'  {why}' if why else ''}")
+    head = f"{judged}{total}  network {run.key}  {run.verdict:<7}  {kinds}, {run.seconds:.1f} s"
+    say(f"{head}  {why}" if why else head)
 
 
 def _why(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -154,9 +159,17 @@ def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:
 
 
 def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
-    """Programs by reason, the most frequent first; a program counts once for each reason of it."""
-    counts = Counter(why for run in programs.values() for why in set(run.figures["refused"].values()))
-    return dict(counts.most_common())
+    """Programs by reason, the most frequent first; a program counts once for each reason of it.
+
+    Of reasons that differ in names and numbers the first one's are told.
+    """
+    first: dict[str, str] = {}
+    counts = Counter[str]()
+    for _, run in sorted(programs.items()):
+        kinds = {kind_of_reason(why): why for why in run.figures["refused"].values()}
+        first = kinds | first
+        counts.update(kinds.keys())
+    return {first[kind]: number for kind, number in counts.most_common()}
 
 
 def _relations(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
@@ -235,6 +248,8 @@ def _headline(plan: Plan, fields: Mapping[str, Any]) -> str:
     ran = " and ".join(fields["runs"]) or f"{', '.join(plan.targets)}, where none ran"
     head = f"{counted(fields['programs'], 'program')} on {ran}: {outcomes}; "
     head += f"{counted(new, 'defect')}" + (f", {known} known" if known else "") + f"; seed {plan.seed}"
+    if fields["programs"] and fields["outcomes"]["refused"] == fields["programs"]:
+        head += "\nnone was run, for the reasons above: nothing is known; more networks, or another target or runtime"
     if fields["departed"]:
         head += f"\n{fields['departed']} further from fake-quant than rounding explains, which is no verdict"
     return f"{head}\n{fields['left']} are left: {plan.asked} goes on" if fields["left"] else head

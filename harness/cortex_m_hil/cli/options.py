@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.numbers import MULTIPLIERS, in_range
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ def within(low: float, high: float) -> Callable[[float], float]:
             raise typer.BadParameter(str(error)) from None
 
     return check
+
+
+def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """The callback of an option: told now, and not when what is to be written is there."""
+    if value is not None:
+        check_folder(value, param.opts[0])
+    return value
 
 
 DAY, YEAR = 86400.0, 365 * 86400.0  # seconds

@@ -8,6 +8,7 @@ nothing is compared.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -208,17 +209,21 @@ class ModelJudge:
 
 
 def reason(error: HarnessError) -> str:
-    """Why a program is refused, without names and numbers of that very program."""
+    """Why a program is refused, in a line."""
     said = error.message
     if isinstance(error, LoweringError):  # its stage, and the last of the causes that it tells
         stage, _, cause = said.partition(": ")[2].partition(" failed")
         said = f"{stage}: {cause.rpartition('; from ')[2].removeprefix(': ')}"
-    said = re.sub(r"(?<=_default)_\d+", "", said)
-    said = re.sub(r" at node %?\w+| at [^ ]+:\d+", "", said.splitlines()[0])
-    said = re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", said)
     operator = error.operator.partition(" (")[0]
-    short = said if len(said) <= REASON else f"{said[:REASON]}…"
+    short = textwrap.shorten(said.splitlines()[0], REASON, placeholder=" …")
     return f"{type(error).__name__}: {short}" + (f" ({operator})" if operator else "")
+
+
+def kind_of_reason(why: str) -> str:
+    """The reason without names and numbers of that very program: the same for all that are refused for it."""
+    why = re.sub(r"(?<=_default)_\d+", "", why)
+    why = re.sub(r" at node %?\w+| at [^ ]+:\d+", "", why)
+    return re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", why)
 
 
 def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cortex_m_hil.errors import ConfigError, InfraError
+from cortex_m_hil.text import shown
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
 _KINDS: Final = {
@@ -45,6 +46,25 @@ def _advice(error: OSError) -> str:
 def _open_now(path: str, flags: int) -> int:
     """A pipe would wait for somebody who writes, a serial port for its line."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def check_folder(path: Path, option: str) -> None:
+    """ConfigError where files could not be written into the folder later; it need not be there yet."""
+    try:
+        there = next(one for one in (path.absolute(), *path.absolute().parents) if _is_there(one))
+        why = "" if there.is_dir() else f"{there} is no folder"
+        why = why or ("" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written to")
+    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
+        why = getattr(error, "strerror", None) or str(error)
+    if why:
+        raise ConfigError(f"{option} {shown(str(path))}: {why}", hint="name a folder; it is made when it is needed")
+
+
+def _is_there(path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()
+        return True
+    return False
 
 
 def name_for(what: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError
 from cortex_m_hil.host import sandbox
+from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.garbage import nothing_to_collect
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
@@ -68,6 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[RESOLVED] = options.targets(config)
         if (file := config.getoption("hil_quarantine")) is not None:
             config.stash[quarantine.ENTRIES] = quarantine.load(file)
+        for option in ("--hil-bundles", "--keep-programs"):
+            if (folder := config.getoption(option)) is not None:
+                check_folder(folder, option)
         if not options.only_shows(config):
             coverage.prepare(config, config.stash[RESOLVED])
     except HarnessError as error:

@@ -19,19 +19,19 @@ import pytest
 import torch
 from torch import nn
 
-from command_line import OK, environment
+from command_line import CANNOT_TELL, OK, environment
 from cortex_m_hil import flow, lowering
 from cortex_m_hil.api import OpenTarget
 from cortex_m_hil.campaigns.models import Plan, Programs, Workers
-from cortex_m_hil.campaigns.models_worker import checks_of, packed, unpacked
+from cortex_m_hil.campaigns.models_worker import checks_of, fields_of, packed, unpacked
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.generated import begun
-from cortex_m_hil.errors import LaunchError, Mismatch
+from cortex_m_hil.cli.generated import answer, begun
+from cortex_m_hil.errors import LaunchError, LintError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz import models
 from cortex_m_hil.fuzz.generate import ROUND, Generator
 from cortex_m_hil.fuzz.kernel_lines import KernelLines
-from cortex_m_hil.fuzz.models import Checks, ModelJudge, Relation
+from cortex_m_hil.fuzz.models import Checks, Judged, ModelJudge, Relation, reason
 from cortex_m_hil.fuzz.shrunk import write_shrunk
 from cortex_m_hil.lowering.parts import Part
 from cortex_m_hil.lowering.reach import lines, lower_and_trace
@@ -389,6 +389,34 @@ def test_what_another_generator_has_drawn_is_begun_anew(tmp_path: Path) -> None:
         assert other.number != before.number and not kept.runs(other)
 
 
+def _run(outcome: str, refused: str, number: int) -> Run:
+    figures = {**fields_of(Judged(refused={"native builtin": refused} if refused else {})), "classes": []}
+    return Run(str(number), outcome, figures={**figures, "recipe": {"relation": ""}})
+
+
+def test_refusals_are_counted_by_kind_and_told_by_the_first_of_it() -> None:
+    runs = [
+        _run("refused", "LintError: a dilation of 3 (cortex_m::pool.out)", 0),
+        _run("refused", "LintError: a dilation of [2, 4] (cortex_m::pool.out)", 1),
+        _run("refused", "LintError: a stride (cortex_m::pool.out)", 2),
+    ]
+    told = answer(PLAN, runs, 0, {})
+    assert told.fields["refusals"] == {
+        "LintError: a dilation of 3 (cortex_m::pool.out)": 2,
+        "LintError: a stride (cortex_m::pool.out)": 1,
+    }
+    assert told.status == CANNOT_TELL
+    assert "none was run, for the reasons above" in told.text
+    one_passed = answer(PLAN, [*runs, _run("passed", "", 3)], 0, {})
+    assert one_passed.status == OK
+    assert "none was run" not in one_passed.text
+
+
+def test_a_reason_is_cut_between_words() -> None:
+    said = reason(LintError(f"{'a word ' * 40}[1, 2, 3]"))
+    assert said.endswith(" word …") or said.endswith(" a …")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     (
@@ -400,6 +428,7 @@ def test_what_another_generator_has_drawn_is_begun_anew(tmp_path: Path) -> None:
         (["--models", "-t", "vboard-f405"], "vboard-f405 is a board"),
         (["--models", "-t", "native", "--seconds", "nan"], "nan"),
         (["--models", "-t", "native", "--count", "0"], "greater than or equal to 1"),
+        (["--models", "-t", "native", "--corpus", "/dev/null/x"], "--corpus '/dev/null/x': /dev/null is no folder"),
     ),
 )
 def test_bad_options(tmp_path: Path, arguments: list[str], said: str) -> None:

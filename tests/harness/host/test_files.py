@@ -62,6 +62,20 @@ def test_what_is_no_regular_file(
         read(tmp_path / "x")
 
 
+@pytest.mark.parametrize("name", ["file", "file/below", "n" * 300, "nul\0"])
+def test_a_folder_that_could_not_be_written_into(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"^--out "):
+        files.check_folder(tmp_path / name, "--out")
+
+
+def test_a_folder_that_is_not_there_yet_is_not_made_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path, tmp_path / "new" / "folder", Path("relative")):
+        files.check_folder(path, "--out")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_name_with_a_nul(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="null"):
         files.read(tmp_path / "a\0b", LIMIT)

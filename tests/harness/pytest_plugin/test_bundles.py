@@ -66,8 +66,7 @@ def test_the_failure_of_a_program_leaves_one(pytester: pytest.Pytester, workers:
 
 
 def test_a_folder_that_cannot_be_written_loses_no_verdict(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_it=TESTS)
-    (pytester.path / "file").touch()
+    pytester.makepyfile(test_it=f"{TESTS}\nopen('file', 'w').close()")
     arguments = ["--target=native", "--hil-bundles=file", "-k", "test_fails"]
     result = pytester.runpytest_subprocess(*arguments, timeout=DEADLINE)
     result.assert_outcomes(failed=1, deselected=6)
@@ -102,3 +101,11 @@ def test_the_pages_name_a_bundle_as_its_test_does() -> None:
     pages = [(REPOSITORY / "docs" / name).read_text() for name in ("bundles.md", "localize.md")]
     named = [set(re.findall(r"out/(test_\S+\.hil\.zip)", page)) for page in pages]
     assert named == [{bundles._name("test_model.py::test_model[m4-qemu]")}] * 2
+
+
+@pytest.mark.parametrize("option", ["--hil-bundles", "--keep-programs"])
+def test_a_folder_that_cannot_be_is_told_before_any_test_runs(pytester: pytest.Pytester, option: str) -> None:
+    pytester.makepyfile(test_it=TESTS)
+    result = pytester.runpytest_subprocess("--target=native", f"{option}=test_it.py", timeout=DEADLINE)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{option} 'test_it.py': * is no folder*"])

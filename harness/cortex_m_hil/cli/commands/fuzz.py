@@ -14,7 +14,7 @@ from cortex_m_hil.cli import generated
 from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import StoreFile, opened
-from cortex_m_hil.cli.options import YEAR, Json, Targets, Verbose, resolve_target, within
+from cortex_m_hil.cli.options import YEAR, Json, Targets, Verbose, folder_to_write, resolve_target, within
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.fuzz import campaign, judge, mutate
@@ -44,7 +44,10 @@ def fuzz_command(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants or networks")] = 0,
     corpus: Annotated[
-        Path | None, typer.Option("--corpus", help="A folder for what finds a bug [default with --models: fuzzed]")
+        Path | None,
+        typer.Option(
+            "--corpus", callback=folder_to_write, help="A folder for what finds a bug [default with --models: fuzzed]"
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", "-n", min=1, help="With --models: networks at a time")] = 1,
     reset: Annotated[

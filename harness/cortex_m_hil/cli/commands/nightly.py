@@ -37,7 +37,7 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
 from cortex_m_hil.cli.changes import lines_of_changes
-from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, runtimes_of
+from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, folder_to_write, runtimes_of
 from cortex_m_hil.cli.output import cut, log_of_errors
 from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
 from cortex_m_hil.coverage.counting import check
@@ -96,7 +96,13 @@ def nightly(
         typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the last of this folder]"),
     ] = "",
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="DIR", help="Write index.html, results.json and junit.xml there")
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="DIR",
+            callback=folder_to_write,
+            help="Write index.html, results.json and junit.xml there",
+        ),
     ] = None,
     bundles: Annotated[
         bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")

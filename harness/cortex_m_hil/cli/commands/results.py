@@ -21,7 +21,7 @@ from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.campaigns import StoreFile, opened
 from cortex_m_hil.cli.changes import lines_of_changes
-from cortex_m_hil.cli.options import DAY, YEAR, Json, within
+from cortex_m_hil.cli.options import DAY, YEAR, Json, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import files
@@ -139,7 +139,9 @@ def compare(
 
 @results.command("report")
 def report(
-    folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write it")],
+    folder: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", callback=folder_to_write, help="Where to write it")
+    ],
     nightly: Nightly = nights.LAST,
     against: Annotated[
         str, typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the one before it]")

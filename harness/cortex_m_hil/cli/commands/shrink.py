@@ -15,7 +15,18 @@ import typer
 from cortex_m_hil.campaigns.verdicts import complaint
 from cortex_m_hil.cli.answers import NO, OK, Answer, tell
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import DAY, Json, Multiplier, OneTarget, Runtime, Targets, Verbose, resolve_target, within
+from cortex_m_hil.cli.options import (
+    DAY,
+    Json,
+    Multiplier,
+    OneTarget,
+    Runtime,
+    Targets,
+    Verbose,
+    folder_to_write,
+    resolve_target,
+    within,
+)
 from cortex_m_hil.cli.output import tell_log
 from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options
 from cortex_m_hil.errors import ConfigError
@@ -38,9 +49,10 @@ class Format(str, Enum):
 def shrink_command(
     test: Annotated[str, typer.Argument(metavar="TEST", help="A test file, or a test's id", show_default=False)],
     target: OneTarget,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the tests are written")] = Path(
-        "shrunk"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="DIR", callback=folder_to_write, help="Where the tests are written"),
+    ] = Path("shrunk"),
     kind: Annotated[
         Format, typer.Option("--format", help="For this package's hil.check, or for ExecuTorch's CortexMTester")
     ] = Format.PYTEST,
