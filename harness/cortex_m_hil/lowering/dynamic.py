@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -17,6 +18,10 @@ from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
 
 _BOUNDS: Final = 'bounds for it: torch.export.Dim("batch", min=1, max=8)'
+_OF_EXAMPLE: Final = (
+    'of each input None or a dict of its dimensions, ({0: torch.export.Dim("batch", min=1, max=8)},), and an example '
+    "of a size within, at least 2"
+)
 _EACH_SIZE: Final = (
     "lower it for each size, without dynamic_shapes; quantize=False, on portable kernels, may leave it dynamic"
 )
@@ -73,6 +78,74 @@ def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
     tensors = [isinstance(leaf, torch.Tensor) for leaf in leaves]
     named = [of if tensor else None for of, tensor in zip(sizes, tensors, strict=True)]
     return torch.utils._pytree.tree_unflatten(named, structure)
+
+
+def check_shapes(title: str, module: Any, inputs: Inputs, shapes: Any) -> None:
+    """ConfigError with argument and dimension for `dynamic_shapes` that do not fit the example.
+
+    What torch.export takes silently, such as a dimension that a tensor has not, is an error too. It judges the rest.
+    """
+    names = list(inspect.signature(module.forward).parameters)
+    try:
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, one, given in _beside(names, inputs, shapes):
+            _check_tensors(name, one, given, sizes)
+    except ConfigError as error:
+        raise ConfigError(f"{title}: dynamic_shapes: {error.message}", hint=_OF_EXAMPLE) from None
+
+
+def _beside(names: Sequence[str], inputs: Inputs, shapes: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Each argument's name and value, and what `dynamic_shapes` say of it."""
+    labels = [names[number] if number < len(names) else f"argument {number}" for number in range(len(inputs))]
+    if isinstance(shapes, Mapping):
+        if strange := [repr(one) for one in shapes if one not in labels]:
+            raise ConfigError(f"no input is called {', '.join(strange)}: there is {', '.join(labels)}")
+        given = [shapes.get(one) for one in labels]
+    elif isinstance(shapes, (tuple, list)):
+        if len(shapes) != len(inputs):
+            raise ConfigError(f"{len(shapes)} are given, and {len(inputs)} inputs: {', '.join(labels)}")
+        given = list(shapes)
+    else:
+        raise ConfigError(f"{type(shapes).__name__} is given, and what is wanted is one of each input, or by name")
+    yield from zip(labels, inputs, given, strict=True)
+
+
+def _check_tensors(name: str, value: Any, given: Any, sizes: dict[str, tuple[int, str]]) -> None:
+    """Of a value and all that is in it; `sizes` are those of names so far, and where they are."""
+    if given is None:
+        return
+    if isinstance(value, load_torch().Tensor):
+        _check_tensor(name, tuple(value.shape), given, sizes)
+    elif isinstance(value, Mapping) and isinstance(given, Mapping):
+        for key in value.keys() & given.keys():
+            _check_tensors(f"{name}[{key!r}]", value[key], given[key], sizes)
+    elif isinstance(value, (tuple, list)) and isinstance(given, (tuple, list)):
+        for number, (one, of) in enumerate(zip(value, given)):  # noqa: B905 - torch.export compares the lengths
+            _check_tensors(f"{name}[{number}]", one, of, sizes)
+
+
+def _check_tensor(name: str, shape: tuple[int, ...], given: Any, sizes: dict[str, tuple[int, str]]) -> None:
+    if isinstance(given, (tuple, list)):
+        if len(given) != len(shape):
+            raise ConfigError(f"{name} has {len(shape)} dimensions, and {len(given)} are given")
+        given = dict(enumerate(given))
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{type(given).__name__} is given of {name}, and what is wanted is a dict of its dimensions")
+    for number, size in given.items():
+        if not isinstance(number, int) or not 0 <= number < len(shape):
+            raise ConfigError(f"{name} has no dimension {number!r}: its shape is {list(shape)}")
+        if type(size) is load_torch().export.Dim:  # derived ones torch.export checks
+            _check_size(f"dimension {number} of {name}", shape[number], size, sizes)
+
+
+def _check_size(where: str, size: int, dim: Any, sizes: dict[str, tuple[int, str]]) -> None:
+    if size == 1:
+        raise ConfigError(f"{where} is 1 in the example, which torch.export makes a fixed size")
+    if not dim.min <= size <= dim.max:
+        raise ConfigError(f"{where} is {size} in the example, and {dim.__name__} is {dim.min} to {dim.max}")
+    known, first = sizes.setdefault(dim.__name__, (size, where))
+    if known != size:
+        raise ConfigError(f"{where} is {size} in the example, and {first} is {known}: both are {dim.__name__}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.lowering.capability import load_torch, mute
-from cortex_m_hil.lowering.dynamic import dimensions_of
+from cortex_m_hil.lowering.dynamic import check_shapes, dimensions_of
 from cortex_m_hil.lowering.given import require_alike, title_of
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.shortcuts import without_guards
@@ -37,8 +37,8 @@ _HARNESS: Final = str(Path(__file__).parents[1])
 _EXPLAINED: Final = "torch's explanation is in the report's details (in a script: the error's log)"
 _EXPORT: Final = f"the module runs, but torch.export cannot trace it; {_EXPLAINED}"
 _DYNAMIC: Final = (
-    "dynamic_shapes are those of torch.export, and sizes of the example at least 2; without them they are those of the "
-    f"example; {_EXPLAINED}"
+    "dynamic_shapes are those of torch.export; a dimension that the module needs as it is stays out of them; "
+    f"{_EXPLAINED}"
 )
 _NO_NAME: Final = "No registered serialization name"
 _PLAIN: Final = (
@@ -104,6 +104,8 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
     buffer, or carries over to its next call what is in none.
     """
     torch, title = load_torch(), title_of(module)
+    if shapes is not None:
+        check_shapes(title, module, inputs, shapes)
     before = Snapshot(module)
     try:
         with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
