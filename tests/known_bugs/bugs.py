@@ -271,7 +271,7 @@ THREADS: Final = (
             Shown(
                 How.FORESEEN, "the program that the wheel makes",
                 replace(FILE_ONLY, network=transposed(2, 2)), replace(FILE_ONLY, network=transposed(1, (1, 2))),
-                CORES, Caught(LintError, Rule.DIM_ORDER, "quantized_transpose_conv2d"),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "quantized_transpose_conv2d"),
             ),
         ),
         ("tests/harness/diagnose/test_redzones.py"
@@ -285,7 +285,7 @@ THREADS: Final = (
             Shown(
                 How.FORESEEN, "the program that the wheel makes",
                 replace(FILE_ONLY, network=transposed(3, 2)), replace(FILE_ONLY, network=transposed(3, 2, 1)),
-                CORES, Caught(LintError, Rule.DIM_ORDER, "quantized_transpose_conv2d"),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "quantized_transpose_conv2d"),
             ),
             Shown(
                 How.PLANTED, "our kernel does not write the last row, which the next operator reads",
@@ -316,7 +316,7 @@ THREADS: Final = (
             Shown(
                 How.PLANTED, "the bias of zeros that executorch 1.5 puts in is taken out of the file",
                 replace(FILE_ONLY, network=grouped), replace(FILE_ONLY, network=grouped, change=without_bias),
-                CORES, Caught(LintError, Rule.DIM_ORDER, "quantized_conv2d"),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "quantized_conv2d"),
             ),
             Shown(
                 How.PLANTED, "the same file; our kernel advances the null pointer",
@@ -689,7 +689,7 @@ FINDS: Final = (
             Shown(
                 How.FORESEEN, "the program that the wheel makes, with a kernel of two rows and of one",
                 replace(FILE_ONLY, network=transposed(2, 2)), replace(FILE_ONLY, network=transposed(1, (2, 1))),
-                CORES, Caught(LintError, Rule.DIM_ORDER, "quantized_transpose_conv2d"),
+                CORES, Caught(LintError, Rule.ARGUMENTS, "quantized_transpose_conv2d"),
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from typing import Final
 
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.layout import wrong_layout
-from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits
+from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits, takes
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.dataflow import scratch_values, written
 from cortex_m_hil.program.lifetimes import Lifetimes, arguments
@@ -27,6 +27,7 @@ class Rule(str, Enum):
     ISA = "isa"
     DTYPE = "dtype"
     DIM_ORDER = "dim-order"
+    ARGUMENTS = "arguments"
     SCRATCH = "scratch"
     SCRATCH_NOTE = "scratch-note"
     OVERLAP = "overlap"
@@ -112,14 +113,17 @@ def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
     for instruction in program.file.instructions:
         for misfit in misfits(program.file, instruction, runtime):
             problem, hint = misfit.problem, misfit.hint
-            if misfit.is_dtype and instruction.operator in BLIND_TO_SCALES:
+            is_dtype = misfit.about == "dtype"
+            if is_dtype and instruction.operator in BLIND_TO_SCALES:
                 problem += ": on integers ExecuTorch computes without their scales and zero points"
             of_tensor = misfit.value < 0 or program.file.values[misfit.value].kind is ValueKind.TENSOR
-            if misfit.is_dtype and of_tensor and instruction.operator.startswith("aten::"):
+            if is_dtype and of_tensor and instruction.operator.startswith("aten::"):
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"
                 hint = hint or _activation_apart(program, instruction)
-            rule = Rule.DTYPE if misfit.is_dtype else Rule.DIM_ORDER
-            found = _finding(rule, f"{problem} (runtime {runtime})", program, instruction, misfit.value)
+            hint = hint or _HINTS[Rule(misfit.about)]
+            if misfit.about != "dtype" and takes(program.file, instruction, "builtin"):
+                hint = f"{hint}; the runtime builtin computes it"
+            found = _finding(Rule(misfit.about), f"{problem} (runtime {runtime})", program, instruction, misfit.value)
             yield replace(found, hint=hint)
 
 
@@ -316,7 +320,11 @@ _HINTS: Final = {
     Rule.LAYOUT: _LOWER_ANEW,
     Rule.ISA: _LOWER_ANEW,
     Rule.DTYPE: _REDESIGN,
-    Rule.DIM_ORDER: "lower the module with another layout (layout=); hil docs writing-tests, “What the lint refuses”",
+    Rule.DIM_ORDER: (
+        "x.contiguous() before the operator, or another layout (layout=) for the module; hil docs writing-tests, “What "
+        "the lint refuses”"
+    ),
+    Rule.ARGUMENTS: _REDESIGN,
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
     Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.schema import SCALAR_TYPES, InstructionKind, ValueKind
@@ -24,12 +24,14 @@ _REVERSED_FROM: Final = 16
 
 _MOST_SHIFTED: Final = 31
 
+About = Literal["dtype", "dim-order", "arguments"]
+
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
     """What an instruction has that its operator does not take; ``value`` is -1 where it is not one value's."""
 
-    is_dtype: bool
+    about: About
     problem: str
     value: int = -1
     hint: str = ""  # instead of that of its rule
@@ -117,7 +119,22 @@ class Call:
         return self.file.ints(value.index) if value is not None and value.kind is ValueKind.INT_LIST else None
 
 
-Relation = Callable[[Call], str]  # what is wrong between the tensors, "" if nothing
+Relation = Callable[[Call], str]  # what is wrong between the arguments, "" if nothing; by default about dim orders
+
+
+@dataclass(frozen=True)
+class _OfArguments:
+    """A relation that holds in no other dim order either, and what to do."""
+
+    relation: Relation
+    hint: str = ""
+
+    def __call__(self, call: Call) -> str:
+        return self.relation(call)
+
+
+def _of_arguments(hint: str) -> Callable[[Relation], Relation]:
+    return lambda relation: _OfArguments(relation, hint)
 
 
 @dataclass(frozen=True)
@@ -172,7 +189,7 @@ def _number_is_of(name: str, *numbers: int) -> Relation:
                 return f"{name} is {dtype}, the number beside it {value.scalar}"
         return ""
 
-    return relation
+    return _OfArguments(relation, "a number of the tensor's dtype, or the tensor converted before: x.to(torch.float32)")
 
 
 def _is_number_of(dtype: str, value: Value) -> bool:
@@ -205,6 +222,7 @@ def _broadcasts_as_stored(call: Call) -> str:
     return "not contiguous, and shapes or dim orders differ: it is computed as if contiguous"
 
 
+@_of_arguments("a reshape first, that makes one of dimensions which stay side by side")
 def _up_to_four_dimensions(call: Call) -> str:
     """CMSIS-NN's arm_transpose_s8 has no more."""
     rank = len(call["input"].shape)
@@ -216,6 +234,7 @@ def _pads_in_order(call: Call) -> str:
     return "" if all(_lies_in(call[name], order) for name in ("input", "out")) else "input and out differ in dim order"
 
 
+@_of_arguments("the softmax's input has next to no range: calibrate with samples like the data")
 def _shifts_to_the_left(call: Call) -> str:
     """CMSIS-NN's arm_softmax_s8 multiplies by 1 << shift, which is something for 0 to 31 only."""
     shift = call.value(5)
@@ -241,7 +260,7 @@ def _names_its_dtype(name: str) -> Relation:
             return ""
         return f"{name} is {call[name].dtype}, its argument dtype is {number}"
 
-    return relation
+    return _OfArguments(relation)
 
 
 def _same_order(call: Call) -> str:
@@ -262,6 +281,10 @@ def _input_and_out_in_order(call: Call) -> str:
 _LARGEST_PRODUCT: Final = 128 * 255  # of a weight, and of an input without its zero point
 
 
+@_of_arguments(
+    "beside this bias the layer's input has next to no range: scale it up, calibrate anew, or leave it in float "
+    "(quantize=False)"
+)
 def _sums_of_32_bits(call: Call) -> str:
     """Find 34: int32 sums that begin with the bias, or on MVE with `kernel_sum`, which has it."""
     for name in ("bias", "kernel_sum"):
@@ -336,6 +359,7 @@ def _channels_last_to_executorch(call: Call) -> str:
     return "input and out must have dim order (0, 2, 3, 1)"
 
 
+@_of_arguments("give the convolution a bias, of zeros if need be")
 def _grouped_with_bias(call: Call) -> str:
     """Find 9."""
     depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
@@ -354,6 +378,7 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
     return (shape[1], shape[2], shape[3]) if nhwc else (shape[2], shape[3], shape[1])
 
 
+@_of_arguments("another kernel size, stride or padding, or a CMSIS-NN that has it mended")
 def _rows_all_written(call: Call) -> str:
     """Finds 1, 2 and 21, of CMSIS-NN's transposed convolution."""
     stride, paddings = call.ints(3) or (), call.ints(4) or ()
@@ -405,6 +430,7 @@ _BITS: Final = _takes("0 self int32|int64|bool, 1 other =self, -1 out =self")
 _PRODUCT: Final = _takes("0 self float32 rows, 1 mat2 float32 rows, -1 out float32 rows")
 
 
+@_of_arguments("add to the whole tensor, as with torch.where, or leave it in float")
 def _sums_with_scales(call: Call) -> str:
     """Of index_put: ExecuTorch adds quantised integers as they are."""
     accumulate = call.value(3)
@@ -413,6 +439,7 @@ def _sums_with_scales(call: Call) -> str:
     return "accumulate=True adds without scale and zero point"
 
 
+@_of_arguments("torch.where and masked_fill take a mask; a permute brings dimensions together")
 def _neighbouring_indices(call: Call) -> str:
     """Of index and index_put in builtin: of integers, for dimensions that follow each other."""
     value = call.value(1)
@@ -426,6 +453,7 @@ def _neighbouring_indices(call: Call) -> str:
     return ""
 
 
+@_of_arguments("pad the image before the pool, with a number of your choice, or pool without dilation")
 def _windows_with_pixels(call: Call) -> str:
     """Of a dilated pool: a window in the padding alone has no largest pixel, and each runtime another number for it."""
     lists = [call.ints(at) for at in (1, 2, 3, 4)]
@@ -770,14 +798,6 @@ def signature_of(operator: str, runtime: str) -> Signature | None:
     return Signature(shared.operands, (*shared.relations, *_DEFECTS.get(operator, ())))
 
 
-_INSTEAD: Final[Mapping[Relation, str]] = {
-    _sums_with_scales: "add to the whole tensor, as with torch.where, or leave it in float",
-    _shifts_to_the_left: "the softmax's input has next to no range: calibrate with samples like the data",
-    _sums_of_32_bits: "its input has next to no range, so the bias is cut off: scale it up, or calibrate anew",
-    _windows_with_pixels: "pad the image before the pool, or pool without dilation",
-    _neighbouring_indices: "torch.where and masked_fill take a mask; a permute brings dimensions together",
-}
-"""The next step, where another layout is none."""
 _AMAX: Final = (
     "write torch.amax(x, dim) for torch.max(x, dim)[0], of which ExecuTorch makes it without a list (find 26)"
 )
@@ -802,6 +822,11 @@ def misfits(file: PteFile, instruction: Instruction, runtime: str) -> Iterator[M
         yield from _wrong_orders(signature, found, call)
 
 
+def takes(file: PteFile, instruction: Instruction, runtime: str) -> bool:
+    """Whether the runtime is known to take it as it is."""
+    return signature_of(instruction.operator, runtime) is not None and not any(misfits(file, instruction, runtime))
+
+
 _Named = tuple[str, _Operand, Value]
 
 
@@ -821,10 +846,10 @@ def _wrong_dtype(name: str, operand: _Operand, value: Value, call: Call) -> Iter
     if operand.dtype == "ints":
         if value.kind is not ValueKind.INT_LIST:
             problem = f"{name} is {value.kind.value}, the operator takes IntList"
-            yield Misfit(True, problem, value.index, _AMAX if value.kind is ValueKind.INT else "")
+            yield Misfit("dtype", problem, value.index, _AMAX if value.kind is ValueKind.INT else "")
         return
     if value.kind is not ValueKind.TENSOR or value.spec is None:
-        yield Misfit(True, f"{name} is a {value.kind.value}, the operator takes a Tensor", value.index)
+        yield Misfit("dtype", f"{name} is a {value.kind.value}, the operator takes a Tensor", value.index)
         return
     wanted = operand.dtype
     if wanted.startswith("="):
@@ -832,7 +857,7 @@ def _wrong_dtype(name: str, operand: _Operand, value: Value, call: Call) -> Iter
         wanted = other.dtype if other is not None else "any"
     if wanted != "any" and value.spec.dtype not in wanted.split("|"):
         takes = wanted.replace("|", " or ")
-        yield Misfit(True, f"{name} is {value.spec}, the operator takes {takes}", value.index)
+        yield Misfit("dtype", f"{name} is {value.spec}, the operator takes {takes}", value.index)
 
 
 def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iterator[Misfit]:
@@ -840,9 +865,12 @@ def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iter
         if operand.form and value.spec is not None:
             fits, words = _FORMS[operand.form]
             if not fits(value.spec):
-                yield Misfit(False, f"{name} is {value.spec}, the operator takes it {words}", value.index)
+                yield Misfit("dim-order", f"{name} is {value.spec}, the operator takes it {words}", value.index)
     for relation in signature.relations:
         problem = relation(call)
         if problem:
             tensors = ", ".join(f"{name} is {spec}" for name, spec in call.tensors.items())
-            yield Misfit(False, f"{tensors}: {problem}", hint=_INSTEAD.get(relation, ""))
+            if isinstance(relation, _OfArguments):
+                yield Misfit("arguments", f"{tensors}: {problem}", hint=relation.hint)
+            else:
+                yield Misfit("dim-order", f"{tensors}: {problem}")

@@ -481,21 +481,21 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
     ),
     "a transpose of five dimensions": (
         of_one("cortex_m::transpose.out", rows("int8", 1, 2, 2, 4, 5), (0, 3, 1, 4, 2), rows("int8", 1, 4, 2, 5, 2)),
-        Rule.DIM_ORDER, Rule.DIM_ORDER,
+        Rule.ARGUMENTS, Rule.ARGUMENTS,
         of_one("cortex_m::transpose.out", rows("int8", 2, 3, 4, 5), (0, 3, 1, 2), rows("int8", 2, 5, 3, 4)),
     ),
     "find 1": (
-        transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 14 * 2), None, Rule.DIM_ORDER,
+        transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 14 * 2), None, Rule.ARGUMENTS,
         transposed((2, 3), (0, 0), (3, 2), 4 * 3 * 15 * 2),
     ),
     "find 2": (
-        transposed((3, 2), (1, 1), (3, 3), 4096), None, Rule.DIM_ORDER, transposed((3, 2), (3, 1), (6, 3), 4096),
+        transposed((3, 2), (1, 1), (3, 3), 4096), None, Rule.ARGUMENTS, transposed((3, 2), (3, 1), (6, 3), 4096),
     ),
     "find 21": (
-        transposed((2, 1), (0, 0), (1, 3), 4096), None, Rule.DIM_ORDER, transposed((2, 1), (0, 0), (2, 3), 4096),
+        transposed((2, 1), (0, 0), (1, 3), 4096), None, Rule.ARGUMENTS, transposed((2, 1), (0, 0), (2, 3), 4096),
     ),
     "find 21, by its padding": (
-        transposed((2, 1), (2, 0), (3, 3), 4096), None, Rule.DIM_ORDER, transposed((2, 1), (2, 0), (4, 3), 4096),
+        transposed((2, 1), (2, 0), (3, 3), 4096), None, Rule.ARGUMENTS, transposed((2, 1), (2, 0), (4, 3), 4096),
     ),
     "find 22": (
         of_one("aten::cat.out", [image("int8", 2, 3, 4, 5), image("int8", 2, 1, 4, 5)], 1, image("int8", 2, 4, 4, 5)),
@@ -544,13 +544,13 @@ EXAMPLES: dict[str, tuple[Program, Rule | None, Rule | None, Program]] = {
                image("int8", 2, 1, 4, 5)),
     ),
     "a softmax shifted to the right": (
-        softmax(-1), Rule.DIM_ORDER, Rule.DIM_ORDER, softmax(0),
+        softmax(-1), Rule.ARGUMENTS, Rule.ARGUMENTS, softmax(0),
     ),
     "a softmax shifted out": (
-        softmax(32), Rule.DIM_ORDER, Rule.DIM_ORDER, softmax(31),
+        softmax(32), Rule.ARGUMENTS, Rule.ARGUMENTS, softmax(31),
     ),
     "find 9": (
-        convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.DIM_ORDER,
+        convolution(rows("int8", 4, 1, 1, 3), None), None, Rule.ARGUMENTS,
         convolution(rows("int8", 4, 1, 1, 3), rows("int32", 4)),
     ),
 }  # fmt: skip
@@ -564,6 +564,8 @@ def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
     found = lint(wrong, target(Isa.DSP), operators=None, runtime=runtime)
     assert set(rules(found)) == ({expected} if expected else set())
     assert lint(right, target(Isa.DSP), operators=None, runtime=runtime) == ()
+    elsewhere = expected not in (None, Rule.DTYPE) and by_builtin is None
+    assert {one.hint.endswith("the runtime builtin computes it") for one in found} == ({elsewhere} if found else set())
     if expected is not None:
         with pytest.raises(errors.LintError, match=rf"runtime {runtime}"):
             raise_findings(found, "x")
