@@ -86,7 +86,7 @@ def lint(
         *_signatures(program, runtime),
         *_scratch(program, target, scratch, runtime),
         *_overlaps(program, lifetimes),
-        *_operators(program, operators),
+        *_operators(program, operators, runtime),
         *_left_in_float(program),
         *_state(program),
         *_memory(program, target),
@@ -200,7 +200,7 @@ def _views(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
         yield replace(found, hint=_NO_VIEW)
 
 
-def _operators(program: Program, operators: Collection[str] | None) -> Iterator[LintFinding]:
+def _operators(program: Program, operators: Collection[str] | None, runtime: str) -> Iterator[LintFinding]:
     yield from _delegates(program)
     if operators is None:
         return
@@ -212,7 +212,7 @@ def _operators(program: Program, operators: Collection[str] | None) -> Iterator[
             blind = _is_blind(instruction, program)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             finding = _finding(Rule.OPERATOR, f"the runner has no {name}{cause}", program, instruction)
-            yield replace(finding, hint=_REDESIGN if blind else unsupported.hint(name))
+            yield replace(finding, hint=_REDESIGN if blind else unsupported.hint(name, runtime))
 
 
 def _delegates(program: Program) -> Iterator[LintFinding]:

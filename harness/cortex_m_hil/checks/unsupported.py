@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from cortex_m_hil.checks.signatures import signature_of
+
 _LIST: Final = Path("kernels", "portable", "functions.yaml")
 _INSTEAD: Final = {
     "hardswish": "x * torch.nn.functional.relu6(x + 3) / 6",
@@ -16,21 +18,25 @@ _INSTEAD: Final = {
 }
 """What computes the same with operators that there are, by the name in ATen."""
 _ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
+_IN_BUILTIN: Final = "the runtime builtin has it; so may another ExecuTorch (hil docs runtimes)"
+_OTHERS: Final = "the same with other operators of torch"
 _ON_SIZES: Final = frozenset({"aten::sym_size.int", "executorch_prim::et_view.default"})
 """Operators that only a program of dynamic shapes has."""
 _FIXED: Final = "lower the module without dynamic_shapes, or run it on the runtime executorch"
 
 
-def hint(operator: str) -> str:
-    """The next step."""
+def hint(operator: str, runtime: str = "builtin") -> str:
+    """The next step, where that runtime's runner lacks it."""
     if operator in _ON_SIZES:
         return _FIXED
+    if runtime != "builtin" and signature_of(operator, "builtin") is not None:
+        return _IN_BUILTIN
     name = operator.partition("::")[2].partition(".")[0]
     known = shipped()
     if not operator.startswith("aten::") or not known or operator in known:
         return _ELSEWHERE
     instead = _INSTEAD.get(name)
-    return f"ExecuTorch's portable kernels have none either: write {instead or 'it with others'}"
+    return f"ExecuTorch's portable kernels lack it too, so no runtime runs it: write {instead or _OTHERS}"
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import cortex_m_hil
 from cortex_m_hil.cli.answers import (
@@ -104,6 +104,17 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with exit_statuses():
             return super().invoke(ctx)
+
+
+class TakesPytestOptions(TyperCommand):
+    """A command that gives what stands after -- to pytest."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            error.message += ". Options of pytest go after --"
+            raise
 
 
 def _asks_for_json(args: Sequence[str]) -> bool:

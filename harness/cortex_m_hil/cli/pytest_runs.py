@@ -31,6 +31,8 @@ def upstream_command(*, backend_suite: bool = False) -> list[str]:
     folder = suite.find_backend_suite() if backend_suite else suite.find()
     command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.upstream")]
     command += [f"--confcutdir={folder}", "-c", os.devnull, f"--rootdir={folder}", "--import-mode=importlib"]
+    # The runners of the suites are long, and torch writes hundreds of lines for developers of torch.
+    command += ["--tb=short", "--log-level=WARNING"]
     command += ["--continue-on-collection-errors", "-o", f"cache_dir={cache_directory() / 'pytest-upstream'}"]
     return [*command, *(["--hil-backend-suite"] if backend_suite else []), *_WARNINGS]
 

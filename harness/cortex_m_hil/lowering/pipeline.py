@@ -498,7 +498,10 @@ def _operator_of(node: Any) -> str:
     return str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
 
 
+_NO_MODULE: Final = "_empty_nn_module_stack_from_metadata_hook"  # torch's, of a node that no module's call made
+
+
 def _describe(node: Any) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path = stack[-1][0] if stack else ""
+    path = stack[-1][0] if stack and stack[-1][0] != _NO_MODULE else ""
     return f"{node.name} ({path})" if path else str(node.name)

@@ -8,6 +8,7 @@ its integers with the dialect. Nothing here is done to a test that is not of the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import functools
 import os
@@ -33,6 +34,8 @@ from cortex_m_hil.text import counted
 
 NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # module: why, and what of it
 _FIXTURE: Final = "cortex_m_target"  # upstream's: the configuration that a test of ops/ is lowered for
+_EXTRA: Final = "executorch-cortex-m-hil[upstream]"
+_OF_EXTRA: Final = ("torchvision",)
 _WORKER_OUTPUT: Final = "hil_not_run"
 
 
@@ -64,9 +67,21 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         args.append(str(folder))
     for number, word in enumerate(named):
         file, colons, rest = word.partition("::")
-        if not Path(file).exists() and (folder / file).exists():
+        if Path(file).exists():
+            continue
+        if (folder / file).exists():
             named[number] = f"{folder / file}{colons}{rest}"
             args[:] = [named[number] if one == word else one for one in args]
+        else:
+            _require_this_suite(file, early_config.known_args_namespace)
+
+
+def _require_this_suite(file: str, options: argparse.Namespace) -> None:
+    is_backend = options.hil_backend_suite
+    with contextlib.suppress(HarnessError):  # that suite is not there
+        if ((suite.find if is_backend else suite.find_backend_suite)() / file).exists():
+            of, how = ("Cortex-M", "without") if is_backend else ("backend", "with")
+            raise pytest.UsageError(f"{file} is of ExecuTorch's {of} tests: {how} --backend-suite")
 
 
 @pytest.hookimpl(trylast=True)
@@ -118,7 +133,8 @@ def pytest_make_collect_report(
     missing = _missing_package(report.call.excinfo) if report.failed and report.call else ""
     if missing and isinstance(collector, pytest.Module):
         tests = len(_selected(collector.path))
-        why = f"no package {missing}; {tests} test function{'s' if tests > 1 else ''} not run"
+        how = f"pip install '{_EXTRA}'" if missing in _OF_EXTRA else f"pip install {missing}"
+        why = f"no package {missing}; {counted(tests, 'test function')} not run ({how})"
         collector.config.stash[NOT_RUN][collector.nodeid] = why
         report.outcome = "skipped"
         report.longrepr = (str(collector.path), 0, why)
@@ -238,6 +254,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> ob
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    __tracebackhide__ = True
     caught, done = None, None
     try:
         done = yield

@@ -224,10 +224,10 @@ def test_an_operator_on_quantised_integers_is_not_looked_for_in_another_runtime(
     ("operator", "says"),
     [
         ("aten::topk.values", "run it on an ExecuTorch that has the operator"),
-        ("aten::hardswish.out", "none either: write x * torch.nn.functional.relu6(x + 3) / 6"),
-        ("aten::hardsigmoid.out", "none either: write torch.nn.functional.relu6(x + 3) / 6"),
-        ("aten::adaptive_max_pool2d.out", "none either: write max_pool2d, with the sizes"),
-        ("aten::nobodys.out", "none either: write it with others"),
+        ("aten::hardswish.out", "no runtime runs it: write x * torch.nn.functional.relu6(x + 3) / 6"),
+        ("aten::hardsigmoid.out", "no runtime runs it: write torch.nn.functional.relu6(x + 3) / 6"),
+        ("aten::adaptive_max_pool2d.out", "no runtime runs it: write max_pool2d, with the sizes"),
+        ("aten::nobodys.out", "lack it too, so no runtime runs it: write the same with other operators of torch"),
     ],
 )
 def test_an_operator_that_executorch_has_is_told_from_one_that_nobody_has(operator: str, says: str) -> None:
@@ -236,6 +236,12 @@ def test_an_operator_that_executorch_has_is_told_from_one_that_nobody_has(operat
     lacking = replace(given, file=replace(given.file, instructions=(replace(first, operator=operator), *others)))
     found = [one for one in lint(lacking, target(Isa.DSP), operators=OPERATORS[1:]) if one.rule is Rule.OPERATOR]
     assert [one.operator for one in found][:1] == [operator] and says in hint_of(found[0])
+
+
+@pytest.mark.parametrize("operator", ["cortex_m::quantized_conv2d.out", "aten::silu.out"])
+def test_an_operator_that_builtin_has_is_told_so(operator: str) -> None:
+    assert "the runtime builtin has it" in unsupported.hint(operator, "executorch")
+    assert "builtin" not in unsupported.hint(operator)
 
 
 def test_where_no_executorch_is_installed_the_hint_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:

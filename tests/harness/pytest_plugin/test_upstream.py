@@ -317,7 +317,8 @@ def test_a_module_that_cannot_be_imported_is_named_and_counted(tmp_path: Path, w
     done = upstream(tmp_path, "native", "-p", "without", *workers, *named)
     assert done.status == 0 and done.count() == {"native": {"PASS": 1}}, done.text
     assert "1 module that cannot be imported" in done.text
-    assert "models/test_mobilenet_v2.py: no package torchvision; 1 test function not run" in done.text
+    line = "models/test_mobilenet_v2.py: no package torchvision; 1 test function not run"
+    assert f"{line} (pip install 'executorch-cortex-m-hil[upstream]')" in done.text
 
 
 def test_a_test_is_named_from_the_suites_folder(tmp_path: Path) -> None:
@@ -329,9 +330,24 @@ def test_a_test_is_named_from_the_suites_folder(tmp_path: Path) -> None:
 def test_wrong_options_are_told_in_a_line(tmp_path: Path) -> None:
     unknown = upstream(tmp_path, "m4-qem")
     assert unknown.status == 2 and "did you mean 'm4-qemu'" in unknown.text
+    other = upstream(tmp_path, "native", "operators/test_add.py")
+    assert other.status == 2 and "is of ExecuTorch's backend tests: with --backend-suite" in other.text
     theirs = upstream(tmp_path, "native", "--cortex-m-target=cortex-m4")
     assert theirs.status == 2 and "--target names what the suite is run on" in theirs.text
     assert "Traceback" not in unknown.text + theirs.text
+
+
+def test_a_board_that_is_not_there_is_told_once(tmp_path: Path) -> None:
+    done = upstream(tmp_path, "native,rpi-pico")
+    assert done.status == 2 and "PortNotFound: no port" in done.text and "collected" not in done.text
+
+
+def test_an_option_of_pytest_before_the_dashes_is_told_where_it_goes(tmp_path: Path) -> None:
+    call = [sys.executable, "-m", "cortex_m_hil.cli", "upstream", "-t", "native", "-k", "linear"]
+    done = subprocess.run(
+        call, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert done.returncode == 2 and "No such option: -k. Options of pytest go after --" in done.stderr
 
 
 # --- the parts -----------------------------------------------------------------------------------------------

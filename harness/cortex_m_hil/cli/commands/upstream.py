@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
-from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.app import TakesPytestOptions, app
 from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets
 from cortex_m_hil.cli.pytest_runs import upstream_command
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.targets.load import load_user_targets
-from cortex_m_hil.targets.resolve import check_runtime, select
+from cortex_m_hil.targets.resolve import resolve, select
 
 
-@app.command("upstream")
+@app.command("upstream", cls=TakesPytestOptions)
 def upstream(
     target: SeveralTargets,
     pytest_args: Annotated[
@@ -31,8 +31,9 @@ def upstream(
 
     They run on targets, and are not modified.
     """
-    select(target, load_user_targets(targets_file))  # a wrong name is told here, in one line
-    check_runtime(runtime)
+    known = load_user_targets(targets_file)
+    for name in select(target, known):  # what makes every test fail is told here, in one line
+        resolve(name, known, runtime=runtime).target.launcher.require()
     command = upstream_command(backend_suite=backend_suite)
     command += [*(f"--hil-target={name}" for name in target), f"--runtime={runtime}"]
     command += [f"--targets-file={targets_file}"] if targets_file is not None else []
