@@ -810,6 +810,20 @@ FINDS: Final = (
         ),
     ),
     KnownBug(
+        "rows that CMSIS-NN convolves wrongly on MVE",
+        ("find 39",),
+        "images of one row: a column that no window reaches, a padding wider than the stride, or one above and below",
+        (
+            Shown(
+                How.FORESEEN, "every second window of nine columns, and of eight",
+                module(lambda: nn.Conv2d(4, 3, (1, 3), stride=(1, 2)), (1, 4, 1, 9)),
+                module(lambda: nn.Conv2d(4, 3, (1, 3), stride=(1, 2)), (1, 4, 1, 8)),
+                ("m55-qemu",), Caught(LintError, Rule.ARGUMENTS, "quantized_conv2d"), hidden=("m4-qemu", "m0-qemu"),
+            ),
+        ),
+        ("tests/nightly/test_convolutions_of_a_row.py::test_lint_foresees_what_a_target_gets_wrong",),
+    ),
+    KnownBug(
         "the largest of a dimension aborts",
         ("find 26",),
         "a pass makes `amax` of `torch.max(x, dim)[0]`, with a number where the kernel takes a list",

@@ -11,7 +11,9 @@ from torch import nn
 from torch.export import Dim
 
 import cortex_m_hil as hil
-from cortex_m_hil.errors import ConfigError, Mismatch, ProgramRejected, TargetFault, VerdictError
+from cortex_m_hil.errors import Mismatch, ProgramRejected, TargetFault, VerdictError
+from cortex_m_hil.targets.load import load_targets
+from installed import skip_without_executorch
 
 ROWS = ({0: Dim("batch", min=1, max=8)},)
 
@@ -33,11 +35,8 @@ class Plus(nn.Module):
 
 @pytest.fixture(scope="module", params=["m4-qemu", "m55-qemu", "m0-qemu"])
 def target(request: pytest.FixtureRequest) -> Iterator[hil.api.OpenTarget]:
-    try:
-        opened = hil.open(request.param, runtime="executorch")
-    except ConfigError as error:  # nothing is installed for its CPU
-        pytest.skip(str(error))
-    with opened:
+    skip_without_executorch(load_targets()[request.param])
+    with hil.open(request.param, runtime="executorch") as opened:
         yield opened
 
 

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.runner.executorch_install import find
 from cortex_m_hil.targets.load import load_targets
+from installed import skip_without_executorch
 
 pytest_plugins = ["pytester"]
 
@@ -37,10 +36,7 @@ def test_a_kernel_is_uncovered_until_a_test_executes_it(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, target: str, isa: str
 ) -> None:
     """An operator of ExecuTorch's, and the function of CMSIS-NN that it calls."""
-    try:
-        find(TARGETS[target], CACHE, counts=True)
-    except ConfigError as error:
-        pytest.skip(str(error))
+    skip_without_executorch(TARGETS[target], counts=True)
     monkeypatch.setenv("HIL_CACHE_DIR", str(CACHE))
     pytester.makepyfile(test_it=TESTS)
     options = (f"--target={target}", "--runtime=executorch", "--hil-coverage=out.json")

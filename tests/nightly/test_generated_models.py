@@ -17,19 +17,18 @@ import pytest
 
 from cortex_m_hil import flow, lowering
 from cortex_m_hil.campaigns.models_worker import checks_of
-from cortex_m_hil.errors import HarnessError, LoweringError, VerdictError
+from cortex_m_hil.errors import LoweringError, VerdictError
 from cortex_m_hil.fuzz.generate import ROUND, Generator
 from cortex_m_hil.fuzz.kernel_lines import KernelLines, counting
 from cortex_m_hil.fuzz.models import REFUSALS, Checks, attempt
-from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.reach import lower_and_trace
 from cortex_m_hil.lowering.recipe import Recipe
 from cortex_m_hil.lowering.recipe_part import part_of
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.runner.executorch_install import find
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from installed import has_executorch
 from planting import BUGS, Bug
 
 TARGETS = {Isa.MVE: "m55-qemu", Isa.DSP: "m4-qemu", Isa.SCALAR: "m0-qemu"}
@@ -42,17 +41,10 @@ _GENERATOR = Generator(SEED)
 _NETWORKS: list[Network] = []
 
 
-def has_executorch() -> bool:
-    try:
-        for name in TARGETS.values():
-            find(load_targets()[name], cache_directory())
-    except HarnessError:
-        return False
-    return True
-
-
 def test_no_generated_network_fails(tmp_path: Path) -> None:
-    runtimes = "builtin,executorch" if has_executorch() else "builtin"
+    known = load_targets()
+    on_both = all(has_executorch(known[name]) for name in TARGETS.values())
+    runtimes = "builtin,executorch" if on_both else "builtin"
     arguments = ["fuzz", "--models", "-t", ",".join(TARGETS.values()), "--runtime", runtimes, "-n", "2", "--json"]
     arguments += ["--count", str(NETWORKS), "--seed", str(SEED), "--store", str(tmp_path / "store")]
     command = [sys.executable, "-m", "cortex_m_hil.cli", *arguments]

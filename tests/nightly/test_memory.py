@@ -11,12 +11,10 @@ import pytest
 
 from cortex_m_hil.bench.kernels import program_of
 from cortex_m_hil.bench.memory import Fitting, Region
-from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering.networks import NETWORKS
-from cortex_m_hil.runner.executorch_install import find
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from installed import skip_without_executorch
 
 TARGETS = load_targets()
 
@@ -33,10 +31,7 @@ def fitting(request: pytest.FixtureRequest) -> Iterator[tuple[str, Fitting]]:
     name, runtime = request.param
     resolved = resolve(name, TARGETS, runtime=runtime)
     if runtime == "executorch":
-        try:
-            find(resolved.target, cache_directory())
-        except ConfigError as error:
-            pytest.skip(str(error))
+        skip_without_executorch(resolved.target)
     with Fitting(resolved) as opened:
         yield name, opened
 

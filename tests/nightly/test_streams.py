@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from cortex_m_hil import OpenTarget, errors
+from cortex_m_hil import OpenTarget
 from cortex_m_hil.flow.dut import open_dut
-from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.runner.executorch_install import find
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
+from installed import skip_without_executorch
 from networks import listener
 
 TARGETS = load_targets()
@@ -37,10 +36,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[OpenTarget]:
     name, runtime = request.param
     resolved = resolve(name, TARGETS, runtime=runtime)
     if runtime == "executorch":
-        try:
-            find(resolved.target, cache_directory())
-        except errors.ConfigError as error:
-            pytest.skip(str(error))
+        skip_without_executorch(resolved.target)
     with OpenTarget(open_dut(resolved)) as opened:
         yield opened
 

@@ -17,6 +17,7 @@ from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 
 
@@ -83,7 +84,7 @@ def lint(
         *_layout(program, target),
         *_isa_class(program, target),
         *_views(program, lifetimes),
-        *_signatures(program, runtime),
+        *_signatures(program, target.isa, runtime),
         *_scratch(program, target, scratch, runtime),
         *_overlaps(program, lifetimes),
         *_operators(program, operators, runtime),
@@ -109,9 +110,9 @@ def _layout(program: Program, target: Target) -> Iterator[LintFinding]:
             yield _finding(Rule.LAYOUT, text, program, instruction, wrong.value, wrong.cause)
 
 
-def _signatures(program: Program, runtime: str) -> Iterator[LintFinding]:
+def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFinding]:
     for instruction in program.file.instructions:
-        for misfit in misfits(program.file, instruction, runtime):
+        for misfit in misfits(program.file, instruction, runtime, isa):
             problem, hint = misfit.problem, misfit.hint
             is_dtype = misfit.about == "dtype"
             if is_dtype and instruction.operator in BLIND_TO_SCALES:

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.schema import SCALAR_TYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
+from cortex_m_hil.targets.cpu import Isa
 
 CHANNELS_LAST: Final = (0, 2, 3, 1)
 _FLOATS: Final = "float16|float32|float64"
@@ -406,6 +407,39 @@ def _rows_all_written(call: Call) -> str:
     return f"CMSIS-NN uses {used} bytes of its {planned} bytes of scratch (find 1)" if used > planned else ""
 
 
+@_of_arguments("as nn.Conv1d, which ExecuTorch makes an image of one column, it is computed")
+def _row_to_its_end(call: Call) -> str:
+    """Find 39, of CMSIS-NN's arm_convolve_1_x_n_s8 in its form for MVE: it knows no vertical padding, and only a
+    horizontal one whose end the last window reaches.
+    """
+    stride, padding, dilation = (call.ints(at) for at in (3, 4, 5))
+    if not (stride and padding and dilation) or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):
+        return ""
+    height, width, channels = _image_sizes(call["input"], _is_nhwc(call))
+    columns = _image_sizes(call["out"], _is_nhwc(call))[1]
+    _, rows, kernel, depth = call["weight"].shape
+    is_row = height == rows == 1 and dilation[1] == 1 and channels == depth and stride[1] * channels % 4 == 0
+    if not is_row or (kernel == 1 and padding == (0, 0) and dilation[0] == 1):
+        return ""
+    reached = (columns - 1) * stride[1] + kernel - width  # of the padding at both ends
+    padded = 2 * -(-padding[1] // stride[1])  # windows that are partly in it
+    if reached == 2 * padding[1] and padded > columns:
+        return ""  # this one is left to arm_convolve_s8
+    if padding[0]:
+        wrong = "a vertical padding"
+    elif (padding[1], reached) == (0, -1):
+        wrong = "a last column that no window reaches"
+    elif reached != 2 * padding[1]:
+        return (
+            f"CMSIS-NN refuses, on MVE, a row whose last {2 * padding[1] - reached} columns no window reaches (find 39)"
+        )
+    elif kernel > 1 and padding[1] and (padding[1] - 1) % stride[1]:
+        wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # it reads behind the row
+    else:
+        return ""
+    return f"CMSIS-NN computes a row with {wrong} wrongly on MVE (find 39)"
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 _NUMBERS: Final = "float32|int32|int64"
@@ -788,14 +822,20 @@ _DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
 """What ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
 
 
-def signature_of(operator: str, runtime: str) -> Signature | None:
-    """None for an operator of which nothing is known."""
+_DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
+    f"cortex_m::quantized_{name}.out": (_row_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
+}
+
+
+def signature_of(operator: str, runtime: str, isa: Isa | None = None) -> Signature | None:
+    """None for an operator of which nothing is known; without `isa` what holds for all classes."""
     if runtime == "builtin":
         return _CORTEX_M.get(operator) or BUILTIN.get(operator)
     shared = _CORTEX_M.get(operator)
     if shared is None:
         return EXECUTORCH.get(operator)
-    return Signature(shared.operands, (*shared.relations, *_DEFECTS.get(operator, ())))
+    of_class = _DEFECTS_ON_MVE.get(operator, ()) if isa is Isa.MVE else ()
+    return Signature(shared.operands, (*shared.relations, *_DEFECTS.get(operator, ()), *of_class))
 
 
 _AMAX: Final = (
@@ -805,9 +845,9 @@ _AMAX: Final = (
 # --- asking it -------------------------------------------------------------------------------------------------------
 
 
-def misfits(file: PteFile, instruction: Instruction, runtime: str) -> Iterator[Misfit]:
-    """Dtypes; and dim orders, where dtypes are right."""
-    signature = signature_of(instruction.operator, runtime)
+def misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | None = None) -> Iterator[Misfit]:
+    """Dtypes; and dim orders and other arguments, where dtypes are right. `isa` is the target's class."""
+    signature = signature_of(instruction.operator, runtime, isa)
     if instruction.kind is not InstructionKind.KERNEL or signature is None:
         return
     arguments = Call(file, instruction, {})

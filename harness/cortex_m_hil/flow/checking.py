@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, operator_that_keeps_its_size
-from cortex_m_hil.flow.running import run
+from cortex_m_hil.flow.running import run, telling_what_lint_knows
 from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import HostTensor
@@ -126,6 +127,14 @@ def verify(
 
     Raises on a bad verdict, after telling `observe` what was measured.
     """
+    with nullcontext() if linted else telling_what_lint_knows(dut, program):
+        return _verified(dut, program, tolerance, linted, excluded, guards, observe)
+
+
+def _verified(
+    dut: Dut, program: Program, tolerance: Tolerance, linted: bool, excluded: Sequence[str], guards: Guards | None,
+    observe: Callable[[Checked], None],
+) -> Checked:  # fmt: skip
     result = run(dut, program, linted=linted, excluded=excluded, guards=guards, complete=False)
     references = program.reference(program.inputs) if program.reference else References()
     comparison = compare(program.file, result.outputs, references, tolerance, result.unwritten)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from cortex_m_hil.checks.inputs import require_fit
-from cortex_m_hil.checks.lint import LintFinding, lint, raise_findings
+from cortex_m_hil.checks.lint import UNLINTED, LintFinding, lint, raise_findings
 from cortex_m_hil.errors import (
     BoardWedged,
     HarnessError,
@@ -20,9 +20,10 @@ from cortex_m_hil.errors import (
     Mismatch,
     TargetHang,
     ToolchainError,
+    VerdictError,
 )
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import Guards, execute, execute_loaded, load
+from cortex_m_hil.flow.execution import Guard, Guards, execute, execute_loaded, load
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.host import files
 from cortex_m_hil.links.protocol import Request
@@ -30,7 +31,7 @@ from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import ResponseTimeout
+from cortex_m_hil.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.targets.model import Target
@@ -80,8 +81,15 @@ def run(
     session = dut.session()
     if linted:
         require_lint(dut, program, excluded)
+    with contextlib.nullcontext() if linted else telling_what_lint_knows(dut, program):
+        return _run(dut, session, program, given, guards(program) if guards else None, complete=complete)
+
+
+def _run(
+    dut: Dut, session: Session, program: Program, given: tuple[HostTensor, ...], guard: Guard | None, *, complete: bool
+) -> RunResult:
     try:
-        result = execute(dut, session, program, given, guards(program) if guards else None)
+        result = execute(dut, session, program, given, guard)
     except ResponseTimeout as stuck:
         problem = explain_silence(dut, program, given, stuck, session.log)
     else:
@@ -89,6 +97,20 @@ def run(
             _refuse_unwritten(program, result.unwritten, dut.target.name, result.log)
         return result
     raise problem
+
+
+@contextlib.contextmanager
+def telling_what_lint_knows(dut: Dut, program: Program) -> Iterator[None]:
+    """Around a run that was not linted: what lint would have refused is among the details of a bad verdict."""
+    try:
+        yield
+    except VerdictError as error:
+        known = findings(program, dut.target, None, dut.resolved.runtime)
+        grave = [finding for finding in known if not finding.is_note]
+        if grave and all(label != "lint" for label, _ in error.details):
+            more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+            error.details = (*error.details, ("lint", f"{grave[0].message}{more}; not asked before ({UNLINTED})"))
+        raise
 
 
 def stream(

@@ -451,6 +451,46 @@ def convolution(weight: TensorSpec, bias: TensorSpec | None) -> Program:
     )  # fmt: skip
 
 
+def of_a_row(kernel: int, width: int, stride: int, padding: tuple[int, int], dilation: int = 1) -> Program:
+    """A convolution of an image of one row and four channels, by a kernel of one row."""
+    columns = (width + 2 * padding[1] - kernel) // stride + 1
+    return of_one(
+        "cortex_m::quantized_conv2d_nhwc.out", rows("int8", 1, 1, width, 4), rows("int8", 4, 1, kernel, 4), None,
+        (1, stride), padding, (dilation, 1), None, None, PER_CHANNEL, PER_CHANNEL, None, None, rows("uint8", 0),
+        rows("int8", 1, 1 + 2 * padding[0], columns, 4),
+    )  # fmt: skip
+
+
+# What CMSIS-NN dbf45dbfcc51 makes of them on a Cortex-M55, by tests/nightly/test_convolutions_of_a_row.py.
+ROWS = {
+    "not padded": (of_a_row(3, 8, 1, (0, 0)), ""),
+    "padded": (of_a_row(3, 8, 1, (0, 1)), ""),
+    "every second column": (of_a_row(3, 9, 2, (0, 0)), ""),
+    "a column too many": (of_a_row(3, 8, 2, (0, 0)), "wrongly"),
+    "two columns too many": (of_a_row(3, 11, 3, (0, 0)), "refuses"),
+    "padded, a column too many": (of_a_row(3, 8, 2, (0, 1)), "refuses"),
+    "padded by two": (of_a_row(3, 8, 1, (0, 2)), ""),
+    "padded by two, every second column": (of_a_row(3, 5, 2, (0, 2)), "wrongly"),
+    "padded by two, a kernel of one": (of_a_row(1, 5, 4, (0, 2)), ""),
+    "padded above and below": (of_a_row(3, 8, 1, (1, 1)), "wrongly"),
+    "padded above and below, one column": (of_a_row(3, 1, 1, (1, 1)), ""),
+    "a kernel of one, padded": (of_a_row(1, 8, 1, (1, 0)), "wrongly"),
+    "a kernel of one": (of_a_row(1, 8, 2, (0, 0)), ""),
+    "dilated along the height": (of_a_row(3, 8, 2, (0, 0), 2), "wrongly"),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("isa", Isa)
+def test_a_convolution_of_a_row_that_cmsis_nn_gets_wrong_on_mve(name: str, isa: Isa) -> None:
+    """docs/verification.md, find 39."""
+    made, what = replace(ROWS[name][0], isa=isa), ROWS[name][1]
+    assert lint(made, target(isa), operators=None, runtime="builtin") == ()
+    found = lint(made, target(isa), operators=None, runtime="executorch")
+    assert rules(found) == ([Rule.ARGUMENTS] if what and isa is Isa.MVE else [])
+    assert all(what in one.message and "the runtime builtin computes it" in one.hint for one in found)
+
+
 BROADCAST = image("float32", 2, 8, 5, 5), image("float32", 1, 8, 1, 1), image("float32", 2, 8, 5, 5)
 ODD = TensorSpec("int8", (1, 1, 4, 4), (0, 2, 1, 3))
 

@@ -1,0 +1,55 @@
+"""Find 39 on an installed ExecuTorch: lint refuses just the convolutions of a row that CMSIS-NN gets wrong on MVE."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import cortex_m_hil as hil
+from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.targets.load import load_targets
+from installed import skip_without_executorch
+
+CONVOLUTIONS = 60
+
+
+@pytest.fixture(scope="module", params=["m55-qemu", "m4-qemu", "m0-qemu"])
+def target(request: pytest.FixtureRequest) -> Iterator[hil.api.OpenTarget]:
+    skip_without_executorch(load_targets()[request.param])
+    with hil.open(request.param, runtime="executorch") as opened:
+        yield opened
+
+
+def convolution(seed: int) -> tuple[nn.Conv2d, tuple[torch.Tensor]]:
+    """Of an image of one row, with a kernel of one row."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    while True:
+        kernel, width, padding = draw.randint(1, 5), draw.randint(1, 12), draw.randint(0, 2)
+        if width + 2 * padding >= kernel:
+            break
+    channels, stride = draw.choice([1, 2, 3, 4, 8]), draw.randint(1, 4)
+    made = nn.Conv2d(
+        channels, 3, (1, kernel), stride=(draw.randint(1, 2), stride), padding=(draw.choice([0, 0, 0, 1]), padding),
+        dilation=(draw.choice([1, 1, 2]), 1),
+    )  # fmt: skip
+    return made, (torch.randn(1, channels, 1, width),)
+
+
+def test_lint_foresees_what_a_target_gets_wrong(target: hil.api.OpenTarget) -> None:
+    foreseen = 0
+    for seed in range(CONVOLUTIONS):
+        module, inputs = convolution(seed)
+        grave = [one for one in target.lint(target.lower(module, inputs)) if not one.is_note]
+        foreseen += bool(grave)
+        if not grave:
+            target.check(module, inputs)
+            continue
+        assert "find 39" in grave[0].message or "scratch" in grave[0].message, grave[0]
+        with pytest.raises(VerdictError):
+            target.check(module, inputs, lint=False)
+    assert (foreseen > CONVOLUTIONS // 8) == (target.isa is hil.Isa.MVE)
