@@ -412,13 +412,20 @@ def _row_to_its_end(call: Call) -> str:
     """Find 39, of CMSIS-NN's arm_convolve_1_x_n_s8 in its form for MVE: it knows no vertical padding, and only a
     horizontal one whose end the last window reaches.
     """
-    stride, padding, dilation = (call.ints(at) for at in (3, 4, 5))
-    if not (stride and padding and dilation) or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):
-        return ""
+    stride, padding, dilation = (call.ints(at) or () for at in (3, 4, 5))
+    shapes = [call[name].shape for name in ("input", "weight", "out")]
+    if any(len(one) != 2 for one in (stride, padding, dilation)) or any(len(one) != 4 for one in shapes):
+        return ""  # the runner says what is wrong with it
     height, width, channels = _image_sizes(call["input"], _is_nhwc(call))
     columns = _image_sizes(call["out"], _is_nhwc(call))[1]
     _, rows, kernel, depth = call["weight"].shape
-    is_row = height == rows == 1 and dilation[1] == 1 and channels == depth and stride[1] * channels % 4 == 0
+    is_row = (
+        height == rows == 1
+        and stride[1] > 0
+        and dilation[1] == 1
+        and channels == depth
+        and stride[1] * channels % 4 == 0
+    )
     if not is_row or (kernel == 1 and padding == (0, 0) and dilation[0] == 1):
         return ""
     reached = (columns - 1) * stride[1] + kernel - width  # of the padding at both ends
@@ -896,8 +903,8 @@ def _wrong_dtype(name: str, operand: _Operand, value: Value, call: Call) -> Iter
         other = call.tensors.get(wanted[1:])
         wanted = other.dtype if other is not None else "any"
     if wanted != "any" and value.spec.dtype not in wanted.split("|"):
-        takes = wanted.replace("|", " or ")
-        yield Misfit("dtype", f"{name} is {value.spec}, the operator takes {takes}", value.index)
+        dtypes = wanted.replace("|", " or ")
+        yield Misfit("dtype", f"{name} is {value.spec}, the operator takes {dtypes}", value.index)
 
 
 def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iterator[Misfit]:

@@ -491,6 +491,16 @@ def test_a_convolution_of_a_row_that_cmsis_nn_gets_wrong_on_mve(name: str, isa: 
     assert all(what in one.message and "the runtime builtin computes it" in one.hint for one in found)
 
 
+def test_a_convolution_that_makes_no_sense_is_left_to_the_runner() -> None:
+    for stride, padding in (((1, 0), (0, 0)), ((1,), (0, 0)), ((1, 1), ())):
+        made = of_one(
+            "cortex_m::quantized_conv2d_nhwc.out", rows("int8", 1, 1, 8, 4), rows("int8", 4, 1, 3, 4), None,
+            stride, padding, (1, 1), None, None, PER_CHANNEL, PER_CHANNEL, None, None, rows("uint8", 0),
+            rows("int8", 1, 1, 6, 4),
+        )  # fmt: skip
+        assert lint(replace(made, isa=Isa.MVE), target(Isa.MVE), operators=None, runtime="executorch") == ()
+
+
 BROADCAST = image("float32", 2, 8, 5, 5), image("float32", 1, 8, 1, 1), image("float32", 2, 8, 5, 5)
 ODD = TensorSpec("int8", (1, 1, 4, 4), (0, 2, 1, 3))
 
