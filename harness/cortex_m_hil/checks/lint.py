@@ -336,6 +336,10 @@ _HINTS: Final = {
 """The next step, by what a finding is about."""
 
 
+def next_step(finding: LintFinding) -> str:
+    return finding.hint or _HINTS[finding.rule]
+
+
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
     """Raise what the gravest findings call for; notes alone raise nothing.
 
@@ -356,6 +360,6 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
                 target=target_name,
                 operator=mine[0].operator,
                 details=[("cause", mine[0].cause)] if mine[0].cause else [],
-                hint=mine[0].hint or _HINTS[mine[0].rule],
+                hint=next_step(mine[0]),
                 log=log,
             )

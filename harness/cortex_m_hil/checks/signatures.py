@@ -17,6 +17,7 @@ from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.schema import SCALAR_TYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.text import counted
 
 CHANNELS_LAST: Final = (0, 2, 3, 1)
 _FLOATS: Final = "float16|float32|float64"
@@ -407,7 +408,7 @@ def _rows_all_written(call: Call) -> str:
     return f"CMSIS-NN uses {used} bytes of its {planned} bytes of scratch (find 1)" if used > planned else ""
 
 
-@_of_arguments("as nn.Conv1d, which ExecuTorch makes an image of one column, it is computed")
+@_of_arguments("an image of one column is computed: x.transpose(2, 3), with a kernel of one column; or another width")
 def _row_to_its_end(call: Call) -> str:
     """Find 39, of CMSIS-NN's arm_convolve_1_x_n_s8 in its form for MVE: it knows no vertical padding, and only a
     horizontal one whose end the last window reaches.
@@ -437,9 +438,8 @@ def _row_to_its_end(call: Call) -> str:
     elif (padding[1], reached) == (0, -1):
         wrong = "a last column that no window reaches"
     elif reached != 2 * padding[1]:
-        return (
-            f"CMSIS-NN refuses, on MVE, a row whose last {2 * padding[1] - reached} columns no window reaches (find 39)"
-        )
+        unreached = counted(2 * padding[1] - reached, "column")
+        return f"CMSIS-NN refuses, on MVE, a row that ends with {unreached} out of reach of any window (find 39)"
     elif kernel > 1 and padding[1] and (padding[1] - 1) % stride[1]:
         wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # it reads behind the row
     else:
@@ -916,8 +916,8 @@ def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iter
     for relation in signature.relations:
         problem = relation(call)
         if problem:
-            tensors = ", ".join(f"{name} is {spec}" for name, spec in call.tensors.items())
+            told = f"{problem}: {', '.join(f'{name} is {spec}' for name, spec in call.tensors.items())}"
             if isinstance(relation, _OfArguments):
-                yield Misfit("arguments", f"{tensors}: {problem}", hint=relation.hint)
+                yield Misfit("arguments", told, hint=relation.hint)
             else:
-                yield Misfit("dim-order", f"{tensors}: {problem}")
+                yield Misfit("dim-order", told)

@@ -113,7 +113,8 @@ class TakesPytestOptions(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except UsageError as error:
-            error.message += ". Options of pytest go after --"
+            if type(error).__name__ == "NoSuchOption":  # of click, or of typer's copy
+                error.message += f"; pytest's own options go after --: -- {error.option_name} …"
             raise
 
 

@@ -42,8 +42,8 @@ def own_folder(kept: Store, campaign: Campaign, stays: Callable[[], bool] = lamb
     try:
         folder = OwnFolder(path)
     except (BlockingIOError, FileNotFoundError):
-        what = f"another hil {campaign.kind} is at work on this"
-        raise ConfigError(what, hint="wait for it, or end it") from None
+        what = f"another process is at work on this campaign ({campaign.kind})"
+        raise ConfigError(what, hint="wait for it, or end it; in another folder another one begins") from None
     try:
         yield path
     except KeyboardInterrupt:

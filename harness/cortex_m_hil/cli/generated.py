@@ -67,6 +67,7 @@ def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
 def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
     """Judges programs until there are enough or the budget is spent, then shrinks what failed."""
     plan = Plan.of(campaign.plan)
+    say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
     with own_folder(kept, campaign) as folder:
         with Workers(plan, folder) as workers:
             for runs in planner.work_in_parallel(Programs(plan, workers), kept, campaign, budget, _silent, jobs):
@@ -109,6 +110,8 @@ def _tell(run: Run, plan: Plan, judged: int) -> None:
     total = f"/{plan.count}" if plan.count else ""
     kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
     why = next(chain([run.error] if run.error else [], _why(run.figures)), "")
+    if not run.error and run.verdict == Outcome.PASSED.value and run.figures["refused"]:
+        why = f"not on {' and '.join(run.figures['refused'])}: {why}"
     head = f"{judged}{total}  network {run.key}  {run.verdict:<7}  {kinds}, {run.seconds:.1f} s"
     say(f"{head}  {why}" if why else head)
 
@@ -136,6 +139,9 @@ def answer(plan: Plan, runs: Sequence[Run], left: int, possible: Mapping[str, fr
         "programs": len(programs),
         "left": left,
         "outcomes": {outcome.value: outcomes[outcome.value] for outcome in Outcome},
+        "partly": sum(
+            run.verdict == Outcome.PASSED.value and bool(run.figures["refused"]) for run in programs.values()
+        ),
         "runs": dict(Counter(place for run in programs.values() for place in run.figures["passed"])),
         "defects": told,
         "refusals": _refusals(programs),
@@ -246,7 +252,8 @@ def _headline(plan: Plan, fields: Mapping[str, Any]) -> str:
     new = sum(not one["known"] for one in fields["defects"])
     known = len(fields["defects"]) - new
     ran = " and ".join(fields["runs"]) or f"{', '.join(plan.targets)}, where none ran"
-    head = f"{counted(fields['programs'], 'program')} on {ran}: {outcomes}; "
+    partly = f", {fields['partly']} of these not everywhere" if fields["partly"] else ""
+    head = f"{counted(fields['programs'], 'program')} on {ran}: {outcomes}{partly}; "
     head += f"{counted(new, 'defect')}" + (f", {known} known" if known else "") + f"; seed {plan.seed}"
     if fields["programs"] and fields["outcomes"]["refused"] == fields["programs"]:
         head += "\nnone was run, for the reasons above: nothing is known; more networks, or another target or runtime"

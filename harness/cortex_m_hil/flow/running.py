@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from cortex_m_hil.checks.inputs import require_fit
-from cortex_m_hil.checks.lint import UNLINTED, LintFinding, lint, raise_findings
+from cortex_m_hil.checks.lint import UNLINTED, LintFinding, lint, next_step, raise_findings
 from cortex_m_hil.errors import (
     BoardWedged,
     HarnessError,
@@ -101,7 +101,7 @@ def _run(
 
 @contextlib.contextmanager
 def telling_what_lint_knows(dut: Dut, program: Program) -> Iterator[None]:
-    """Around a run that was not linted: what lint would have refused is among the details of a bad verdict."""
+    """Around a run that was not linted: a bad verdict has what lint would have refused, and its next step."""
     try:
         yield
     except VerdictError as error:
@@ -109,6 +109,7 @@ def telling_what_lint_knows(dut: Dut, program: Program) -> Iterator[None]:
         grave = [finding for finding in known if not finding.is_note]
         if grave and all(label != "lint" for label, _ in error.details):
             more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+            error.hint = next_step(grave[0]).partition(f"; {UNLINTED}")[0]
             error.details = (*error.details, ("lint", f"{grave[0].message}{more}; not asked before ({UNLINTED})"))
         raise
 

@@ -19,8 +19,8 @@ from cortex_m_hil.program.model import PteFile
 
 _BOUNDS: Final = 'bounds for it: torch.export.Dim("batch", min=1, max=8)'
 _OF_EXAMPLE: Final = (
-    'of each input None or a dict of its dimensions, ({0: torch.export.Dim("batch", min=1, max=8)},), and an example '
-    "of a size within, at least 2"
+    "a tuple with None or a dict of dimensions for each input, or a dict of these by name: "
+    '({0: torch.export.Dim("batch", min=1, max=8)},); and an example of a size within, at least 2'
 )
 _EACH_SIZE: Final = (
     "lower it for each size, without dynamic_shapes; quantize=False, on portable kernels, may leave it dynamic"
@@ -85,29 +85,29 @@ def check_shapes(title: str, module: Any, inputs: Inputs, shapes: Any) -> None:
 
     What torch.export takes silently, such as a dimension that a tensor has not, is an error too. It judges the rest.
     """
-    names = list(inspect.signature(module.forward).parameters)
+    try:
+        named = inspect.signature(module.forward).bind(*inputs).arguments  # of *xs a tuple, called xs
+    except TypeError:
+        return  # the module cannot be called so, and is told that
     try:
         sizes: dict[str, tuple[int, str]] = {}
-        for name, one, given in _beside(names, inputs, shapes):
-            _check_tensors(name, one, given, sizes)
+        for name, one in _by_name(named, shapes).items():
+            _check_tensors(name, named[name], one, sizes)
     except ConfigError as error:
         raise ConfigError(f"{title}: dynamic_shapes: {error.message}", hint=_OF_EXAMPLE) from None
 
 
-def _beside(names: Sequence[str], inputs: Inputs, shapes: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Each argument's name and value, and what `dynamic_shapes` say of it."""
-    labels = [names[number] if number < len(names) else f"argument {number}" for number in range(len(inputs))]
+def _by_name(named: Mapping[str, Any], shapes: Any) -> Mapping[str, Any]:
+    """What `dynamic_shapes` say of arguments, by their names."""
     if isinstance(shapes, Mapping):
-        if strange := [repr(one) for one in shapes if one not in labels]:
-            raise ConfigError(f"no input is called {', '.join(strange)}: there is {', '.join(labels)}")
-        given = [shapes.get(one) for one in labels]
-    elif isinstance(shapes, (tuple, list)):
-        if len(shapes) != len(inputs):
-            raise ConfigError(f"{len(shapes)} are given, and {len(inputs)} inputs: {', '.join(labels)}")
-        given = list(shapes)
-    else:
+        if strange := [repr(one) for one in shapes if one not in named]:
+            raise ConfigError(f"no input is called {', '.join(strange)}: there is {', '.join(named)}")
+        return shapes
+    if not isinstance(shapes, (tuple, list)):
         raise ConfigError(f"{type(shapes).__name__} is given, and what is wanted is one of each input, or by name")
-    yield from zip(labels, inputs, given, strict=True)
+    if len(shapes) != len(named):
+        raise ConfigError(f"{len(shapes)} are given, and {len(named)} inputs: {', '.join(named)}")
+    return dict(zip(named, shapes, strict=True))
 
 
 def _check_tensors(name: str, value: Any, given: Any, sizes: dict[str, tuple[int, str]]) -> None:
@@ -134,8 +134,11 @@ def _check_tensor(name: str, shape: tuple[int, ...], given: Any, sizes: dict[str
     for number, size in given.items():
         if not isinstance(number, int) or not 0 <= number < len(shape):
             raise ConfigError(f"{name} has no dimension {number!r}: its shape is {list(shape)}")
+        where = f"dimension {number} of {name}"
         if type(size) is load_torch().export.Dim:  # derived ones torch.export checks
-            _check_size(f"dimension {number} of {name}", shape[number], size, sizes)
+            _check_size(where, shape[number], size, sizes)
+        elif getattr(size, "max", None) is not None and not (size.min or 0) <= shape[number] <= size.max:  # Dim.AUTO(…)
+            raise ConfigError(f"{where} is {shape[number]} in the example, and is to be {size.min or 0} to {size.max}")
 
 
 def _check_size(where: str, size: int, dim: Any, sizes: dict[str, tuple[int, str]]) -> None:

@@ -163,7 +163,10 @@ def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
         with contextlib.suppress(LoweringError):
             stage(title, "export", _EXPORT, lambda: strict_export(module, inputs))
             problem = error.message.partition("export failed")[2].lstrip(": ")
-            raise ConfigError(f"{title}: dynamic_shapes: {problem}", hint=_DYNAMIC, log=error.log) from error
+            more = [("torch", line[2:]) for line in map(str.strip, error.log.splitlines()) if line.startswith("- ")]
+            raise ConfigError(
+                f"{title}: dynamic_shapes: {problem}", details=more[:3], hint=_DYNAMIC, log=error.log
+            ) from None
         raise
 
 

@@ -35,9 +35,14 @@ class Events:
         self._lines: deque[str] = deque()
         self._size = 0  # characters
 
+    def begin(self) -> None:
+        """Another program: what was said of the one before is none of its own."""
+        self._lines.clear()
+        self._size = 0
+
     @property
     def log(self) -> str:
-        """Everything the runner and its simulator have printed, the newest."""
+        """What the runner has said since `begin`, and all that its simulator has printed: the newest."""
         errors = printable_lines(self._connection.log.decode(errors="replace")).strip()
         return "\n".join([*self._lines, errors] if errors else self._lines)[-LOG_LIMIT:]
 

@@ -97,6 +97,7 @@ class Session:
         if len(pte) > board.program_room:
             raise self._too_large("program pool", len(pte), board.program_room)
         self.reset()
+        self._events.begin()
         self._events.instructions = len(pte) if file is None else len(file.instructions)
         if board.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
             self._keep(pte)
@@ -224,7 +225,7 @@ class Session:
 
     @property
     def log(self) -> str:
-        """Everything the runner and its simulator have printed, the newest."""
+        """What the runner has said since the last program was loaded, and its simulator has printed: the newest."""
         return self._events.log
 
     def close(self) -> None:

@@ -242,6 +242,7 @@ def test_calls_that_are_wrong(make: Any, said: str) -> None:
         (rows(4), ({5: BATCH},), "input has no dimension 5: its shape is [4, 16]"),
         (rows(4), ({-1: BATCH},), "input has no dimension -1: its shape is [4, 16]"),
         (rows(9), ROWS, "dimension 0 of input is 9 in the example, and batch is 1 to 8"),
+        (rows(9), ({0: Dim.AUTO(min=2, max=8)},), "dimension 0 of input is 9 in the example, and is to be 2 to 8"),
         (rows(1), ROWS, "dimension 0 of input is 1 in the example, which torch.export makes a fixed size"),
         (rows(4), ({0: BATCH, 1: BATCH},), "dimension 1 of input is 16 in the example, and batch is 1 to 8"),
         (
@@ -255,7 +256,7 @@ def test_dynamic_shapes_that_do_not_fit_the_example(inputs: Any, shapes: Any, sa
     with pytest.raises(ConfigError) as raised:
         export(nn.Linear(inputs[0].shape[1], 8), inputs, dynamic_shapes=shapes)
     assert raised.value.message == f"Linear: dynamic_shapes: {said}"
-    assert "a dict of its dimensions" in raised.value.hint
+    assert "a dict of dimensions for each input" in raised.value.hint
 
 
 def test_dimensions_within_lists_and_dicts_are_checked() -> None:
@@ -273,6 +274,23 @@ def test_dimensions_within_lists_and_dicts_are_checked() -> None:
         export(Within(), (pair, {"a": torch.rand(4, 2)}), dynamic_shapes={"named": {"a": {2: BATCH}}})
     shapes = [{0: BATCH}, {0: BATCH}], {"a": {0: BATCH}}
     assert len(export(Within(), (pair, {"a": torch.rand(4, 2)}), dynamic_shapes=shapes).dimensions) == 3
+
+
+def test_arguments_without_names_are_one_tuple() -> None:
+    """As torch.export.export has them."""
+
+    class Sums(nn.Module):
+        def forward(self, first: Any, *others: Any) -> Any:
+            return sum(others, first)
+
+    given = tuple(torch.rand(4, 2) for _ in range(4))
+    rest = tuple({0: BATCH} for _ in given[1:])
+    for shapes in (({0: BATCH}, rest), {"first": {0: BATCH}, "others": rest}):
+        assert len(export(Sums(), given, dynamic_shapes=shapes).dimensions) == 4
+    with pytest.raises(ConfigError, match=r"Sums: dynamic_shapes: others\[1\] has no dimension 7"):
+        export(Sums(), given, dynamic_shapes=({0: BATCH}, ({0: BATCH}, {7: BATCH}, {0: BATCH})))
+    with pytest.raises(ConfigError, match="4 are given, and 2 inputs: first, others"):
+        export(Sums(), given, dynamic_shapes=({0: BATCH},) * 4)
 
 
 @pytest.mark.parametrize(

@@ -656,6 +656,29 @@ def test_a_mismatch_shows_the_test_the_details_and_the_name_that_was_asked_for(p
     )
 
 
+def test_what_a_target_said_of_one_program_is_not_told_of_the_next(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+
+        class Clone(torch.nn.Module):
+            def forward(self, x):
+                return torch.clone(x)
+
+        def test_refused(hil):  # find 38
+            hil.check(Clone(), (torch.rand(2, 1, 4, 5),), quantize=False, lint=False)
+
+        def test_next(hil):
+            hil.check(torch.nn.ReLU(), (torch.rand(2, 3),), quantize=False)
+            assert 0
+        """
+    )
+    result = run(pytester, "--target=native", "--runtime=executorch")
+    result.assert_outcomes(failed=2)
+    refused, _, following = result.stdout.str().partition("_ test_next[native] _")
+    assert "[error]" in refused and "[error]" not in following.partition("= test × target")[0]
+
+
 def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

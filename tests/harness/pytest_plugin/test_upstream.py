@@ -347,7 +347,7 @@ def test_an_option_of_pytest_before_the_dashes_is_told_where_it_goes(tmp_path: P
     done = subprocess.run(
         call, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False
     )
-    assert done.returncode == 2 and "No such option: -k. Options of pytest go after --" in done.stderr
+    assert done.returncode == 2 and "No such option: -k; pytest's own options go after --: -- -k …" in done.stderr
 
 
 # --- the parts -----------------------------------------------------------------------------------------------
