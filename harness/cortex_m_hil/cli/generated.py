@@ -110,15 +110,16 @@ def _tell(run: Run, plan: Plan, judged: int) -> None:
     total = f"/{plan.count}" if plan.count else ""
     kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
     why = next(chain([run.error] if run.error else [], _why(run.figures)), "")
-    if not run.error and run.verdict == Outcome.PASSED.value and run.figures["refused"]:
-        why = f"not on {' and '.join(run.figures['refused'])}: {why}"
     head = f"{judged}{total}  network {run.key}  {run.verdict:<7}  {kinds}, {run.seconds:.1f} s"
     say(f"{head}  {why}" if why else head)
 
 
 def _why(figures: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{one['operator']} {one['kind']}: {one['message']}"[:160] for one in figures["failures"])
-    yield from dict.fromkeys(figures["refused"].values())
+    refused = figures["refused"]
+    for reason in dict.fromkeys(refused.values()):
+        places = " and ".join(place for place, why in refused.items() if why == reason)
+        yield f"not on {places}: {reason}" if figures["passed"] else reason
 
 
 # --- what was found ------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from cortex_m_hil.api import OpenTarget
 from cortex_m_hil.campaigns.models import Plan, Programs, Workers
 from cortex_m_hil.campaigns.models_worker import checks_of, fields_of, packed, unpacked
 from cortex_m_hil.campaigns.store import Run, Store
-from cortex_m_hil.cli.generated import answer, begun
+from cortex_m_hil.cli.generated import _tell, answer, begun
 from cortex_m_hil.errors import LaunchError, LintError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz import models
@@ -410,6 +410,19 @@ def test_refusals_are_counted_by_kind_and_told_by_the_first_of_it() -> None:
     one_passed = answer(PLAN, [*runs, _run("passed", "", 3)], 0, {})
     assert one_passed.status == OK
     assert "none was run" not in one_passed.text
+
+
+def test_a_network_that_is_refused_on_some_places_only_is_counted_and_told_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = _run("passed", "LintError: a stride", 0)
+    recipe = {"relation": "", "steps": [{"kind": "conv"}]}
+    partly = dataclasses.replace(run, figures={**run.figures, "passed": ["m4-qemu builtin"], "recipe": recipe})
+    told = answer(PLAN, [partly], 0, {})
+    assert (told.status, told.fields["partly"]) == (OK, 1)
+    assert "1 passed, 1 of these not everywhere" in told.text
+    _tell(partly, PLAN, 1)
+    assert "not on native builtin: LintError: a stride" in capsys.readouterr().out
 
 
 def test_a_reason_is_cut_between_words() -> None:
