@@ -131,14 +131,16 @@ def _check_tensor(name: str, shape: tuple[int, ...], given: Any, sizes: dict[str
         given = dict(enumerate(given))
     if not isinstance(given, Mapping):
         raise ConfigError(f"{type(given).__name__} is given of {name}, and what is wanted is a dict of its dimensions")
+    dims = load_torch().export.Dim
     for number, size in given.items():
         if not isinstance(number, int) or not 0 <= number < len(shape):
             raise ConfigError(f"{name} has no dimension {number!r}: its shape is {list(shape)}")
         where = f"dimension {number} of {name}"
-        if type(size) is load_torch().export.Dim:  # derived ones torch.export checks
+        if type(size) is dims:  # derived ones torch.export checks
             _check_size(where, shape[number], size, sizes)
-        elif getattr(size, "max", None) is not None and not (size.min or 0) <= shape[number] <= size.max:  # Dim.AUTO(…)
-            raise ConfigError(f"{where} is {shape[number]} in the example, and is to be {size.min or 0} to {size.max}")
+        elif isinstance(size, type(dims.AUTO)) and size.max and not (size.min or 0) <= shape[number] <= size.max:
+            wanted = f"{size.min or 0} to {size.max}"
+            raise ConfigError(f"{where} is {shape[number]} in the example, and is to be {wanted}")
 
 
 def _check_size(where: str, size: int, dim: Any, sizes: dict[str, tuple[int, str]]) -> None:

@@ -297,10 +297,11 @@ def test_arguments_without_names_are_one_tuple() -> None:
     ("inputs", "shapes"),
     [
         (rows(4), ({0: "batch"},)),
+        (rows(4), ({0: np.int64(8)},)),
         ((torch.rand(7, 16),), ({0: 2 * BATCH},)),
         (rows(4), ({1: Dim("columns", min=2, max=20)},)),
     ],
-    ids=["a word", "a size that is no multiple", "a size that the weights fix"],
+    ids=["a word", "another kind of number", "a size that is no multiple", "a size that the weights fix"],
 )
 def test_dynamic_shapes_that_torch_refuses(inputs: Any, shapes: Any) -> None:
     """torch's own words; without dynamic_shapes the module is exported."""
