@@ -73,15 +73,18 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
             named[number] = f"{folder / file}{colons}{rest}"
             args[:] = [named[number] if one == word else one for one in args]
         else:
-            _require_this_suite(file, early_config.known_args_namespace)
+            _explain(file, folder, early_config.known_args_namespace)
 
 
-def _require_this_suite(file: str, options: argparse.Namespace) -> None:
+def _explain(file: str, folder: Path, options: argparse.Namespace) -> None:
+    """UsageError where a file that is not there can be meant otherwise; of any other pytest tells."""
     is_backend = options.hil_backend_suite
     with contextlib.suppress(HarnessError):  # that suite is not there
         if ((suite.find if is_backend else suite.find_backend_suite)() / file).exists():
             of, how = ("Cortex-M", "without") if is_backend else ("backend", "with")
             raise pytest.UsageError(f"{file} is of ExecuTorch's {of} tests: {how} --backend-suite")
+    if there := sorted(str(path.relative_to(folder)) for path in folder.rglob(Path(file).name)):
+        raise pytest.UsageError(f"{file} is not there, from the suite's folder: is it {' or '.join(there)}?")
 
 
 @pytest.hookimpl(trylast=True)

@@ -332,6 +332,8 @@ def test_wrong_options_are_told_in_a_line(tmp_path: Path) -> None:
     assert unknown.status == 2 and "did you mean 'm4-qemu'" in unknown.text
     other = upstream(tmp_path, "native", "operators/test_add.py")
     assert other.status == 2 and "is of ExecuTorch's backend tests: with --backend-suite" in other.text
+    elsewhere = upstream(tmp_path, "native", "test_add.py")
+    assert elsewhere.status == 2 and "is it ops/test_add.py?" in elsewhere.text
     theirs = upstream(tmp_path, "native", "--cortex-m-target=cortex-m4")
     assert theirs.status == 2 and "--target names what the suite is run on" in theirs.text
     assert "Traceback" not in unknown.text + theirs.text
