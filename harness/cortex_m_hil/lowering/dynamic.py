@@ -97,16 +97,20 @@ def check_shapes(title: str, module: Any, inputs: Inputs, shapes: Any) -> None:
         raise ConfigError(f"{title}: dynamic_shapes: {error.message}", hint=_OF_EXAMPLE) from None
 
 
+def _unfit(what: str) -> ConfigError:
+    return ConfigError(what, hint=_OF_EXAMPLE)
+
+
 def _by_name(named: Mapping[str, Any], shapes: Any) -> Mapping[str, Any]:
     """What `dynamic_shapes` say of arguments, by their names."""
     if isinstance(shapes, Mapping):
         if strange := [repr(one) for one in shapes if one not in named]:
-            raise ConfigError(f"no input is called {', '.join(strange)}: there is {', '.join(named)}")
+            raise _unfit(f"no input is called {', '.join(strange)}: there is {', '.join(named)}")
         return shapes
     if not isinstance(shapes, (tuple, list)):
-        raise ConfigError(f"{type(shapes).__name__} is given, and what is wanted is one of each input, or by name")
+        raise _unfit(f"{type(shapes).__name__} is given, and what is wanted is one of each input, or by name")
     if len(shapes) != len(named):
-        raise ConfigError(f"{len(shapes)} are given, and {len(named)} inputs: {', '.join(named)}")
+        raise _unfit(f"{len(shapes)} are given, and {len(named)} inputs: {', '.join(named)}")
     return dict(zip(named, shapes, strict=True))
 
 
@@ -127,30 +131,30 @@ def _check_tensors(name: str, value: Any, given: Any, sizes: dict[str, tuple[int
 def _check_tensor(name: str, shape: tuple[int, ...], given: Any, sizes: dict[str, tuple[int, str]]) -> None:
     if isinstance(given, (tuple, list)):
         if len(given) != len(shape):
-            raise ConfigError(f"{name} has {len(shape)} dimensions, and {len(given)} are given")
+            raise _unfit(f"{name} has {len(shape)} dimensions, and {len(given)} are given")
         given = dict(enumerate(given))
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{type(given).__name__} is given of {name}, and what is wanted is a dict of its dimensions")
+        raise _unfit(f"{type(given).__name__} is given of {name}, and what is wanted is a dict of its dimensions")
     dims = load_torch().export.Dim
     for number, size in given.items():
         if not isinstance(number, int) or not 0 <= number < len(shape):
-            raise ConfigError(f"{name} has no dimension {number!r}: its shape is {list(shape)}")
+            raise _unfit(f"{name} has no dimension {number!r}: its shape is {list(shape)}")
         where = f"dimension {number} of {name}"
         if type(size) is dims:  # derived ones torch.export checks
             _check_size(where, shape[number], size, sizes)
         elif isinstance(size, type(dims.AUTO)) and size.max and not (size.min or 0) <= shape[number] <= size.max:
             wanted = f"{size.min or 0} to {size.max}"
-            raise ConfigError(f"{where} is {shape[number]} in the example, and is to be {wanted}")
+            raise _unfit(f"{where} is {shape[number]} in the example, and is to be {wanted}")
 
 
 def _check_size(where: str, size: int, dim: Any, sizes: dict[str, tuple[int, str]]) -> None:
     if size == 1:
-        raise ConfigError(f"{where} is 1 in the example, which torch.export makes a fixed size")
+        raise _unfit(f"{where} is 1 in the example, which torch.export makes a fixed size")
     if not dim.min <= size <= dim.max:
-        raise ConfigError(f"{where} is {size} in the example, and {dim.__name__} is {dim.min} to {dim.max}")
+        raise _unfit(f"{where} is {size} in the example, and {dim.__name__} is {dim.min} to {dim.max}")
     known, first = sizes.setdefault(dim.__name__, (size, where))
     if known != size:
-        raise ConfigError(f"{where} is {size} in the example, and {first} is {known}: both are {dim.__name__}")
+        raise _unfit(f"{where} is {size} in the example, and {first} is {known}: both are {dim.__name__}")
 
 
 @dataclass(frozen=True, slots=True)
