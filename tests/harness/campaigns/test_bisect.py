@@ -286,8 +286,8 @@ def test_what_was_killed_goes_on_with_the_same_answer(number: int, made: Reposit
         while not (count.exists() and count.read_text().count("\n") >= 3):
             time.sleep(0.02)
         os.kill(process.pid, number)
-        out, _ = process.communicate(timeout=60)
-    assert ("the same command in this folder goes on" in out) == (number == signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert ("the same command in this folder goes on" in err) == (number == signal.SIGINT)
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     assert len(out.splitlines()) >= 4
     done = spawn("bisect", "run", "--json", cwd=tmp_path, **state)
@@ -306,7 +306,7 @@ def test_one_process_leads_a_search(made: Repository, tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.02)
         done = spawn("bisect", "run", cwd=tmp_path, **state)
-        assert done.status == CANNOT_TELL and "another hil bisect is at work" in done.err
+        assert done.status == CANNOT_TELL and "another process is at work on this campaign (bisect)" in done.err
     assert spawn("bisect", "reset", cwd=tmp_path, **state).status == OK
     assert "tree" not in made.git("worktree", "list")
 
