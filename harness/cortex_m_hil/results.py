@@ -116,7 +116,7 @@ class RunResult:
         ticks: those of `Identity.tick_source` during execution; `ran.clock` says what they mean.
         instructions: the exact number that was executed; None where only ticks are known.
         ran: what executed the program.
-        log: what the target printed, oldest line first.
+        log: what the target printed since the program was loaded, oldest line first.
         seconds: by the host's clock, for loading, executing and reading back.
     """
 
