@@ -168,14 +168,15 @@ def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:
 def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
     """Programs by reason, the most frequent first; a program counts once for each reason of it.
 
-    Of reasons that differ in names and numbers the first one's are told.
+    Of reasons that differ in class, names and numbers the first one's are told.
     """
     first: dict[str, str] = {}
     counts = Counter[str]()
     for _, run in sorted(programs.items()):
-        kinds = {kind_of_reason(why): why for why in run.figures["refused"].values()}
-        first = kinds | first
-        counts.update(kinds.keys())
+        reasons = {why: kind_of_reason(why) for why in run.figures["refused"].values()}
+        for why, kind in reasons.items():
+            first.setdefault(kind, why)
+        counts.update(dict.fromkeys(reasons.values(), 1))
     return {first[kind]: number for kind, number in counts.most_common()}
 
 
@@ -226,10 +227,7 @@ def _blocks(plan: Plan, fields: Mapping[str, Any]) -> Iterator[str]:
     for title, name in (("operator", "operators"), ("attribute", "classes")):
         rows = [(one, *(str(of.get(isa, "-")) for isa in isas)) for one, of in fields[name].items()]
         yield table((title, *isas), rows) if rows else ""
-    files = fields["reached"]["files"].items()
-    yield table(("file of the compiler, or of kernels", "lines reached", "of"), [
-        (name, str(one["reached"]), str(one["lines"])) for name, one in files if one["lines"]
-    ])  # fmt: skip
+    yield from _files(fields["reached"]["files"])
     yield "\n".join(fields["reached"]["decisions"])
     yield "\n".join(
         f"relation {name}: " + ", ".join(f"{number} {told}" for told, number in of.items())
@@ -238,6 +236,20 @@ def _blocks(plan: Plan, fields: Mapping[str, Any]) -> Iterator[str]:
     yield "\n".join(f"refused {number:>4}  {why}" for why, number in fields["refusals"].items())
     yield "\n".join(map(_line, fields["defects"]))
     yield _headline(plan, fields)
+
+
+def _files(files: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """A table of the compiler's files, and one of the kernels' with a column for each class."""
+    cells: dict[str, dict[str, str]] = {}
+    for name, one in files.items():
+        isa, _, file = name.rpartition(" ")
+        if one["lines"]:
+            cells.setdefault(file, {})[isa] = f"{one['reached']}/{one['lines']}"
+    compiler = [(file, of[""]) for file, of in cells.items() if "" in of]
+    yield table(("file of the compiler", "lines reached"), compiler) if compiler else ""
+    isas = list(dict.fromkeys(isa for of in cells.values() for isa in of if isa))
+    kernels = [(file, *(of.get(isa, "-") for isa in isas)) for file, of in cells.items() if "" not in of]
+    yield table(("lines reached in kernels", *isas), kernels) if kernels else ""
 
 
 def _line(one: Mapping[str, Any]) -> str:

@@ -220,7 +220,8 @@ def reason(error: HarnessError) -> str:
 
 
 def kind_of_reason(why: str) -> str:
-    """The reason without names and numbers of that very program: the same for all that are refused for it."""
+    """The reason without class, names and numbers of that very program: the same for all that are refused for it."""
+    why = re.sub(f" for ({'|'.join(isa.value for isa in Isa)}):", ":", why)
     why = re.sub(r"(?<=_default)_\d+", "", why)
     why = re.sub(r" at node %?\w+| at [^ ]+:\d+", "", why)
     return re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", why)

@@ -412,6 +412,30 @@ def test_refusals_are_counted_by_kind_and_told_by_the_first_of_it() -> None:
     assert "none was run" not in one_passed.text
 
 
+def test_one_refusal_by_the_passes_for_several_classes_is_counted_once() -> None:
+    refused = {f"{isa}-qemu builtin": f"LoweringError: Cortex-M passes for {isa}: no rank 6" for isa in ("MVE", "DSP")}
+    run = _run("refused", "", 0)
+    both = dataclasses.replace(run, figures={**run.figures, "refused": refused})
+    told = answer(PLAN, [both], 0, {})
+    assert told.fields["refusals"] == {"LoweringError: Cortex-M passes for MVE: no rank 6": 1}
+
+
+def test_lines_of_kernels_are_told_with_a_column_for_each_class() -> None:
+    possible = {
+        "aten_to_cortex_m_pass.py": frozenset({1, 2}),
+        "MVE dot.cpp": frozenset({1, 2, 3}),
+        "SCALAR (host) dot.cpp": frozenset({4}),
+        "MVE add.h": frozenset({5}),
+    }
+    run = _run("passed", "", 0)
+    reached = packed(frozenset({"aten_to_cortex_m_pass.py:2", "MVE dot.cpp:1", "MVE dot.cpp:3"}))
+    told = answer(PLAN, [dataclasses.replace(run, figures={**run.figures, "reached": reached})], 0, possible)
+    lines = [line.split() for line in told.text.splitlines()]
+    assert ["aten_to_cortex_m_pass.py", "1/2"] in lines
+    assert ["dot.cpp", "2/3", "0/1"] in lines
+    assert ["add.h", "0/1", "-"] in lines
+
+
 def test_a_network_that_is_refused_on_some_places_only_is_counted_and_told_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
