@@ -80,6 +80,21 @@ def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
     return torch.utils._pytree.tree_unflatten(named, structure)
 
 
+def by_name(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> Any:
+    """`dynamic_shapes` with torch.export's `ShapesCollection` and `AdditionalInputs` as what they say of arguments.
+
+    They know the caller's own tensors only. ConfigError where these are not the inputs.
+    """
+    kept = load_torch().export
+    if not isinstance(shapes, (kept.ShapesCollection, kept.AdditionalInputs)):
+        return shapes
+    try:
+        return shapes.dynamic_shapes(module, tuple(inputs))
+    except (TypeError, ValueError) as error:
+        what = f"{title}: dynamic_shapes: {type(shapes).__name__}: {error}"
+        raise ConfigError(what, hint="make it of the very tensors that are the example inputs") from None
+
+
 def check_shapes(title: str, module: Any, inputs: Inputs, shapes: Any) -> None:
     """ConfigError with argument and dimension for `dynamic_shapes` that do not fit the example.
 

@@ -293,6 +293,35 @@ def test_arguments_without_names_are_one_tuple() -> None:
         export(Sums(), given, dynamic_shapes=({0: BATCH},) * 4)
 
 
+def collected(dimensions: Any, *tensors: torch.Tensor) -> Any:
+    collection: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
+    for tensor in tensors:
+        collection[tensor] = dimensions
+    return collection
+
+
+def test_shapes_that_are_told_of_tensors() -> None:
+    """By torch.export's ShapesCollection, which knows the caller's tensors: here the layout makes copies of them."""
+    module = Apply(lambda x, pair: x + pair[0] * pair[1])
+    x, one, other = (torch.rand(4, 3, 5, 5) for _ in range(3))
+    shapes, strange = collected({0: BATCH}, x, one, other), collected({7: BATCH}, other)
+    assert [one.range for one in export(module, (x, [one, other]), dynamic_shapes=shapes).dimensions] == ["1 to 8"] * 3
+    with pytest.raises(ConfigError, match="Apply: dynamic_shapes: ShapesCollection: ") as raised:
+        export(module, (x.clone(), [one, other]), dynamic_shapes=shapes)
+    assert "the very tensors" in raised.value.hint
+    with pytest.raises(ConfigError, match=r"inputs\[1\]\[1\] has no dimension 7"):
+        export(module, (x, [one, other]), dynamic_shapes=strange)
+
+
+def test_shapes_that_further_inputs_have() -> None:
+    """Of torch.export's AdditionalInputs follows what is dynamic, and no upper bound."""
+    more: Any = torch.export.AdditionalInputs()  # type: ignore[no-untyped-call]
+    for count in (2, 8):
+        more.add(rows(count))
+    with pytest.raises(ConfigError, match="dimension 0 of input has no upper bound"):
+        export(nn.Linear(16, 8), rows(4), dynamic_shapes=more)
+
+
 @pytest.mark.parametrize(
     ("inputs", "shapes"),
     [
