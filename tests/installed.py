@@ -7,21 +7,19 @@ import os
 import pytest
 
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.runner.executorch_install import VARIABLE, chosen
+from cortex_m_hil.runner.executorch_install import STANDS_IN, VARIABLE, chosen, install_command
 from cortex_m_hil.targets.model import Target
 
 CACHE = cache_directory()  # before pytester moves HOME
-_AS_WELL = {"cortex-m0": ("cortex-m0", "cortex-m0plus")}
 
 
 def has_executorch(target: Target, *, counts: bool = False) -> bool:
     """One that is there and broken counts: what is wrong with it is then told by the test."""
-    names = _AS_WELL.get(target.cpu, (target.cpu,))
+    names = target.cpu, STANDS_IN.get(target.cpu, target.cpu)
     named = bool(os.environ.get(VARIABLE)) or target.executorch is not None
     return named or any(chosen(CACHE, name, counts).is_dir() for name in names)
 
 
 def skip_without_executorch(target: Target, *, counts: bool = False) -> None:
     if not has_executorch(target, counts=counts):
-        how = f"hil executorch install --source CHECKOUT --cpu {target.cpu}{' --coverage' * counts}"
-        pytest.skip(f"no ExecuTorch is installed for {target.name}: {how}")
+        pytest.skip(f"no ExecuTorch is installed for {target.name}: {install_command(target.cpu, counts)}")

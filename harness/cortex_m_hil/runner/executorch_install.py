@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import filelock
 
@@ -32,7 +33,7 @@ BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
 CORE = "libexecutorch_core.a"
 _REGISTRY = "libcortex_m_ops_lib.a"
 # An ARMv6-M library does for both, and ExecuTorch's builds are of the M0+.
-_STANDS_IN = {"cortex-m0": "cortex-m0plus"}
+STANDS_IN: Final = {"cortex-m0": "cortex-m0plus"}
 # With its file and line: of a compiler, or of CMake.
 _FIRST_ERROR = re.compile(r"^(?:\S+?:\d+(?::\d+)?: (?:fatal )?error: .*|CMake Error at \S+:\d+\b.*)$", re.MULTILINE)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".S", ".cmake", ".yaml", ".fbs", "CMakeLists.txt", "version.txt")
@@ -93,7 +94,7 @@ def chosen(cache: Path, cpu: str, counts: bool = False) -> Path:
     return cache / "executorch" / (f"{cpu}-coverage" if counts else cpu)
 
 
-def _command(cpu: str, counts: bool) -> str:
+def install_command(cpu: str, counts: bool) -> str:
     return f"hil executorch install --source CHECKOUT --cpu {cpu}{' --coverage' if counts else ''}"
 
 
@@ -108,7 +109,7 @@ def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
         raise ConfigError(
             f"no ExecuTorch{' that counts coverage' if counts else ''} is installed for it, and none is named",
             target=target.name,
-            hint=f"{_command(target.cpu, counts)}; or runtimes: {{executorch: {{prefix: "
+            hint=f"{install_command(target.cpu, counts)}; or runtimes: {{executorch: {{prefix: "
             f"…/{{cpu}}}}}} in targets.yaml, or {VARIABLE}; {DOCS}",
         )
     return ours
@@ -116,7 +117,7 @@ def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
 
 def _directory(install: ExecutorchInstall, cpu: str) -> Path:
     """With `{cpu}` filled in: the CPU's name, or that of one whose libraries it executes as they are."""
-    own, other = (Path(install.prefix.replace("{cpu}", name)) for name in (cpu, _STANDS_IN.get(cpu, cpu)))
+    own, other = (Path(install.prefix.replace("{cpu}", name)) for name in (cpu, STANDS_IN.get(cpu, cpu)))
     return other if other.is_dir() and not own.is_dir() else own
 
 
@@ -153,7 +154,7 @@ def _check_counting(directory: Path, target: Target, counts: bool) -> None:
     raise ConfigError(
         f"{directory}: its kernels count {'no coverage' if counts else 'coverage, which only --hil-coverage reads'}",
         target=target.name,
-        hint=f"{_command(target.cpu, counts)}; what targets.yaml or {VARIABLE} names goes before that; {DOCS}",
+        hint=f"{install_command(target.cpu, counts)}; what targets.yaml or {VARIABLE} names goes before that; {DOCS}",
     )
 
 
