@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is missing, and says so in one line when that is nothing.
-#   ci/install.sh system   compilers, QEMU and libraries, as Debian packages
-#   ci/install.sh venv     .venv with this project (editable) and the versions in constraints.txt
+#   ci/install.sh system       compilers, QEMU and libraries, as Debian packages
+#   ci/install.sh venv         .venv with this project (editable) and the versions in constraints.txt
+#   ci/install.sh beside ENV   into an environment that has this project: what its tests need and cannot import
 # PYTHON names the interpreter; otherwise the first suitable one on PATH.
 set -eu
 cd "$(dirname "$0")/.."
@@ -100,22 +101,23 @@ install_venv() {
     # One resolve under the constraints: torch must never be looked up without its exact version.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
         --editable '.[dev,docs]'
-    # For the tests of board farms. It brings a fork of pyserial, so it has an environment of its own.
-    "$python" -m venv --clear .venv/labgrid
-    .venv/labgrid/bin/python -m pip install --quiet --disable-pip-version-check "labgrid==$LABGRID"
-    install_rp2040js
+    install_beside .venv
     touch .venv/.installed
 }
 
-# For the virtual Pico, which nothing else needs: not worth the hundreds of packages that Debian's npm brings.
-install_rp2040js() {
-    version=$(.venv/bin/python -c 'from cortex_m_hil.host.toolchain import RP2040JS; print(RP2040JS)')
-    has npm && npm install --silent --no-audit --no-fund --fetch-timeout=60000 --prefix .venv "rp2040js@$version" ||
+install_beside() {
+    # For the tests of board farms. It brings a fork of pyserial, so it has an environment of its own.
+    "$1/bin/python" -m venv --clear "$1/labgrid"
+    "$1/labgrid/bin/python" -m pip install --quiet --disable-pip-version-check "labgrid==$LABGRID"
+    # For the virtual Pico, which nothing else needs: not worth the hundreds of packages that Debian's npm brings.
+    version=$("$1/bin/python" -c 'from cortex_m_hil.host.toolchain import RP2040JS; print(RP2040JS)')
+    has npm && npm install --silent --no-audit --no-fund --fetch-timeout=60000 --prefix "$1" "rp2040js@$version" ||
         echo "No npm, or no rp2040js from it: no virtual Pico (hil vboard pico), and its tests are skipped"
 }
 
 case ${1-} in
     system) install_system ;;
     venv) install_venv ;;
-    *) die "usage: ci/install.sh system|venv" ;;
+    beside) install_beside "${2:?which environment}" ;;
+    *) die "usage: ci/install.sh system|venv|beside ENV" ;;
 esac

@@ -37,3 +37,12 @@ def test_constraints_are_frozen_for_each() -> None:
 def test_the_installer_looks_for_each() -> None:
     script = (REPOSITORY / "ci/install.sh").read_text()
     assert sorted(re.findall(r"python(3\.\d+) ?", script.split("find_python() {")[1].split("}")[0])) == sorted(MATRIX)
+
+
+def test_the_matrix_installs_what_the_installer_does() -> None:
+    """Else tests of board farms fail there, and those of the virtual Pico are skipped."""
+    environment = PYPROJECT["tool"]["tox"]["env_run_base"]
+    script = (REPOSITORY / "ci/install.sh").read_text()
+    assert f"'.[{','.join(environment['extras'])}]'" in script
+    assert environment["commands_pre"] == [["ci/install.sh", "beside", "{env_dir}"]]
+    assert "    install_beside .venv\n" in script
