@@ -168,7 +168,7 @@ def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:
 def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
     """Programs by reason, the most frequent first; a program counts once for each reason of it.
 
-    Of reasons that differ in class, names and numbers the first one's are told.
+    Of reasons that differ in class, tensors and numbers the first one's are told.
     """
     first: dict[str, str] = {}
     counts = Counter[str]()

@@ -48,6 +48,8 @@ NO_SQNR: Final = -1000.0  # dB: a coarse quantisation is no defect of who execut
 QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)
 FLOAT: Final = Tolerance(atol=1e-4, rtol=1e-4, eager_sqnr=NO_SQNR)
 REASON: Final = 200  # characters of why a program is refused
+_TENSOR: Final = r"\w+ is \w+\[[\d, ]*\](?: dim order \[[\d, ]*\])?"
+_TENSORS: Final = re.compile(rf": {_TENSOR}(?:, {_TENSOR})*(?:,[^()]*…)?(?= \()")  # of lint, behind what is wrong
 LARGE: Final = 1 << 16  # an integer argument that is a multiplier, and no size
 
 
@@ -220,8 +222,9 @@ def reason(error: HarnessError) -> str:
 
 
 def kind_of_reason(why: str) -> str:
-    """The reason without class, names and numbers of that very program: the same for all that are refused for it."""
+    """The reason without class, tensors and numbers of that very program: the same for all that are refused for it."""
     why = re.sub(f" for ({'|'.join(isa.value for isa in Isa)}):", ":", why)
+    why = _TENSORS.sub("", why)
     why = re.sub(r"(?<=_default)_\d+", "", why)
     why = re.sub(r" at node %?\w+| at [^ ]+:\d+", "", why)
     return re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", why)
