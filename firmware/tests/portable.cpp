@@ -412,6 +412,17 @@ TEST_CASE("floats become the nearest integer that there is, and NaN zero") {
   CHECK(call.result<int32_t>() == std::vector<int32_t>{0, INT32_MAX, INT32_MIN, -2, INT32_MAX});
 }
 
+TEST_CASE("pixels and samples of sound become floats") {
+  const auto to_float = [](DType dtype, const auto& items) {
+    Call call("dim_order_ops::_to_dim_order_copy.out");
+    call.tensor(dtype, {2}, items).boolean(false).none().out({2}, DType::kFloat32);
+    REQUIRE(call.run() == "");
+    return call.result<float>();
+  };
+  CHECK(to_float(DType::kUint8, std::vector<uint8_t>{255, 3}) == std::vector<float>{255, 3});
+  CHECK(to_float(DType::kInt16, std::vector<int16_t>{-32768, 7}) == std::vector<float>{-32768, 7});
+}
+
 Call copied(const Sizes& sizes, const std::vector<int64_t>& order) {
   return Call("dim_order_ops::_clone_dim_order.out")
       .int8(sizes, {1, 2, 3, 4})

@@ -29,6 +29,7 @@ class Rule(str, Enum):
     DTYPE = "dtype"
     DIM_ORDER = "dim-order"
     ARGUMENTS = "arguments"
+    OUTPUT = "output"
     SCRATCH = "scratch"
     SCRATCH_NOTE = "scratch-note"
     OVERLAP = "overlap"
@@ -73,8 +74,8 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, ISA class, views, dtypes and dim orders, scratch, plan, operators, floats, state,
-    memory.
+    """Findings in the order layout, ISA class, outputs, views, dtypes and dim orders, scratch, plan, operators, floats,
+    state, memory.
 
     ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
     target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
@@ -83,6 +84,7 @@ def lint(
     return (
         *_layout(program, target),
         *_isa_class(program, target),
+        *_outputs(program),
         *_views(program, lifetimes),
         *_signatures(program, target.isa, runtime),
         *_scratch(program, target, scratch, runtime),
@@ -101,6 +103,15 @@ def _isa_class(program: Program, target: Target) -> Iterator[LintFinding]:
             f"the program was lowered for {program.isa.value}, and {target.name} ({target.cpu}) is {target.isa.value}: "
             f"lower it with isa=Isa.{target.isa.name}",
         )
+
+
+def _outputs(program: Program) -> Iterator[LintFinding]:
+    for number, index in enumerate(program.file.outputs):
+        if (value := program.file.values[index]).spec is None:
+            is_none = "None" if value.kind is ValueKind.NULL else f"a {value.kind.value}"
+            yield LintFinding(
+                Rule.OUTPUT, f"output {number} is {is_none}, and outputs are tensors and numbers", value=index
+            )
 
 
 def _layout(program: Program, target: Target) -> Iterator[LintFinding]:
@@ -122,7 +133,7 @@ def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFindin
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"
                 hint = hint or _activation_apart(program, instruction)
             hint = hint or _HINTS[Rule(misfit.about)]
-            if misfit.about != "dtype" and takes(program.file, instruction, "builtin"):
+            if misfit.about != "dtype" and takes(program.file, instruction, "builtin", isa):
                 hint = f"{hint}; the runtime builtin computes it"
             found = _finding(Rule(misfit.about), f"{problem} (runtime {runtime})", program, instruction, misfit.value)
             yield replace(found, hint=hint)
@@ -326,6 +337,7 @@ _HINTS: Final = {
         "the lint refuses”"
     ),
     Rule.ARGUMENTS: _REDESIGN,
+    Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
     Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)",

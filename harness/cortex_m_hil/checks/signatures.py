@@ -9,6 +9,7 @@ docs/verification.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -130,6 +131,7 @@ class _OfArguments:
 
     relation: Relation
     hint: str = ""
+    about: About = "arguments"
 
     def __call__(self, call: Call) -> str:
         return self.relation(call)
@@ -278,6 +280,35 @@ def _input_and_out_in_order(call: Call) -> str:
     if not all(_is_default(spec) or _is_channels_last(spec) for spec in call.tensors.values()):
         return "a tensor is neither contiguous nor in channels-last dim order"
     return _same_order(Call(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
+
+
+_MOST_OF_16_BITS: Final = (1 << 15) - 1 - 128
+"""How far from 0 a zero point may be, that less any int8 it has 16 bits."""
+_LITTLE_RANGE: Final = (
+    "what is multiplied has next to no range, as before a hardswish: scale it up, calibrate with samples like the "
+    "data, or leave it in float (quantize=False)"
+)
+
+
+def _zero_points(call: Call) -> dict[str, int]:
+    found = {"self_zero_point": call.value(1), "other_zero_point": call.value(3)}
+    return {name: one.scalar for name, one in found.items() if one is not None and isinstance(one.scalar, int)}
+
+
+@_of_arguments(_LITTLE_RANGE)
+def _product_of_32_bits(call: Call) -> str:
+    if math.prod(abs(one) + 128 for one in _zero_points(call).values()) < 1 << 31:
+        return ""
+    return f"zero points of {' and '.join(map(str, _zero_points(call).values()))}: a product can leave int32"
+
+
+@_of_arguments(_LITTLE_RANGE)
+def _factors_of_16_bits(call: Call) -> str:
+    """Find 20, of CMSIS-NN's arm_elementwise_mul_s8 in its form for DSP."""
+    for name, zero_point in _zero_points(call).items():
+        if abs(zero_point) > _MOST_OF_16_BITS:
+            return f"{name} is {zero_point}, which CMSIS-NN adds in 16 bits on DSP (find 20)"
+    return ""
 
 
 _LARGEST_PRODUCT: Final = 128 * 255  # of a weight, and of an input without its zero point
@@ -471,6 +502,18 @@ _BITS: Final = _takes("0 self int32|int64|bool, 1 other =self, -1 out =self")
 _PRODUCT: Final = _takes("0 self float32 rows, 1 mat2 float32 rows, -1 out float32 rows")
 
 
+_CONVERTED: Final = ("float32", "int32", "int64", "bool")
+_READ: Final = (*_CONVERTED, "uint8", "int16")
+
+
+def _converts(call: Call) -> str:
+    """Of a copy in builtin: between these dtypes, or to its own."""
+    one, out = call["self"].dtype, call["out"].dtype
+    if one == out or (one in _READ and out in _CONVERTED):
+        return ""
+    return f"{one} does not become {out} here: from {' or '.join(_READ)} to {' or '.join(_CONVERTED)}"
+
+
 @_of_arguments("add to the whole tensor, as with torch.where, or leave it in float")
 def _sums_with_scales(call: Call) -> str:
     """Of index_put: ExecuTorch adds quantised integers as they are."""
@@ -627,7 +670,11 @@ BUILTIN: Final[Mapping[str, Signature]] = {
     "aten::view_copy.out": _takes("0 self any rows, -1 out =self rows"),
     "aten::where.self_out": _takes("0 condition bool, 1 self any, 2 other =self, -1 out =self"),
     "dim_order_ops::_clone_dim_order.out": _takes("0 self any, -1 out =self", _has_its_dim_order),
-    "dim_order_ops::_to_dim_order_copy.out": _takes("0 self any, -1 out any", _has_its_dim_order),
+    "dim_order_ops::_to_dim_order_copy.out": _takes(
+        "0 self any, -1 out any",
+        _OfArguments(_converts, "give the program a tensor of one of these, converted by whoever calls it", "dtype"),
+        _has_its_dim_order,
+    ),
     **{f"aten::{name}.Tensor_out": _COMPARISON for name in ("eq", "ge", "gt", "le", "lt", "ne")},
     **{f"aten::{name}.Scalar_out": _COMPARISON_TO_NUMBER for name in ("eq", "ge", "gt", "le", "lt", "ne")},
 }
@@ -802,7 +849,7 @@ def _cortex_m() -> dict[str, Signature]:
             "0 input int8 rows, 1 weights int8 rows, 2 bias? int32, 3 kernel_sum? int32, -1 out int8 rows",
             _sums_of_32_bits,
         ),
-        "quantized_mul": _takes(pair.format(2), _sum_or_product),
+        "quantized_mul": _takes(pair.format(2), _sum_or_product, _product_of_32_bits),
         "softmax": _takes("0 input int8 rows, -1 out int8 rows", _shifts_to_the_left),
         "transpose": _takes("0 input int8 rows, -1 out int8 rows", _up_to_four_dimensions),
     }
@@ -829,6 +876,9 @@ _DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
 """What ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
 
 
+_ON_DSP: Final[Mapping[str, tuple[Relation, ...]]] = {"cortex_m::quantized_mul.out": (_factors_of_16_bits,)}
+"""What neither runtime computes there: builtin refuses what CMSIS-NN computes wrongly."""
+
 _DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
     f"cortex_m::quantized_{name}.out": (_row_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
 }
@@ -836,13 +886,14 @@ _DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
 
 def signature_of(operator: str, runtime: str, isa: Isa | None = None) -> Signature | None:
     """None for an operator of which nothing is known; without `isa` what holds for all classes."""
-    if runtime == "builtin":
-        return _CORTEX_M.get(operator) or BUILTIN.get(operator)
     shared = _CORTEX_M.get(operator)
     if shared is None:
-        return EXECUTORCH.get(operator)
-    of_class = _DEFECTS_ON_MVE.get(operator, ()) if isa is Isa.MVE else ()
-    return Signature(shared.operands, (*shared.relations, *_DEFECTS.get(operator, ()), *of_class))
+        return (BUILTIN if runtime == "builtin" else EXECUTORCH).get(operator)
+    relations = (*shared.relations, *(_ON_DSP.get(operator, ()) if isa is Isa.DSP else ()))
+    if runtime != "builtin":
+        of_class = _DEFECTS_ON_MVE.get(operator, ()) if isa is Isa.MVE else ()
+        relations = (*relations, *_DEFECTS.get(operator, ()), *of_class)
+    return Signature(shared.operands, relations)
 
 
 _AMAX: Final = (
@@ -869,9 +920,10 @@ def misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | No
         yield from _wrong_orders(signature, found, call)
 
 
-def takes(file: PteFile, instruction: Instruction, runtime: str) -> bool:
-    """Whether the runtime is known to take it as it is."""
-    return signature_of(instruction.operator, runtime) is not None and not any(misfits(file, instruction, runtime))
+def takes(file: PteFile, instruction: Instruction, runtime: str, isa: Isa) -> bool:
+    """Whether the runtime is known to take it as it is, on a target of the class."""
+    known = signature_of(instruction.operator, runtime, isa) is not None
+    return known and not any(misfits(file, instruction, runtime, isa))
 
 
 _Named = tuple[str, _Operand, Value]
@@ -918,6 +970,6 @@ def _wrong_orders(signature: Signature, found: list[_Named], call: Call) -> Iter
         if problem:
             told = f"{problem}: {', '.join(f'{name} is {spec}' for name, spec in call.tensors.items())}"
             if isinstance(relation, _OfArguments):
-                yield Misfit("arguments", told, hint=relation.hint)
+                yield Misfit(relation.about, told, hint=relation.hint)
             else:
                 yield Misfit("dim-order", told)

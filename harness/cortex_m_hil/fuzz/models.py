@@ -233,24 +233,18 @@ def kind_of_reason(why: str) -> str:
 def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:
     error = tried.error
     assert error is not None
-    operator, at = error.operator, _instruction_of(error)
+    operator = error.operator
     if isinstance(error, Mismatch):
         found = localize(dut, program)
         if wrong := (*found.wrong_layout, *found.at_fault):
-            operator, at = wrong[0].operator, wrong[0].instruction
+            operator = wrong[0].operator
     kind = f"{type(error).__name__} {tried.kind}".strip()
-    return _told(Failure(kind, operator.partition(" (")[0], (place_of(dut),), error.message), at, dut, program)
+    return _told(Failure(kind, operator.partition(" (")[0], (place_of(dut),), error.message), dut)
 
 
-def _instruction_of(error: VerdictError) -> int:
-    """The one that the runner names at the end of what it says, -1 where it names none."""
-    found = re.search(r"\(instruction (\d+)\)$", error.message)
-    return int(found[1]) if found else -1
-
-
-def _told(failure: Failure, at: int, dut: Dut, program: Program) -> Failure:
-    """With the find that it is, of the instruction `at`, -1 where that is not known."""
-    find = find_of(failure.kind, failure.operator, at, program.file, dut.resolved.runtime, dut.target.isa)
+def _told(failure: Failure, dut: Dut) -> Failure:
+    """With the find that it is."""
+    find = find_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
     return replace(failure, known=find)
 
 
@@ -274,7 +268,7 @@ def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) ->
             operator = found.operator.partition(" (")[0] if found else ""
             places = place_of(first), place_of(dut)
             failure = Failure("runtimes differ", operator, places, str(found or "the outputs differ"))
-            yield _told(failure, found.instruction if found else -1, dut, program)
+            yield _told(failure, dut)
 
 
 def _equal(one: RunResult, other: RunResult) -> bool:

@@ -304,14 +304,20 @@ def _same(some: Inputs, others: Inputs) -> bool:
 
 
 def _require_tensors(title: str, outputs: Any) -> None:
-    """ConfigError if the module gives something and no tensor: a program would have no output."""
+    """ConfigError if the module gives no tensor, or None among them: a program has no such output."""
     torch = load_torch()
-    leaves = torch.utils._pytree.tree_leaves(outputs)
+    with_paths, _ = torch.utils._pytree.tree_flatten_with_path(outputs)
+    leaves = [leaf for _, leaf in with_paths]
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         given = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
         raise ConfigError(
             f"{title}: forward returns {given}, and the outputs of a program are tensors",
             hint="return a tensor, or several in a tuple, list or dict",
+        )
+    if empty := [torch.utils._pytree.keystr(path) for path, leaf in with_paths if leaf is None]:
+        raise ConfigError(
+            f"{title}: forward returns None at {' and '.join(empty)}, and the outputs of a program are tensors",
+            hint="leave it out: a module around this one, whose forward returns its tensors alone",
         )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import Any, Final
 
-from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.errors import ConfigError, HarnessError, did_you_mean
 from cortex_m_hil.lowering.capability import feature, load_torch, quiet
+from cortex_m_hil.lowering.live import user_line
 from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.text import shown
 
@@ -47,16 +49,33 @@ def load(name: str) -> tuple[Any, Inputs]:
         return network(name) if name in NETWORKS else _of_user(name)
 
 
+def _made(name: str, module: str, function: str) -> Any:
+    """What the function returns; ConfigError where it is not found, or with the line where it fails."""
+    there = False
+    try:
+        make = getattr(importlib.import_module(module), function)
+        there = True
+        return make()
+    except HarnessError:
+        raise
+    except (Exception, SystemExit) as error:
+        log = traceback.format_exc()
+        absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        if absent or (isinstance(error, AttributeError) and not there):
+            raise ConfigError(f"{name}: {error}", hint="package.module:function, from the working folder") from error
+        line = user_line(log)
+        said = f"{type(error).__name__}: {error}"
+        hint = f"call it yourself: python -c 'import {module}; {module}.{function}()'"
+        raise ConfigError(f"{name}: {said}" + f", at {line}" * bool(line), hint=hint, log=log) from error
+
+
 def _of_user(name: str) -> tuple[Any, Inputs]:
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
-        made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{name}: {error}", hint="package.module:function, from the working folder") from error
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], tuple)):
+    made = _made(name, module, function)
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], (tuple, list))):
         parts = f" of {' and '.join(map(shown, made))}" if isinstance(made, tuple) else ""
         what = f"{name} returns a {type(made).__name__}{parts}"
         raise ConfigError(what, hint="return module, (input, …): the inputs are a tuple, even one")
-    return made
+    return made[0], tuple(made[1])

@@ -111,10 +111,16 @@ class PteFile:
         """Specs of the outputs; ProgramRejected if one is neither a tensor nor a number."""
         return tuple(self._spec(index, "output") for index in self.outputs)
 
+    def output_value(self, number: int) -> Value:
+        """The value that is the output of that number; ProgramRejected if it is neither a tensor nor a number."""
+        self._spec(self.outputs[number], "output")
+        return self.values[self.outputs[number]]
+
     def _spec(self, index: int, role: str) -> TensorSpec:
         value = self.values[index]
         if value.spec is None:
-            raise ProgramRejected(f"{self.source or 'program'}: {role} value {index} is a {value.kind.value}")
+            problem = f"{self.source or 'program'}: {role} value {index} is a {value.kind.value}"
+            raise ProgramRejected(problem, hint="inputs and outputs are tensors and numbers: leave out what is None")
         return value.spec
 
     def constant(self, index: int) -> HostTensor | None:

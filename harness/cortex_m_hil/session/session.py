@@ -180,7 +180,7 @@ class Session:
 
     def get_output(self, number: int) -> HostTensor:
         """As the program says of it, if `load` was told that; smaller only where its shape is dynamic."""
-        said = self.file.values[self.file.outputs[number]] if self.file is not None else None
+        said = self.file.output_value(number) if self.file is not None else None
         asked = struct.pack("<BI", MemoryRegion.OUTPUT, number)
         spec = self._ask(Request.DESCRIBE, asked, lambda reader: protocol.output_spec(reader, said))
         return HostTensor(spec, self.read(MemoryRegion.OUTPUT, number, spec.nbytes))

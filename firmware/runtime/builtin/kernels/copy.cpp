@@ -144,11 +144,13 @@ To converted(From value) {
 }
 
 void convert(KernelContext& ctx, const Tensor& self, const Tensor& out) {
-  visit_dtype<float, int32_t, int64_t, Bool>(ctx, "self", self, [&](auto from) {
+  Tensor read = self;
+  if (read.dtype == DType::kUint8) read.dtype = DType::kBool;  // both are read as a byte
+  visit_dtype<float, int16_t, int32_t, int64_t, Bool>(ctx, "self", read, [&](auto from) {
     visit_dtype<float, int32_t, int64_t, Bool>(ctx, "out", out, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
-      compute_alike<From, To>(self, out, [](From value) { return converted<To>(value); });
+      compute_alike<From, To>(read, out, [](From value) { return converted<To>(value); });
     });
   });
 }

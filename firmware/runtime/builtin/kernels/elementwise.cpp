@@ -1,6 +1,7 @@
 // Two quantised tensors, item by item: the arithmetic of CMSIS-NN's arm_elementwise_add_s8,
 // arm_elementwise_mul_s8, arm_minimum_s8 and arm_maximum_s8, and of ExecuTorch's quantized_div.
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "runtime/builtin/kernel.h"
@@ -66,11 +67,22 @@ int32_t zero_point_of(KernelContext& ctx, const char* name) {
   return ctx.integer(name, INT8_MIN, INT8_MAX);
 }
 
-// Of a factor. The compiler moves a hard-swish's offset into it, so it may lie outside int8; less
-// an int8 it still fits in the 16 bits that CMSIS-NN's DSP code has for it.
+// Of a factor. The compiler moves a hard-swish's offset into it, so it may lie outside int8.
+// CMSIS-NN's DSP code has 16 bits for it less an int8, its others the 32 of the product.
 int32_t wide_zero_point_of(KernelContext& ctx, const char* name) {
+#if defined(HIL_ISA_DSP)
   constexpr int32_t kLimit = INT16_MAX - 128;
+#else
+  constexpr int32_t kLimit = INT32_MAX / 128 - 128;
+#endif
   return ctx.integer(name, -kLimit, kLimit);
+}
+
+bool check_product(KernelContext& ctx, int32_t self_zero_point, int32_t other_zero_point) {
+  const int64_t most =
+      (int64_t{std::abs(self_zero_point)} + 128) * (int64_t{std::abs(other_zero_point)} + 128);
+  return ctx.require(most <= INT32_MAX, "zero points of ", self_zero_point, " and ",
+                     other_zero_point, ": a product can leave int32");
 }
 
 // Quotient: in float, of one shape for all. CMSIS-NN has none; ExecuTorch's operator rounds ties
@@ -183,7 +195,10 @@ void quantized_mul(KernelContext& ctx) {
   const int32_t output_zero_point = zero_point_of(ctx, "output_zero_point");
   const Scaling scaling = scaling_of(ctx, "output_multiplier", "output_shift");
   const Operands operands = {self_in, other_in, ctx.out(DType::kInt8)};
-  if (!ctx.done() || !check(ctx, operands)) return;
+  if (!ctx.done() || !check(ctx, operands) ||
+      !check_product(ctx, self_zero_point, other_zero_point)) {
+    return;
+  }
   compute_all(operands, [&](int32_t self, int32_t other) {
     const int32_t product = (self - self_zero_point) * (other - other_zero_point);
     const int32_t scaled = wrapping_add(scaling.apply(product), output_zero_point);

@@ -18,6 +18,8 @@ inline constexpr DType kDTypeOf<float> = DType::kFloat32;
 template <>
 inline constexpr DType kDTypeOf<int8_t> = DType::kInt8;
 template <>
+inline constexpr DType kDTypeOf<int16_t> = DType::kInt16;
+template <>
 inline constexpr DType kDTypeOf<int32_t> = DType::kInt32;
 template <>
 inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
