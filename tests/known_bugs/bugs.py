@@ -170,6 +170,13 @@ def mismatch(operator: str, rule: Kind | None = None, by: By = By.KERNEL) -> Cau
     return Caught(Mismatch, rule, operator, by)
 
 
+def hardswish(weight: float) -> nn.Module:
+    layer = nn.Linear(8, 8, bias=False)
+    with torch.no_grad():
+        layer.weight *= weight
+    return nn.Sequential(layer, nn.Hardswish())
+
+
 CORES: Final = ("m4-qemu", "m0-qemu", "m55-qemu")
 
 THREADS: Final = (
@@ -675,11 +682,17 @@ FINDS: Final = (
         ("tests/harness/fuzz/test_finds.py::test_a_pool_that_rounds_up_and_counts_its_padding_has_too_many_rows",),
     ),
     KnownBug(
-        "a zero point that no kernel takes",
+        "a zero point beyond 16 bits, on DSP",
         ("find 20",),
         "of a hardswish behind a layer with tiny outputs",
-        (),
-        ("tests/harness/fuzz/test_finds.py::test_a_hardswish_of_tiny_values_has_a_zero_point_that_no_kernel_takes",),
+        (
+            Shown(
+                How.FORESEEN, "behind a linear layer, and one with weights of a thousandth",
+                module(lambda: hardswish(1.0), (3, 8)), module(lambda: hardswish(1e-3), (3, 8)),
+                ("m4-qemu",), Caught(LintError, Rule.ARGUMENTS, "quantized_mul"), hidden=("m55-qemu", "m0-qemu"),
+            ),
+        ),
+        ("tests/harness/fuzz/test_finds.py::test_a_hardswish_of_tiny_values_is_refused_on_dsp_alone",),
     ),
     KnownBug(
         "a transposed convolution writes behind its output",

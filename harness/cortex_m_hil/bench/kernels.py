@@ -13,6 +13,7 @@ from cortex_m_hil.fuzz.judge import example_inputs
 from cortex_m_hil.host import files
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.networks import check_name, load
+from cortex_m_hil.program.bundled import SUFFIXES, read_program
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import ResponseTimeout
@@ -47,15 +48,15 @@ def ratio(ours: Counted, reference: Counted | None) -> float | None:
 
 def check_model(model: str) -> None:
     """ConfigError for what `program_of` does not know. Imports nothing."""
-    if not model.endswith(".pte"):
+    if not model.endswith(SUFFIXES):
         check_name(model)
 
 
 def program_of(model: str, isa: Isa) -> Program:
-    """A `.pte` file, as it is, with example inputs; else a network or `package.module:function`, lowered."""
-    if model.endswith(".pte"):
-        program = Program.from_bytes(files.read(Path(model), files.PROGRAM_LIMIT), model)
-        return replace(program, inputs=example_inputs(program))
+    """A `.pte` or `.bpte` file, as it is, with example inputs; else a network or `package.module:function`, lowered."""
+    if model.endswith(SUFFIXES):
+        program = read_program(files.read(Path(model), files.PROGRAM_LIMIT), model)
+        return replace(program, inputs=program.inputs or example_inputs(program))
     module, inputs = load(model)
     return lower(module, inputs, isa=isa, name=model)
 

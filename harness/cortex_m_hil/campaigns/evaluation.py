@@ -22,6 +22,7 @@ from cortex_m_hil.host import files
 from cortex_m_hil.lowering import LoweringOptions, export, lower
 from cortex_m_hil.lowering.networks import load
 from cortex_m_hil.lowering.options import DEFAULT
+from cortex_m_hil.program.bundled import SUFFIXES, read_program
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
@@ -62,17 +63,17 @@ class Plan:
 
 
 class Model:
-    """A `.pte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
+    """A `.pte` or `.bpte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
 
     def __init__(self, name: str, layout: str = "") -> None:
         """ConfigError where there is none of the name, it has other inputs, or no such layout; "": the default one."""
         self.name = name
         self._programs: dict[Isa, Program] = {}
         self._file: Program | None = None
-        if name.endswith(".pte"):
+        if name.endswith(SUFFIXES):
             if layout:
                 raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
-            self._file = Program.from_bytes(files.read(Path(name), files.PROGRAM_LIMIT), name)
+            self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name)
             specs = self._file.file.input_specs()
         else:
             chosen: Any = layout or DEFAULT.layout

@@ -47,6 +47,7 @@ NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
+_DEQUANTIZE: Final = "cortex_m::dequantize_per_tensor.out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,10 @@ def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFindin
             if is_dtype and of_tensor and instruction.operator.startswith("aten::"):
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"
                 hint = hint or _activation_apart(program, instruction)
+            if is_dtype and instruction.operator == _DEQUANTIZE and "is float" in problem:
+                hint = (
+                    "it is float already, as a constant made in forward is (torch.ones): keep it in a registered buffer"
+                )
             hint = hint or _HINTS[Rule(misfit.about)]
             if misfit.about != "dtype" and takes(program.file, instruction, "builtin", isa):
                 hint = f"{hint}; the runtime builtin computes it"

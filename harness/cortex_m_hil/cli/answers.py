@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import typer
 
-from cortex_m_hil.errors import HarnessError, VerdictError
+from cortex_m_hil.errors import HarnessError, LintError, VerdictError
 
 SCHEMA_VERSION: Final = 1  # of the JSON objects: higher when a field is removed, renamed, or means something else
 OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
@@ -57,6 +57,8 @@ class Problem:
     @classmethod
     def of(cls, error: HarnessError) -> Problem:
         kind = "verdict" if isinstance(error, VerdictError) else "infra"
+        if isinstance(error, LintError):
+            error.hint = _for_commands(error.hint)
         name, text = type(error).__name__, error.describe()
         return cls(name, kind, error.message, text, error.operator, error.details, error.hint)
 
@@ -65,6 +67,13 @@ class Problem:
         labelled = [{"label": label, "text": text} for label, text in self.details]
         rest = {"operator": self.operator, "details": labelled, "hint": self.hint}
         return {"type": self.type, "kind": self.kind, "message": self.message, **rest}
+
+
+def _for_commands(hint: str) -> str:
+    """Without the argument that leaves the lint out: what has an option for it has put that there already."""
+    from cortex_m_hil.checks.lint import UNLINTED
+
+    return hint.partition(f"; {UNLINTED}")[0]
 
 
 def status_of(error: HarnessError) -> int:

@@ -30,11 +30,14 @@ def read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ..
 
 
 def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
-    """Those of `paths`; else those that --keep-programs left beside the `.pte`; else such as follow a formula."""
+    """Those of `paths`; else those that --keep-programs left beside the `.pte`.
+
+    Else those of the first case of a `.bpte`, or such as follow a formula.
+    """
     kept = [flow.kept_input(pte, number) for number in range(len(program.file.input_specs()))]
     if paths or any(map(os.path.lexists, kept)):
         return read_inputs(program, paths or kept)
-    return example_inputs(program)
+    return program.inputs or example_inputs(program)
 
 
 def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:

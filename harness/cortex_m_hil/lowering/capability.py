@@ -11,7 +11,7 @@ import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -31,6 +31,7 @@ _NOISY_LOGGERS: Final = (
     "torch.utils._pytree",
     "torchao",
 )
+_RAISED_TOO: Final = ("torch._subclasses.fake_tensor",)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ class Tools:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Mute warnings and warning-level log lines of torch, torchao and executorch, within the block only."""
-    with mute(logging.ERROR), warnings.catch_warnings():
+    """Mute warnings and warning-level log lines of torch, torchao and executorch, within the block only.
+
+    Of errors those that torch logs besides raising them.
+    """
+    with mute(logging.ERROR), _at(logging.CRITICAL, _RAISED_TOO), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -60,14 +64,20 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def mute(below: int) -> Iterator[None]:
     """Mute log lines of torch, torchao and executorch below a level, within the block only."""
-    levels = [(logger, logger.level) for logger in map(logging.getLogger, _NOISY_LOGGERS)]
-    for logger, _ in levels:
-        logger.setLevel(below)
+    with _at(below, _NOISY_LOGGERS):
+        yield
+
+
+@contextmanager
+def _at(level: int, names: Sequence[str]) -> Iterator[None]:
+    before = [(logger, logger.level) for logger in map(logging.getLogger, names)]
+    for logger, _ in before:
+        logger.setLevel(level)
     try:
         yield
     finally:
-        for logger, level in levels:
-            logger.setLevel(level)
+        for logger, own in before:
+            logger.setLevel(own)
 
 
 @functools.cache

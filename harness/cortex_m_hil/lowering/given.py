@@ -39,6 +39,11 @@ def require_module(module: Any) -> None:
             hint = f"{_ORIGINAL}; what is lowered already runs: hil.load_program(bytes of the .pte)"
         what = f"what is lowered is a torch.nn.Module or a torch.export.ExportedProgram, not a {name}"
         raise ConfigError(what, hint=hint)
+    elsewhere = {str(one.device) for one in (*module.parameters(), *module.buffers())} - {"cpu"}
+    if elsewhere:
+        what = f"{title_of(module)}: parameters or buffers are on device {' and '.join(sorted(elsewhere))}"
+        without = "give it values: module.to_empty(device='cpu'), then module.load_state_dict(…)"
+        raise ConfigError(what, hint=without if "meta" in elsewhere else "module.to('cpu')")
     if isinstance(module, load_torch().fx.GraphModule) and (found := next(_observers(module), "")):
         raise ConfigError(
             f"{title_of(module)}: the module is prepared for calibration and not converted: it has a {found}",

@@ -47,6 +47,20 @@ _PLAIN: Final = (
 _VALUES: Final = (
     f"what depends on values needs torch.where or torch.cond, and no shape may follow from values; {_EXPLAINED}"
 )
+_COMPUTED: Final = (
+    "a layer whose weight is computed, as nn.MultiheadAttention's are parts of one parameter, has none that ExecuTorch "
+    "quantises: one nn.Linear each for query, key and value, or quantize=False"
+)
+_KNOWN: Final = {
+    _NO_NAME: _PLAIN,
+    "unsupported param type": _COMPUTED,
+    "assumes symmetric weight quantization": _COMPUTED,
+    "expected scalar type torch.int": (
+        "a matrix product of what a layer with a bias gives and of anything else (find 27): such a layer on both "
+        "sides, or on neither, or quantize=False"
+    ),
+}
+"""What to do, by what ExecuTorch says."""
 _LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
@@ -219,18 +233,32 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
             raise
         chain = list(_causes(error))
         text = "\n\n".join(map(_said, chain))
-        node = re.search(r"While executing (%\w+)", text)
-        where = f" at node {node.group(1)}" if node else ""
-        place = user_line(text)
+        executing = re.search(r"While executing (%\w+)", text)
+        node = None if executing else _node_in_frames(chain[-1])
+        name_of_node = executing[1] if executing else f"%{node.name}" if node is not None else ""
+        where = f" at node {name_of_node}" if name_of_node else ""
+        place = user_line(text) or (user_line(node.meta.get("stack_trace") or "") if node is not None else "")
         where += f" at {place}" if place else ""
         on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
         # Of a pass that failed ExecuTorch tells its name; why it did is what that was raised from.
         told = [f"{type(one).__name__}: {_said(one).splitlines()[0]}" for one in (chain[0], *chain[1:][-1:])]
         raise LoweringError(
             f"{title}: {name} failed{where}: {'; from '.join(told)}",
-            hint=_VALUES if on_values else _PLAIN if _NO_NAME in text else hint,
+            hint=_VALUES if on_values else next((known for words, known in _KNOWN.items() if words in text), hint),
             log=text,
         ) from error
+
+
+def _node_in_frames(error: BaseException) -> Any:
+    """The graph node that ExecuTorch was at: the innermost of a frame's variables that is one, or None."""
+    torch = load_torch()
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        if "/executorch/" in frame.f_code.co_filename:
+            for value in frame.f_locals.values():
+                if isinstance(value, torch.fx.Node):
+                    return value
+    return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -36,6 +36,9 @@ def to_host(value: Any) -> HostTensor:
     """A torch tensor, in the dim order of its strides, or a Python number. ConfigError for anything else."""
     if isinstance(value, (bool, int, float)):
         return HostTensor.from_scalar(value)
+    if value is None:
+        what = "an input is None; tensors and numbers are supported"
+        raise ConfigError(what, hint="leave it out: a module around this one, whose forward passes None on")
     if not isinstance(value, torch.Tensor):
         raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported", hint=_AS_TENSOR)
     tensor = value.detach().cpu()
@@ -43,8 +46,11 @@ def to_host(value: Any) -> HostTensor:
         order = tuple(tensor.dim_order())
         return HostTensor.from_array(tensor.numpy(), order)
     except (RuntimeError, TypeError) as error:
+        if isinstance(error, TypeError):
+            problem = f"a tensor of {tensor.dtype} cannot be sent: NumPy has no such dtype"
+            raise ConfigError(problem, hint="x.to(torch.float32)") from error
         problem = f"a tensor of {tensor.dtype} with strides {tensor.stride()} cannot be sent"
-        raise ConfigError(problem, hint="x.to(torch.float32), or x.contiguous() where elements overlap") from error
+        raise ConfigError(problem, hint="x.contiguous(), where elements overlap") from error
 
 
 def to_torch(value: HostTensor) -> Any:

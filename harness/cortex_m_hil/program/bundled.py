@@ -17,6 +17,8 @@ from cortex_m_hil.program.schema import BUNDLED_IDENTIFIER, BUNDLED_VALUES, DTYP
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, HostTensor, TensorSpec
 from cortex_m_hil.text import counted
 
+SUFFIXES: Final = (".pte", ".bpte")
+"""Of the files that `read_program` reads: by these a name is told from that of a network."""
 _AGAIN: Final = "bundle the program again, with inputs like those that it was exported with"
 
 

@@ -5,7 +5,7 @@ ConfigError names what is damaged.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cortex_m_hil.program.dataflow import states
 from cortex_m_hil.program.flatbuffers import Reader, Table
@@ -216,10 +216,16 @@ def _read_tensor(body: Table, index: int, areas: _Areas, planned_sizes: tuple[in
     )
 
 
+# ScalarType numbers that NumPy has no dtype for, or no kernel.
+_NOT_HERE: Final = {8: "complex32", 9: "complex64", 10: "complex128", 15: "bfloat16"}
+
+
 def _read_spec(body: Table, index: int) -> TensorSpec:
     number = body.integer("scalar_type", "b")
     if number not in DTYPES:
-        raise body.reader.fail(f"tensor {index} has dtype number {number}, which is not supported")
+        dtype = _NOT_HERE.get(number, f"dtype number {number}")
+        hint = "leave it to whoever calls the program, or compute it in a dtype that there is: float32, int32, int8"
+        raise body.reader.fail(f"tensor {index} is {dtype}, which is not supported", hint=hint)
     shape = body.integers("sizes", "i")
     dim_order = body.integers("dim_order", "B")
     if len(shape) > MAX_RANK or any(size < 0 for size in shape):

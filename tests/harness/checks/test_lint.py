@@ -315,6 +315,16 @@ def test_number_of_inputs() -> None:
     assert not list(misfits(program(Isa.DSP), known_answer(Isa.DSP).inputs))
 
 
+def test_an_output_that_is_none_is_refused_and_told_by_its_number() -> None:
+    made = program(Isa.DSP)
+    none = Value(len(made.file.values), ValueKind.NULL)
+    file = replace(made.file, values=(*made.file.values, none), outputs=(*made.file.outputs, none.index))
+    [found] = [one for one in lint(replace(made, file=file), target(Isa.DSP), operators=None) if not one.is_note]
+    assert (found.rule, found.value) == (Rule.OUTPUT, none.index)
+    assert found.message == "output 1 is None, and outputs are tensors and numbers"
+    assert "leave it out" in hint_of(found)
+
+
 # --- dtypes and dim orders -------------------------------------------------------------------------------
 
 SEEDS = [Program.from_bytes(path.read_bytes(), str(path)) for path in sorted(Path("tests/fuzz_seeds").glob("*.pte"))]
@@ -688,6 +698,26 @@ def test_lint_refuses_the_dtypes_and_dim_orders_that_the_runner_refuses(native: 
         assert {finding.operator for finding in found} >= {refused.operator}
     else:
         assert found == ()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fits"), [("uint8", True), ("int16", True), ("int32", True), ("int8", False), ("float16", False)]
+)
+def test_what_builtin_converts_lint_knows(native: Dut, dtype: str, fits: bool) -> None:
+    """Pixels and samples of sound become floats; whatever lint refuses the runner does."""
+    given = torch.tensor([[1.0, 2.0, 127.0]]).to(getattr(torch, dtype))
+    made = lower(Apply(lambda x: x.float() / 4), (given,), isa=Isa.SCALAR, options=LoweringOptions(quantize=False))
+    found = [one for one in lint(made, native.target, operators=None) if not one.is_note]
+    if fits:
+        assert not found
+        [output] = flow.run(native, made).outputs
+        assert output.array().tolist() == [[0.25, 0.5, 31.75]]
+    else:
+        assert found[0].rule is Rule.DTYPE and f"{dtype} does not become float32 here" in found[0].message
+        assert "converted by whoever calls it" in found[0].hint
+        with pytest.raises(errors.ProgramRejected, match="the operator takes"):
+            flow.run(native, made, linted=False)
+        assert not [one for one in lint(made, native.target, operators=None, runtime="executorch") if not one.is_note]
 
 
 def test_a_pool_with_a_window_in_the_padding_alone_is_refused(native: Dut) -> None:

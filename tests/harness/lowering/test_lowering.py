@@ -35,6 +35,7 @@ from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import HEADER_AT, HEADER_MAGIC, ValueKind
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
+from networks import Apply
 from paths import REPOSITORY
 
 nn = torch.nn
@@ -405,7 +406,7 @@ class Reads(nn.Module):
 
 def hint_of(module: Any, x: Any, error: type[HarnessError], **options: Any) -> str:
     with pytest.raises(error) as caught:
-        lower(module, (x,), isa=Isa.DSP, options=LoweringOptions(**options))
+        lower(module, x if isinstance(x, tuple) else (x,), isa=Isa.DSP, options=LoweringOptions(**options))
     return caught.value.hint
 
 
@@ -449,6 +450,46 @@ def test_a_module_without_tensors_as_outputs(result: object, named: str) -> None
     with pytest.raises(ConfigError, match=f"Gives: forward returns {named}, and the outputs") as caught:
         lower(Gives(lambda x: result), (torch.ones(2),), isa=Isa.DSP)
     assert caught.value.hint.startswith("return a tensor")
+
+
+@pytest.mark.parametrize(
+    ("result", "where"),
+    [
+        (lambda x: (x, None), "[1]"),
+        (lambda x: {"logits": x, "losses": [None, x, None]}, "['losses'][0] and ['losses'][2]"),
+    ],
+)
+def test_none_among_the_outputs(result: Any, where: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        lower(Gives(result), (torch.ones(2),), isa=Isa.DSP)
+    assert caught.value.message == f"Gives: forward returns None at {where}, and the outputs of a program are tensors"
+    assert "returns its tensors alone" in caught.value.hint
+
+
+def test_inputs_that_no_program_takes() -> None:
+    x = torch.ones(1, 4)
+    assert "leave it out" in hint_of(Apply(lambda x, y: x), (x, None), ConfigError)
+    assert hint_of(Gives(lambda x: x), x.bfloat16(), ConfigError) == "x.to(torch.float32)"
+
+
+def test_a_module_without_values() -> None:
+    with pytest.raises(ConfigError, match="Linear: parameters or buffers are on device meta") as caught:
+        lower(nn.Linear(4, 3, device="meta"), (torch.ones(1, 4),), isa=Isa.DSP)
+    assert "load_state_dict" in caught.value.hint
+
+
+def test_what_executorch_is_known_to_refuse_has_a_next_step_of_its_own() -> None:
+    x = torch.rand(2, 3, 8)
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    assert "one nn.Linear each for query, key and value" in hint_of(attention, (x, x, x), LoweringError)
+    product = Apply(lambda layer, x: layer(x) @ x.transpose(1, 2), nn.Linear(8, 8))
+    assert "find 27" in hint_of(product, x, LoweringError)
+
+
+def test_a_node_that_a_pass_failed_at_is_named_with_the_users_line() -> None:
+    attention = Apply(lambda layer, x: layer(x, x, x)[0], nn.MultiheadAttention(8, 2, batch_first=True))
+    with pytest.raises(LoweringError, match=r"failed at node %\w+ at .*test_lowering.py:\d+: "):
+        lower(attention, (torch.rand(2, 3, 8),), isa=Isa.DSP)
 
 
 def test_calibration_that_fails_is_a_mistake_of_the_call_and_says_why() -> None:

@@ -58,7 +58,7 @@ def evaluate(
         typer.Argument(
             metavar="MODEL",
             show_default=False,
-            help=f"A .pte; {', '.join(NETWORKS)}; or package.module:function, which returns a module and its inputs",
+            help=f"A .pte or .bpte; {', '.join(NETWORKS)}; or package.module:function, which returns module, inputs",
         ),
     ],
     target: SeveralTargets,

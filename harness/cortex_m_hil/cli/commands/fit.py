@@ -19,11 +19,14 @@ from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Runti
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.networks import NETWORKS
+from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
-_MODELS = f"A .pte file; one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
+_MODELS = (
+    f"A .pte or .bpte file; one of {', '.join(NETWORKS)}; or package.module:function, which returns module, inputs"
+)
 
 
 @app.command("fit")
@@ -61,7 +64,7 @@ def fit(
 
 def _programs(model: str, inputs: Sequence[Path]) -> Callable[[Isa], Program]:
     kernels.check_model(model)
-    if not model.endswith(".pte"):
+    if not model.endswith(SUFFIXES):
         if inputs:
             raise ConfigError("--input is for a .pte file", hint="package.module:function returns its inputs")
         return lambda isa: kernels.program_of(model, isa)
