@@ -111,6 +111,14 @@ class DataSet:
         return any(not np.array_equal(window, first) for sample in self.samples for window in sample.windows)
 
 
+def check_path(path: Path) -> None:
+    """ConfigError unless it is a folder or an `.npz`; what is in it is not read."""
+    if path.is_dir() or (path.suffix == ".npz" and path.is_file()):
+        return
+    problem = "there is no such folder or file" if not path.exists() else "no folder, and no .npz"
+    raise ConfigError(f"--data {path}: {problem}", hint=f"a folder with a {LABELS}, or an .npz (hil docs evaluate)")
+
+
 def read(path: Path, spec: TensorSpec, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
     """The data in a folder or an `.npz`, as inputs of a model that takes `spec`.
 

@@ -244,7 +244,8 @@ def test_an_interrupt_leaves_no_child(folder: Path) -> None:
 def test_what_cannot_be(evaluate: Evaluate, folder: Path) -> None:
     signs = ("signs:sign", "--data", "signs.npz", "-t", "native")
     assert "no network 'signs'" in evaluate("signs", "--data", "signs.npz", "-t", "native").err
-    assert "cannot read nothing.npz" in evaluate("signs:sign", "--data", "nothing.npz", "-t", "native").err
+    for data, said in (("nothing.npz", "there is no such folder or file"), ("signs.py", "no folder, and no .npz")):
+        assert f"--data {data}: {said}" in evaluate("signs:sign", "--data", data, "-t", "native").err
     assert "'ten,1'" in evaluate(*signs, "--negative", "ten,1").err
     assert "the model knows 2 classes" in evaluate(*signs, "--negative", 2).err
     assert "--min-auc: the model names classes" in evaluate(*signs, "--min-auc", 0.5).err

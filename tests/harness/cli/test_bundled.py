@@ -57,6 +57,17 @@ def test_for_machines_each_target_and_case_has_a_line(hil: Hil, files: Files) ->
     assert lines[1]["error"]["type"] == "Mismatch"
 
 
+def test_what_takes_a_program_takes_a_bundle_and_its_inputs(hil: Hil, files: Files, tmp_path: Path) -> None:
+    """As the `.pte` of it, on the inputs of its first case."""
+    path = written(files, files.expected)
+    found, alone = (answer(hil("fit", one, "-t", "native", "--json").out) for one in (path, files.pte))
+    assert found["needs"] == alone["needs"]
+    np.savez(tmp_path / "data.npz", inputs=INPUT, labels=[0])
+    done = hil("evaluate", path, "--data", tmp_path / "data.npz", "-t", "native", "--store", tmp_path / "s", "--json")
+    assert "no network" not in done.err, done.err
+    assert answer(done.out)["samples"] == 1
+
+
 def test_a_file_without_expected_outputs_is_run(hil: Hil, files: Files) -> None:
     one = answer(hil("run", written(files, None), "-t", "native", "--json").out)
     assert (one["exit_status"], one["case"], one["compared"]) == (OK, 0, None)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from command_line import CANNOT_TELL, OK, Files, Hil, answer, expect
+from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, expect
+from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
 
 FLOATS = REPOSITORY / "tests" / "fuzz_seeds" / "floats.pte"
@@ -46,7 +49,11 @@ def test_instructions_are_those_that_bench_counts(hil: Hil, files: Files) -> Non
     assert re.search(r"^all +20 +288 +100 % +4096 +\d+ +100 %$", shown, re.M)
 
 
-def test_what_partition_cannot_tell(hil: Hil, files: Files) -> None:
+def test_what_partition_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
     expect(hil("partition", files.pte, "-t", "native"), CANNOT_TELL, "native counts no instructions")
     expect(hil("partition", files.pte, "-t", "m4-qmeu"), CANNOT_TELL, "did you mean 'm4-qemu'")
     expect(hil("partition", "missing.pte"), CANNOT_TELL, "missing.pte")
+    (tmp_path / "mve.pte").write_bytes(known_answer(Isa.MVE).program)
+    refused = hil("partition", tmp_path / "mve.pte", "-t", "m4-qemu")
+    assert refused.status == NO and "lower the module for this target's ISA class" in refused.err
+    assert "lint=False" not in refused.err and "--no-lint" not in refused.err  # which this command has not

@@ -13,7 +13,7 @@ from rich.console import Console
 from cortex_m_hil import flow
 from cortex_m_hil.bench.kernels import check_model
 from cortex_m_hil.campaigns import planner
-from cortex_m_hil.campaigns.data_sets import DataSet, Raw, read
+from cortex_m_hil.campaigns.data_sets import DataSet, Raw, check_path, read
 from cortex_m_hil.campaigns.evaluation import DONE, Evaluation, Job, Model, Plan, Task, jobs_of, task_of
 from cortex_m_hil.campaigns.evaluation_report import NAMES, Asked, Report, Results
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
@@ -105,6 +105,7 @@ def evaluate(
     with what ended early. Exit status 1 where a target does not meet what is asked, or its outputs are wrong.
     """
     check_model(model)
+    check_path(data)
     asked = Asked(min_top1, min_auc, max_false_accepts, max_false_rejects, _classes(negative), stream)
     choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
     resolved = {name: choice.resolve(name) for name in choice.names}
