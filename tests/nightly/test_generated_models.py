@@ -97,7 +97,7 @@ def lowered(recipe: Recipe, kernels: Mapping[str, KernelLines]) -> tuple[Network
     made = lower_and_trace(exported, tuple(TARGETS), checks.options)
     reached, run = made.reached, dict[Isa, Program]()
     for isa, program in made.programs.items():
-        with suppress(VerdictError):  # find 20: what fails without a planted bug shows none
+        with suppress(VerdictError):  # what is refused or fails without a planted bug shows none
             reached |= kernels[TARGETS[isa]].executed(program)
             run[isa] = program
     return Network(recipe.number, checks, run), reached

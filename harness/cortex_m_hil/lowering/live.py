@@ -47,6 +47,7 @@ _PLAIN: Final = (
 _VALUES: Final = (
     f"what depends on values needs torch.where or torch.cond, and no shape may follow from values; {_EXPLAINED}"
 )
+_DROPOUT: Final = "F.dropout is active unless it is told: F.dropout(x, p, self.training), or an nn.Dropout"
 _COMPUTED: Final = (
     "a layer whose weight is computed, as nn.MultiheadAttention's are parts of one parameter, has none that ExecuTorch "
     "quantises: one nn.Linear each for query, key and value, or quantize=False"
@@ -133,6 +134,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
         exported = _exported(title, module, inputs, shapes)
         dimensions = dimensions_of(exported)
         _require_values(title, exported)
+        _require_nothing_random(title, exported)
         states = _states(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
         if carried:
             raise LoweringError(
@@ -363,6 +365,32 @@ def _require_values(title: str, exported: Any) -> None:
             raise LoweringError(f"{title}: torch.export lost the values of a constant, used at {place}", hint=_NUMPY)
 
 
+def _require_nothing_random(title: str, exported: Any) -> None:
+    """LoweringError if the program draws random numbers: no two runs of it could be compared."""
+    for node in exported.graph.nodes:
+        if _is_random(node):
+            place = user_line(node.meta.get("stack_trace") or "")
+            where = f" at {place}" if place else ""
+            drawn = _DROPOUT if "dropout" in str(node.target) else "draw them outside, and make them an input"
+            raise LoweringError(f"{title}: forward draws random numbers{where}, with {node.target}", hint=drawn)
+
+
+def _is_random(node: Any) -> bool:
+    """By torch's tag of the operator, unless its arguments say that nothing is drawn."""
+    torch = load_torch()
+    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    given = _arguments(node)
+    return given.get("train", given.get("training", True)) is not False and given.get("dropout_p", 1) != 0
+
+
+def _arguments(node: Any) -> dict[str, Any]:
+    """By the names of the operator's schema, those that are left out too."""
+    schema = node.target._schema.arguments
+    defaults = {one.name: one.default_value for one in schema if one.has_default_value()}
+    return {**defaults, **dict(zip([one.name for one in schema], node.args, strict=False)), **node.kwargs}
+
+
 def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[str, ...]:
     """The buffers that forward writes to, in the export's order.
 
@@ -409,8 +437,8 @@ def _written(node: Any) -> list[Any]:
     torch = load_torch()
     if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
         return []
+    given = _arguments(node)
     arguments = node.target._schema.arguments
-    given = {**dict(zip([one.name for one in arguments], node.args, strict=False)), **node.kwargs}
     written = [given.get(one.name) for one in arguments if one.alias_info is not None and one.alias_info.is_write]
     return [value for value in written if isinstance(value, torch.fx.Node)]
 

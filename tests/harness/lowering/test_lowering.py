@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 import subprocess
 import sys
 import warnings
@@ -22,7 +23,7 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.generators import seed
 from cortex_m_hil.known_answer import file_name, known_answer
-from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, lower, quiet, required_scratch
+from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, export, lower, quiet, required_scratch
 from cortex_m_hil.lowering import known_answer as builder
 from cortex_m_hil.lowering.cache import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
@@ -470,6 +471,29 @@ def test_inputs_that_no_program_takes() -> None:
     x = torch.ones(1, 4)
     assert "leave it out" in hint_of(Apply(lambda x, y: x), (x, None), ConfigError)
     assert hint_of(Gives(lambda x: x), x.bfloat16(), ConfigError) == "x.to(torch.float32)"
+
+
+@pytest.mark.parametrize(
+    ("draws", "operator"),
+    [
+        (lambda x: nn.functional.dropout(x, 0.5), "aten.dropout.default"),
+        (lambda x: x + torch.randn(4), "aten.randn.default"),
+        (lambda x: torch.bernoulli(torch.sigmoid(x)), "aten.bernoulli.default"),
+    ],
+)
+def test_a_module_that_draws_random_numbers(draws: Any, operator: str) -> None:
+    with pytest.raises(LoweringError) as caught:
+        lower(Gives(draws), (torch.ones(1, 4),), isa=Isa.DSP)
+    line = rf"{re.escape(__file__)}:\d+"
+    assert re.fullmatch(f"Gives: forward draws random numbers at {line}, with {operator}", caught.value.message)
+    assert ("self.training" in caught.value.hint) == ("dropout" in operator)
+
+
+def test_a_dropout_that_is_not_active_draws_nothing() -> None:
+    x = torch.ones(1, 4)
+    attention = Gives(lambda x: nn.functional.scaled_dot_product_attention(x, x, x))
+    for module, inputs in ((nn.Dropout(), x), (nn.RReLU(), x), (attention, torch.ones(1, 2, 3, 4))):
+        export(module, (inputs,))
 
 
 def test_a_module_without_values() -> None:
