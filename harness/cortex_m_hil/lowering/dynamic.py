@@ -80,7 +80,7 @@ def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
     return torch.utils._pytree.tree_unflatten(named, structure)
 
 
-def by_name(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> Any:
+def written_out(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> Any:
     """`dynamic_shapes` with torch.export's `ShapesCollection` and `AdditionalInputs` as what they say of arguments.
 
     They know the caller's own tensors only. ConfigError where these are not the inputs.

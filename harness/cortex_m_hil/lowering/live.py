@@ -239,7 +239,7 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
         node = None if executing else _node_in_frames(chain[-1])
         name_of_node = executing[1] if executing else f"%{node.name}" if node is not None else ""
         where = f" at node {name_of_node}" if name_of_node else ""
-        place = user_line(text) or (user_line(node.meta.get("stack_trace") or "") if node is not None else "")
+        place = user_line(text) or (_line_of(node) if node is not None else "")
         where += f" at {place}" if place else ""
         on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
         # Of a pass that failed ExecuTorch tells its name; why it did is what that was raised from.
@@ -361,7 +361,7 @@ def _require_values(title: str, exported: Any) -> None:
     ]
     for node in exported.graph.nodes:
         if any(used.name in lost for used in node.all_input_nodes):
-            place = user_line(node.meta.get("stack_trace") or "")
+            place = _line_of(node)
             raise LoweringError(f"{title}: torch.export lost the values of a constant, used at {place}", hint=_NUMPY)
 
 
@@ -369,7 +369,7 @@ def _require_nothing_random(title: str, exported: Any) -> None:
     """LoweringError if the program draws random numbers: no two runs of it could be compared."""
     for node in exported.graph.nodes:
         if _is_random(node):
-            place = user_line(node.meta.get("stack_trace") or "")
+            place = _line_of(node)
             where = f" at {place}" if place else ""
             drawn = _DROPOUT if "dropout" in str(node.target) else "draw them outside, and make them an input"
             raise LoweringError(f"{title}: forward draws random numbers{where}, with {node.target}", hint=drawn)
@@ -407,7 +407,7 @@ def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[s
             memory[_storage(node)] = specs[node.name]
         for spec in (memory[_storage(value)] for value in _written(node) if _storage(value) in memory):
             if spec.kind is not torch.export.graph_signature.InputKind.BUFFER:
-                place = user_line(node.meta.get("stack_trace") or "")
+                place = _line_of(node)
                 where = f" at {place}" if place else ""
                 raise LoweringError(f"{title}: forward changes {spec.target}{where}, which is no buffer", hint=hint)
             found.add(spec.target)
@@ -447,6 +447,11 @@ def user_line(text: str) -> str:
     """``file:line``, the innermost of the user's that a stack trace names, or ""."""
     found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if _is_users(place[0])]
     return ":".join(found[-1]) if found else ""
+
+
+def _line_of(node: Any) -> str:
+    """``file:line`` of the user's that a graph's node comes from, or ""."""
+    return user_line(node.meta.get("stack_trace") or "")
 
 
 def _is_users(path: str) -> bool:

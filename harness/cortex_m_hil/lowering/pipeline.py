@@ -25,7 +25,7 @@ from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
-from cortex_m_hil.lowering.dynamic import Watch, by_name, dimensions_of, shapes_for
+from cortex_m_hil.lowering.dynamic import Watch, dimensions_of, shapes_for, written_out
 from cortex_m_hil.lowering.given import module_of, require_alike, require_float, require_module, title_of
 from cortex_m_hil.lowering.live import Exported, arrange, stage, strict_export, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
@@ -124,7 +124,7 @@ def export(
     require_module(module)
     if inputs is None:
         raise ConfigError("inputs are missing: a module is lowered with example inputs", hint=_INPUTS)
-    dynamic_shapes = by_name(title_of(module), module, inputs, dynamic_shapes)
+    dynamic_shapes = written_out(title_of(module), module, inputs, dynamic_shapes)
     given = _arranged(inputs, LoweringOptions(layout=layout).layout)
     shapes = shapes_for(dimensions, given) if dimensions else dynamic_shapes
     with quiet(), load_torch().random.fork_rng(devices=[]):
