@@ -62,6 +62,22 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
+def isolated() -> Iterator[None]:
+    """Muted as by `quiet`; no random number is drawn from the caller's, and the caller's modes do not reach inside.
+
+    What is made in `torch.inference_mode` could not be worked on elsewhere; `torch.autocast` gives other dtypes.
+    """
+    torch = load_torch()
+    with (
+        quiet(),
+        torch.random.fork_rng(devices=[]),
+        torch.inference_mode(False),
+        torch.autocast("cpu", enabled=False),
+    ):
+        yield
+
+
+@contextmanager
 def mute(below: int) -> Iterator[None]:
     """Mute log lines of torch, torchao and executorch below a level, within the block only."""
     with _at(below, _NOISY_LOGGERS):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.nested import graphs_of, without_modes
 from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.program.dimensions import SIZES, Dimension, misfit
 from cortex_m_hil.text import shown
@@ -71,7 +72,7 @@ def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inp
     if given is None:
         raise ConfigError("the exported program has no example inputs", hint="name them: hil.lower(program, inputs)")
     # Guards are calls that nothing on a target answers to.
-    return program.module(check_guards=False), given
+    return without_modes(program), given
 
 
 def _require_as_exported(program: Any) -> None:
@@ -103,10 +104,9 @@ def title_of(module: Any) -> str:
 def require_float(title: str, program: Any) -> None:
     """ConfigError where the exported module has quantising operators: it would be quantised twice."""
     torch = load_torch()
-    graphs = [one.graph for one in program.graph_module.modules() if isinstance(one, torch.fx.GraphModule)]
     found = [
         str(node.target)
-        for graph in graphs
+        for graph in graphs_of(program)
         for node in graph.nodes
         if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in _QUANTIZING
     ]

@@ -24,6 +24,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pyt
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.dynamic import check_shapes, dimensions_of
 from cortex_m_hil.lowering.given import require_alike, title_of
+from cortex_m_hil.lowering.nested import graphs_of, has_modes, without_modes
 from cortex_m_hil.lowering.options import Inputs, Layout
 from cortex_m_hil.lowering.shortcuts import without_guards
 from cortex_m_hil.lowering.snapshot import Snapshot
@@ -169,15 +170,32 @@ def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
         return load_torch().export.export(module, inputs, dynamic_shapes=shapes, strict=True)
 
 
+def flat_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
+    """The strict export, whose graph has no others inside it for the modes that a module or its caller sets.
+
+    Neither `torch.no_grad()` nor multi-head attention as one fused operator of torch's, which it is without gradients,
+    means anything on a target; ExecuTorch would leave them in float32.
+    """
+    torch = load_torch()
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            program = strict_export(module, inputs, shapes)
+            return strict_export(without_modes(program), inputs, shapes) if has_modes(program) else program
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
 def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
     """The export. ConfigError where it fails by `shapes` alone, which are the caller's choice."""
     if shapes is None:
-        return stage(title, "export", _EXPORT, lambda: _without_guards(strict_export(module, inputs)))
+        return stage(title, "export", _EXPORT, lambda: _without_guards(flat_export(module, inputs)))
     try:
-        return stage(title, "export", _DYNAMIC, lambda: _without_guards(strict_export(module, inputs, shapes)))
+        return stage(title, "export", _DYNAMIC, lambda: _without_guards(flat_export(module, inputs, shapes)))
     except LoweringError as error:
         with contextlib.suppress(LoweringError):
-            stage(title, "export", _EXPORT, lambda: strict_export(module, inputs))
+            stage(title, "export", _EXPORT, lambda: flat_export(module, inputs))
             problem = error.message.partition("export failed")[2].lstrip(": ")
             more = [("torch", line[2:]) for line in map(str.strip, error.log.splitlines()) if line.startswith("- ")]
             raise ConfigError(
@@ -219,7 +237,8 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
         plain = leaf.detach().resolve_conj().resolve_neg()
         return plain.clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
 
-    arranged: Inputs = torch.utils._pytree.tree_map(copied, values)
+    with torch.inference_mode(False):  # of a copy that is made within it nothing can be calibrated
+        arranged: Inputs = torch.utils._pytree.tree_map(copied, values)
     return arranged
 
 
@@ -367,12 +386,11 @@ def _require_values(title: str, exported: Any) -> None:
 
 def _require_nothing_random(title: str, exported: Any) -> None:
     """LoweringError if the program draws random numbers: no two runs of it could be compared."""
-    for node in exported.graph.nodes:
-        if _is_random(node):
-            place = _line_of(node)
-            where = f" at {place}" if place else ""
-            drawn = _DROPOUT if "dropout" in str(node.target) else "draw them outside, and make them an input"
-            raise LoweringError(f"{title}: forward draws random numbers{where}, with {node.target}", hint=drawn)
+    for node in (node for graph in graphs_of(exported) for node in graph.nodes if _is_random(node)):
+        place = _line_of(node)
+        where = f" at {place}" if place else ""
+        drawn = _DROPOUT if "dropout" in str(node.target) else "draw them outside, and make them an input"
+        raise LoweringError(f"{title}: forward draws random numbers{where}, with {node.target}", hint=drawn)
 
 
 def _is_random(node: Any) -> bool:

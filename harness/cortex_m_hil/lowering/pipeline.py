@@ -22,12 +22,12 @@ from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
 from cortex_m_hil.lowering import ancestry
 from cortex_m_hil.lowering.cache import Lru, key_or_reason
-from cortex_m_hil.lowering.capability import INSTALL, executorch_api, load_torch, quiet
+from cortex_m_hil.lowering.capability import INSTALL, executorch_api, isolated, load_torch
 from cortex_m_hil.lowering.content import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.dynamic import Watch, dimensions_of, shapes_for, written_out
 from cortex_m_hil.lowering.given import module_of, require_alike, require_float, require_module, title_of
-from cortex_m_hil.lowering.live import Exported, arrange, stage, strict_export, trace
+from cortex_m_hil.lowering.live import Exported, arrange, flat_export, stage, trace
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
 from cortex_m_hil.lowering.spacing import Spacing, planning_pass
@@ -127,7 +127,7 @@ def export(
     dynamic_shapes = written_out(title_of(module), module, inputs, dynamic_shapes)
     given = _arranged(inputs, LoweringOptions(layout=layout).layout)
     shapes = shapes_for(dimensions, given) if dimensions else dynamic_shapes
-    with quiet(), load_torch().random.fork_rng(devices=[]):
+    with isolated():
         return trace(module, given, layout, shapes)
 
 
@@ -175,7 +175,7 @@ def lower(
         made = _lowered(source, isa)
         return made.entry()
 
-    with quiet(), load_torch().random.fork_rng(devices=[]):
+    with isolated():
         entry = disk.get_or_make("program", own_key, make)
     program = _program(source, isa, entry, made, own_key)
     seconds = time.monotonic() - began
@@ -194,7 +194,7 @@ def exported_once(
         raise ConfigError(problem, hint=f'export(module, inputs, layout="{layout}")')
     if inputs is None:
         return module
-    with quiet(), load_torch().random.fork_rng(devices=[]):
+    with isolated():
         return module.on(_arranged(inputs, module.layout))
 
 
@@ -309,9 +309,8 @@ def _remembered(source: _Source, isa: Isa) -> _Lowered:
     """
     torch = executorch_api().torch
     with (
-        quiet(),
+        isolated(),
         compiler_state.work(source.no_key),
-        torch.random.fork_rng(devices=[]),
         operators_looked_up_once(),
     ):
         torch.default_generator.manual_seed(0)  # what follows depends on nothing but the key
@@ -390,11 +389,11 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
     shapes = shapes_for(source.exported.dimensions, source.inputs)
     if not source.exported.states:
         module, left_out = _quantize(source, None, exported, hint)
-        return module, stage(title, what, hint, lambda: strict_export(module, source.inputs, shapes)), left_out
+        return module, stage(title, what, hint, lambda: flat_export(module, source.inputs, shapes)), left_out
     opened: Opened = stage(title, "state as inputs", hint, lambda: Opened.of(exported, title))
     module, left_out = _quantize(source, opened, opened.program, hint)
     shapes = None if shapes is None else (*(None for _ in opened.first), *shapes)
-    again = stage(title, what, hint, lambda: strict_export(module, (*opened.first, *source.inputs), shapes))
+    again = stage(title, what, hint, lambda: flat_export(module, (*opened.first, *source.inputs), shapes))
     bound = stage(title, "inputs as state", hint, lambda: opened.bind(again, source.inputs))
     return bound.module(check_guards=False), bound, left_out
 

@@ -772,8 +772,12 @@ def test_lowering_draws_no_random_numbers() -> None:
     wanted = torch.rand(3)
     for hits in (0, 1):
         torch.manual_seed(3)
-        lower(Calls(lambda x: x + torch.rand(4)), (X,), isa=Isa.DSP, options=FLOAT)
+        lower(Calls(lambda x: x + 1), (X,), isa=Isa.DSP)
         assert torch.equal(torch.rand(3), wanted) and cache.hits == hits
+    torch.manual_seed(3)
+    with pytest.raises(LoweringError, match="draws random numbers"):
+        lower(Calls(lambda x: x + torch.rand(4)), (X,), isa=Isa.DSP)
+    assert torch.equal(torch.rand(3), wanted)
 
 
 def test_what_was_lowered_does_not_change_with_the_module() -> None:

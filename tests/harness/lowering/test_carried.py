@@ -251,7 +251,6 @@ TAKEN: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...]]] = {
     "cut": (lambda: Own(cut, table=torch.rand(1, 20)), (X,)),
     "kept for someone": (lambda: Own(kept_for_someone, calls=0, last=None, all=[], mean=torch.zeros(1, 4)), (X,)),
     "shaped like the last": (lambda: Own(shaped_like_the_last, last=None), (X,)),
-    "random numbers": (lambda: Own(random_numbers), (X,)),
     "chosen": (lambda: Own(chosen), (X,)),
     "a buffer": (Averages, (X,)),
     "normalised weights": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(8, 4)), (X,)),
@@ -285,6 +284,12 @@ def carried_of(module: Any) -> str:
     from cortex_m_hil.lowering.snapshot import Snapshot
 
     return _called("Own", module.eval(), (X,), Snapshot(module))[2]
+
+
+def test_random_numbers_are_no_state() -> None:
+    """They differ from call to call without anything that is carried over: they are refused as what they are."""
+    with pytest.raises(LoweringError, match=r"^Own: forward draws random numbers at .*test_carried\.py:\d+, with "):
+        export(Own(random_numbers), (X,))
 
 
 def test_sums_in_another_order_are_no_state() -> None:
