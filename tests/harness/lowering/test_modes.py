@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from cortex_m_hil.errors import LoweringError
 from cortex_m_hil.lowering import LoweringOptions, export, lower
+from cortex_m_hil.lowering.capability import executorch_api
+from cortex_m_hil.lowering.nested import graphs_of
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 
@@ -108,6 +111,21 @@ def test_what_a_module_computes_in_a_mode_is_quantised(form: str) -> None:
     for given in (module, exported, *exported_with_gradients(module)):
         program = lowered(given)
         assert program.pte == wanted.pte and program.nodes == wanted.nodes
+
+
+def test_what_executorchs_quantiser_does_not_see() -> None:
+    """Find 40, by ExecuTorch's own steps; where this fails, they look into graphs inside a graph."""
+    quantizer = executorch_api().quantizer()
+    found = []
+    for form in (plain, as_a_whole):
+        exported = torch.export.export(Layers(form).eval(), (X,), strict=True)
+        prepared = prepare_pt2e(exported.module(check_guards=False), quantizer)
+        prepared(X)
+        exported = torch.export.export(convert_pt2e(prepared), (X,), strict=True)
+        nodes = [node for graph in graphs_of(exported) for node in graph.nodes]
+        linear = [node for node in nodes if node.target is torch.ops.aten.linear.default]
+        found.append(["dequantize" in str(node.args[1].target) for node in linear])
+    assert found == [[True, True], [False, False]]
 
 
 def exported_with_gradients(module: Any) -> list[Any]:
