@@ -45,6 +45,10 @@ def require_module(module: Any) -> None:
         what = f"{title_of(module)}: parameters or buffers are on device {' and '.join(sorted(elsewhere))}"
         without = "give it values: module.to_empty(device='cpu'), then module.load_state_dict(…)"
         raise ConfigError(what, hint=without if "meta" in elsewhere else "module.to('cpu')")
+    kind = load_torch().nn.parameter.UninitializedTensorMixin
+    if lazy := [name for name, value in module.state_dict(keep_vars=True).items() if isinstance(value, kind)]:
+        what = f"{title_of(module)}: {', '.join(lazy)}: parameters of lazy layers, which have no shape yet"
+        raise ConfigError(what, hint="call the module once: module(*inputs)")
     if isinstance(module, load_torch().fx.GraphModule) and (found := next(_observers(module), "")):
         raise ConfigError(
             f"{title_of(module)}: the module is prepared for calibration and not converted: it has a {found}",

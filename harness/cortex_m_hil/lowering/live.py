@@ -53,10 +53,16 @@ _COMPUTED: Final = (
     "a layer whose weight is computed, as nn.MultiheadAttention's are parts of one parameter, has none that ExecuTorch "
     "quantises: one nn.Linear each for query, key and value, or quantize=False"
 )
+_SCRIPTED: Final = (
+    "the module itself, as it was before torch.jit.script or torch.jit.trace: torch.export takes no other"
+)
 _KNOWN: Final = {
     _NO_NAME: _PLAIN,
     "unsupported param type": _COMPUTED,
     "assumes symmetric weight quantization": _COMPUTED,
+    "Exporting a ScriptModule": _SCRIPTED,
+    "jit.script/freeze modules": _SCRIPTED,
+    "Got: torch.bfloat16": "leave torch.autocast out of forward: what is quantised computes in float32",
     "expected scalar type torch.int": (
         "a matrix product of what a layer with a bias gives and of anything else (find 27): such a layer on both "
         "sides, or on neither, or quantize=False"

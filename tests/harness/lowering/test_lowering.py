@@ -502,6 +502,26 @@ def test_a_module_without_values() -> None:
     assert "load_state_dict" in caught.value.hint
 
 
+def test_a_layer_without_a_shape() -> None:
+    with pytest.raises(ConfigError, match=r"Sequential: 0.weight, 0.bias: parameters of lazy layers") as caught:
+        lower(nn.Sequential(nn.LazyLinear(3)), (torch.ones(1, 4),), isa=Isa.DSP)
+    assert caught.value.hint == "call the module once: module(*inputs)"
+
+
+def in_bfloat16(layer: Any, x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return layer(x)
+
+
+def test_what_has_no_graph_of_float32() -> None:
+    x = torch.ones(1, 4)
+    scripted = torch.jit.script(nn.Linear(4, 4))
+    for module in (scripted, nn.Sequential(scripted, nn.ReLU())):
+        assert "before torch.jit.script" in hint_of(module, x, LoweringError)
+    cast = Apply(lambda layer, x: in_bfloat16(layer, x).float(), nn.Linear(4, 4))
+    assert "torch.autocast" in hint_of(cast, x, LoweringError)
+
+
 def test_what_executorch_is_known_to_refuse_has_a_next_step_of_its_own() -> None:
     x = torch.rand(2, 3, 8)
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
