@@ -37,6 +37,7 @@ from cortex_m_hil.targets.cpu import Isa
 from known_bugs.modules import (
     biased_layer,
     clamped,
+    doubled,
     far_outside,
     gate,
     grouped,
@@ -914,6 +915,18 @@ FINDS: Final = (
         "asking for the bytes of its scratch fixes the dimension; the file says all the same that its input is dynamic",
         (),
         ("tests/harness/lowering/test_dynamic_shapes.py::test_the_scratch_of_a_convolution_fixes_the_batch",),
+    ),
+    KnownBug(
+        "branches of a quantised module compute on integers",
+        ("find 41",),
+        "what goes into `torch.cond` is quantised, and in its branches ATen's operators take it without scales",
+        (
+            Shown(
+                How.FORESEEN, "a fully connected layer behind an addition, and behind one in a branch",
+                replace(FILE_ONLY, network=doubled(False)), replace(FILE_ONLY, network=doubled(True)),
+                CORES, Caught(LintError, Rule.DTYPE, "aten::add"),
+            ),
+        ),
     ),
     KnownBug(
         "what is computed without gradients stays in float",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
+
+from networks import Apply
 
 Sample = tuple[nn.Module, tuple[torch.Tensor, ...]]
 """A module and its example inputs."""
@@ -43,6 +46,19 @@ def ramp() -> Sample:
         for weight in module.parameters():
             weight.abs_()
     return module, (torch.arange(1.0, 145.0).reshape(1, 4, 6, 6),)
+
+
+def doubled(in_a_branch: bool) -> Callable[[], Sample]:
+    """A fully connected layer behind a sum, which is in the branch of a `torch.cond` that an input chooses or not."""
+
+    def work(layer: nn.Module, x: torch.Tensor, choice: torch.Tensor) -> Any:
+        return layer(torch.cond(choice, lambda y: y + y, lambda y: y - y, (x,)) if in_a_branch else x + x)
+
+    def made() -> Sample:
+        torch.manual_seed(7)
+        return Apply(work, nn.Linear(12, 4)).eval(), (torch.randn(4, 12), torch.tensor(True))
+
+    return made
 
 
 def softmax_after(activation: Callable[[], nn.Module]) -> Callable[[], Sample]:

@@ -9,10 +9,10 @@ from typing import Final
 
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.layout import wrong_layout
-from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, misfits, takes
+from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, blind_to_scales, misfits, takes
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
-from cortex_m_hil.program.dataflow import scratch_values, written
-from cortex_m_hil.program.lifetimes import Lifetimes, arguments
+from cortex_m_hil.program.dataflow import arguments, quantised_arguments, scratch_values, written
+from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
@@ -123,8 +123,10 @@ def _layout(program: Program, target: Target) -> Iterator[LintFinding]:
 
 
 def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFinding]:
+    quantised = quantised_arguments(program.file)
     for instruction in program.file.instructions:
-        for misfit in misfits(program.file, instruction, runtime, isa):
+        found = list(misfits(program.file, instruction, runtime, isa))
+        for misfit in found or blind_to_scales(program.file, instruction, quantised[instruction.index]):
             problem, hint = misfit.problem, misfit.hint
             is_dtype = misfit.about == "dtype"
             if is_dtype and instruction.operator in BLIND_TO_SCALES:
@@ -140,8 +142,8 @@ def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFindin
             hint = hint or _HINTS[Rule(misfit.about)]
             if misfit.about != "dtype" and takes(program.file, instruction, "builtin", isa):
                 hint = f"{hint}; the runtime builtin computes it"
-            found = _finding(Rule(misfit.about), f"{problem} (runtime {runtime})", program, instruction, misfit.value)
-            yield replace(found, hint=hint)
+            finding = _finding(Rule(misfit.about), f"{problem} (runtime {runtime})", program, instruction, misfit.value)
+            yield replace(finding, hint=hint)
 
 
 _ACTIVATIONS: Final = ("aten::clamp.out", "aten::hardtanh.out", "aten::relu.out")

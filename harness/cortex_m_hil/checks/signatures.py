@@ -684,14 +684,6 @@ _ANY_BINARY: Final = _takes("0 self any, 1 other any, -1 out any", _same_order, 
 _INTEGRAL: Final = "uint8|int8|int16|int32|int64|bool"
 _BITS_OF_ANY: Final = _takes(f"0 self {_INTEGRAL}, 1 other any, -1 out any", _same_order, _broadcasts_contiguous)
 
-BLIND_TO_SCALES: Final = (
-    "aten::constant_pad_nd.out",
-    "aten::convolution.out",
-    "aten::hardtanh.out",
-    "aten::relu.out",
-    *(f"aten::{name}.Scalar_out" for name in ("eq", "ge", "gt", "le", "lt", "ne")),
-)
-"""Operators of ExecuTorch that take quantised integers and compute on them as on any: wrong, without a word."""
 
 _ANY: Final = _takes("0 self any, -1 out any", _same_order)
 _LARGEST_BOTH_DEFAULT: Final = _takes("0 self any default, 3 out =self default, 4 indices int64 default")
@@ -821,6 +813,37 @@ EXECUTORCH: Final[Mapping[str, Signature]] = {
 }
 
 
+_SCALE_KEPT: Final = ("aten::upsample_bilinear2d.vec_out", "aten::upsample_nearest2d.vec_out")
+
+
+def _takes_int8(signature: Signature, name: str) -> bool:
+    wanted = next(one.dtype for one in signature.operands if one.name == name)
+    return (
+        _takes_int8(signature, wanted[1:]) if wanted.startswith("=") else "int8" in wanted.split("|") or wanted == "any"
+    )
+
+
+def _only_there() -> Iterator[str]:
+    """Operators that take int8 in ExecuTorch, and not in builtin: what that takes are copies and choices."""
+    for operator, signature in EXECUTORCH.items():
+        first = signature.operands[0].name
+        if first != "out" and _takes_int8(signature, first) and not _takes_int8(BUILTIN[operator], first):
+            yield operator
+
+
+BLIND_TO_SCALES: Final = frozenset(
+    {
+        "aten::constant_pad_nd.out",
+        "aten::convolution.out",
+        "aten::hardtanh.out",
+        "aten::relu.out",
+        *(f"aten::{name}.Scalar_out" for name in ("eq", "ge", "gt", "le", "lt", "ne")),
+        *_only_there(),
+    }
+).difference(_SCALE_KEPT)
+"""Operators of ExecuTorch that take quantised integers and compute on them as on any: wrong, without a word."""
+
+
 def _convolution(form: str, offsets: int, weight: str = "rows") -> str:
     return (
         f"0 input int8 {form}, 1 weight int8 {weight}, 2 bias? int32, {offsets + 2} requantize_multipliers int32, "
@@ -918,6 +941,17 @@ def misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | No
     ]
     if not wrong and not missing:
         yield from _wrong_orders(signature, found, call)
+
+
+def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozenset[int]) -> Iterator[Misfit]:
+    """What an operator that knows no scale is given of integers that have one; `quantised` are these arguments."""
+    if instruction.operator not in BLIND_TO_SCALES:
+        return
+    call = Call(file, instruction, {})
+    for operand in EXECUTORCH[instruction.operator].operands:
+        for name, _, value in _named(call, operand):
+            if operand.at >= 0 and value.index in quantised:
+                yield Misfit("dtype", f"{name} is {value.spec}, quantised", value.index)
 
 
 def takes(file: PteFile, instruction: Instruction, runtime: str, isa: Isa) -> bool:

@@ -22,8 +22,8 @@ from cortex_m_hil.errors import ConfigError, TargetHang
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import POISON, operator_at, prepare
 from cortex_m_hil.links.protocol import MemoryRegion
-from cortex_m_hil.program.dataflow import written
-from cortex_m_hil.program.lifetimes import Lifetimes, arguments, memory_of
+from cortex_m_hil.program.dataflow import arguments, memory_of, written
+from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.schema import InstructionKind, ValueKind

@@ -46,7 +46,8 @@ _PLAIN: Final = (
     "ExecuTorch writes plain tuples, lists and dicts of tensors only: return tuple(torch.topk(x, k)), or its parts"
 )
 _VALUES: Final = (
-    f"what depends on values needs torch.where or torch.cond, and no shape may follow from values; {_EXPLAINED}"
+    "what depends on values needs torch.where, or in a float program torch.cond, and no shape may follow from values; "
+    f"{_EXPLAINED}"
 )
 _DROPOUT: Final = "F.dropout is active unless it is told: F.dropout(x, p, self.training), or an nn.Dropout"
 _COMPUTED: Final = (

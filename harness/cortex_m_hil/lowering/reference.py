@@ -111,8 +111,12 @@ def _dialect() -> Iterator[None]:
 
 
 class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):  # torch.cond and the like, which call graphs
+            return func(*(self._inside(one) if callable(one) else one for one in args), **kwargs)
         _require_numbers(func, args)
         if (exact := exact_form(func)) is not None:
             return in_its_layout(func, args, kwargs, exact(*args, **kwargs))
@@ -121,6 +125,13 @@ class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         was = torch._prims_common.suggest_memory_format(args[0])
         pooled = func(args[0].contiguous(), *args[1:], **kwargs)
         return tuple(one.contiguous(memory_format=was) for one in pooled)  # operators behind it ask for the layout
+
+    def _inside(self, graph: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            with self:
+                return graph(*args)
+
+        return run
 
 
 def _require_numbers(operator: Any, args: Any) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cortex_m_hil.program.model import Instruction, PteFile, Value
-from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
+from cortex_m_hil.program.schema import DTYPES, LISTS_OF_TENSORS, InstructionKind, ValueKind
 
 # --- following values back -------------------------------------------------------------------------------
 
@@ -34,6 +34,9 @@ VIEWS: Final = frozenset(
     }
 )
 """Operators whose every output element is an element of their first argument, unchanged."""
+
+_QUANTISING: Final = ("cortex_m::", "quantized_decomposed::")
+_QUANTISED: Final = ("int8", "int16")
 
 COPY_IN_PLACE: Final = "aten::copy_"
 """The operator that writes its second argument over its first: how a program keeps its state."""
@@ -81,6 +84,41 @@ def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
     if last.kind is ValueKind.TENSOR_LIST:
         return tuple(int(item) for item in last.items)
     return (last.index,)
+
+
+def arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
+    """Values that an instruction is given, those in lists too."""
+    for argument in instruction.args:
+        value = file.values[argument]
+        items = [int(item) for item in value.items] if value.kind in LISTS_OF_TENSORS else [argument]
+        yield from (item for item in items if item >= 0)
+
+
+def memory_of(file: PteFile, value: int) -> object:
+    """Where a value lies: values that are views of one memory are one."""
+    planned = file.values[value].planned
+    return planned if planned is not None and planned.nbytes else value
+
+
+def quantised_arguments(file: PteFile) -> list[frozenset[int]]:
+    """For each instruction, which of its arguments are integers that stand for numbers by a scale.
+
+    They are what Cortex-M operators give, and what others make of it; in files of ExecuTorch int8 or int16.
+    """
+    now: dict[object, bool] = {}  # by memory, which a view that is no instruction shares with its base
+    found = []
+    for instruction in file.instructions:
+        outs = written(file, instruction)
+        given = {value for value in arguments(file, instruction) if now.get(memory_of(file, value))}.difference(outs)
+        found.append(frozenset(given))
+        by_scale = instruction.operator.startswith(_QUANTISING) or bool(given)
+        now.update((memory_of(file, out), by_scale and _dtype(file, out) in _QUANTISED) for out in outs)
+    return found
+
+
+def _dtype(file: PteFile, value: int) -> str:
+    spec = file.values[value].spec
+    return "" if spec is None else spec.dtype
 
 
 def scratch_values(file: PteFile) -> frozenset[int]:

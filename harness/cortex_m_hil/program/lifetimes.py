@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, in_place, scratch_values, written
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, arguments, in_place, memory_of, scratch_values, written
 from cortex_m_hil.program.model import Instruction, PteFile
-from cortex_m_hil.program.schema import LISTS_OF_TENSORS, InstructionKind
+from cortex_m_hil.program.schema import InstructionKind
 
 
 @dataclass(frozen=True, order=True)
@@ -154,17 +154,3 @@ class _Span:
 
 def _same_memory(file: PteFile, value: int, other: int) -> bool:
     return memory_of(file, value) == memory_of(file, other)
-
-
-def memory_of(file: PteFile, value: int) -> object:
-    """Where a value lies: values that are views of one memory are one."""
-    planned = file.values[value].planned
-    return planned if planned is not None and planned.nbytes else value
-
-
-def arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
-    """Values that an instruction is given, those in lists too."""
-    for argument in instruction.args:
-        value = file.values[argument]
-        items = [int(item) for item in value.items] if value.kind in LISTS_OF_TENSORS else [argument]
-        yield from (item for item in items if item >= 0)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, written
-from cortex_m_hil.program.lifetimes import arguments, memory_of
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, arguments, memory_of, written
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec

@@ -31,6 +31,7 @@ from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.lowering import LoweringOptions, lower
+from cortex_m_hil.program.dataflow import quantised_arguments
 from cortex_m_hil.program.model import Instruction, Value
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
@@ -433,6 +434,57 @@ def test_a_layer_that_stayed_float_in_a_quantised_program_is_a_note() -> None:
 )
 def test_what_is_no_layer_that_stayed_float(near: Program) -> None:
     assert Rule.FLOAT_NOTE not in rules(lint(near, target(Isa.DSP), operators=None))
+
+
+def behind(first: str, operator: str, *specs: TensorSpec) -> Program:
+    """An operator on what another one gave, its first tensor."""
+    made = of_one(operator, *specs)
+    (second,) = made.file.instructions
+    instructions = (replace(second, operator=first, args=second.args[:1]), replace(second, index=1))
+    return replace(made, file=replace(made.file, instructions=instructions))
+
+
+INT8, INT8_AND_FLOAT = (rows("int8", 4),) * 3, (rows("int8", 4), rows("float32", 4), rows("float32", 4))
+
+
+@pytest.mark.parametrize("operator", ["aten::add.out", "aten::mul.out", "aten::div.out"])
+@pytest.mark.parametrize("specs", [INT8, INT8_AND_FLOAT])
+def test_arithmetic_on_quantised_integers_is_refused(operator: str, specs: tuple[TensorSpec, ...]) -> None:
+    found = lint(
+        behind("cortex_m::quantized_linear.out", operator, *specs),
+        target(Isa.DSP),
+        operators=None,
+        runtime="executorch",
+    )
+    assert [one.rule for one in found if one.operator == operator and not one.is_note] == [Rule.DTYPE]
+    (told,) = (one for one in found if one.rule is Rule.DTYPE and one.operator == operator)
+    assert "self is int8[4], quantised: on integers ExecuTorch computes without their scales" in told.message
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        behind("aten::clone.out", "aten::add.out", *INT8),  # of an input, say: integers that mean themselves
+        behind("cortex_m::quantized_linear.out", "aten::maximum.out", *INT8),  # which scales change nothing of
+        behind("cortex_m::dequantize_per_tensor.out", "aten::add.out", *(rows("float32", 4),) * 3),
+    ],
+)
+def test_what_is_no_arithmetic_on_quantised_integers(near: Program) -> None:
+    found = lint(near, target(Isa.DSP), operators=None, runtime="executorch")
+    assert not [one for one in found if one.operator.startswith("aten::") and not one.is_note]
+
+
+def test_what_is_made_of_quantised_integers_is_quantised() -> None:
+    """Through copies and lists; no more where the memory holds something else."""
+    made = of_one("aten::cat.out", [rows("int8", 2), rows("int8", 2)], 0, rows("int8", 4))
+    (join,) = made.file.instructions
+    one, _, joined = (*made.file.values[join.args[0]].items, join.args[-1])
+    quantise = replace(join, operator="cortex_m::quantized_add.out", args=(int(one),))
+    copied = replace(join, operator="aten::clone.out", args=(joined, int(one)))
+    filled = replace(join, operator="aten::full.out", args=(int(one),))
+    chain = tuple(replace(it, index=at) for at, it in enumerate((quantise, join, copied, join, filled, join)))
+    found = quantised_arguments(replace(made.file, instructions=chain))
+    assert found == [frozenset(), {int(one)}, {joined}, {int(one)}, frozenset(), frozenset()]
 
 
 def transposed(stride: tuple[int, int], padding: tuple[int, int], kernel: tuple[int, int], scratch: int) -> Program:
