@@ -924,7 +924,7 @@ FINDS: Final = (
             Shown(
                 How.FORESEEN, "a fully connected layer behind an addition, and behind one in a branch",
                 replace(FILE_ONLY, network=doubled(False)), replace(FILE_ONLY, network=doubled(True)),
-                CORES, Caught(LintError, Rule.DTYPE, "aten::add"),
+                CORES, Caught(LintError, Rule.DTYPE, "add"),
             ),
         ),
     ),
