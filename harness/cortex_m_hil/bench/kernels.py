@@ -81,28 +81,33 @@ def executed(dut: flow.Dut, program: Program) -> tuple[int, ...]:
     if result.instructions is None:
         what = f"{dut.target.name} counts no instructions, it has {result.ran.clock.value}"
         raise ConfigError(what, target=dut.resolved.name, hint="a target of QEMU does: hil targets")
-    found = tuple(ticks for _, ticks in _steps(dut, program, program.inputs))
+    found = [0] * len(program.file.instructions)
+    for at, ticks in _steps(dut, program, program.inputs):
+        found[at] += ticks
     if sum(found) != result.instructions:
         raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
-    return found
+    return tuple(found)
 
 
 def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
     """Ticks of each call of an operator; the program is run by steps. Raises what a run does."""
     found: dict[str, list[int]] = {}
-    for operator, ticks in _steps(dut, program, inputs):
-        found.setdefault(operator, []).append(ticks)
+    for at, ticks in _steps(dut, program, inputs):
+        found.setdefault(program.file.instructions[at].name, []).append(ticks)
     return found
 
 
-def _steps(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, int]]:
-    """Operator and ticks of each instruction of the program."""
+def _steps(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[int, int]]:
+    """Each instruction that is reached, and its ticks."""
     session = dut.session()
     session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
     flow.prepare(session, inputs, flow.POISON)
-    for instruction in program.file.instructions:
+    position, done = 0, not program.file.instructions
+    while not done:
         try:
-            yield instruction.name, session.step(1, dut.seconds).ticks
+            step = session.step(1, dut.seconds)
         except ResponseTimeout as stuck:
             what = f"no end after {dut.seconds:g} s, and the program ended before"
             raise ProtocolError(what, target=dut.resolved.name, operator=stuck.operator, log=stuck.log) from None
+        yield position, step.ticks
+        position, done = step.next, step.done

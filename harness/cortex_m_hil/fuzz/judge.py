@@ -226,7 +226,7 @@ class Fuzzer:
 
 def _may_loop(program: Program) -> bool:
     return any(
-        instruction.kind is InstructionKind.JUMP_FALSE and instruction.args[1] <= instruction.index
+        instruction.kind is InstructionKind.JUMP_FALSE and instruction.destination <= instruction.index
         for instruction in program.file.instructions
     )
 

@@ -78,7 +78,7 @@ def producer(file: PteFile, value: int, before: int | None = None) -> Instructio
 
 def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
     """Values an instruction writes: its last argument, or what that lists (operators with several outs)."""
-    if not instruction.args:
+    if not instruction.args or instruction.kind in (InstructionKind.JUMP_FALSE, InstructionKind.FREE):
         return ()
     last = file.values[instruction.args[-1]]
     if last.kind is ValueKind.TENSOR_LIST:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
+from cortex_m_hil.program.control_flow import ControlFlow, bits
 from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, arguments, in_place, memory_of, scratch_values, written
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.schema import InstructionKind
@@ -54,7 +56,11 @@ class Lifetimes:
         self.views: list[View] = []
         self._replaced: list[Overlap] = []
         self._scratch = scratch_values(file)
-        self._spans = tuple(self._follow())
+        self._flow = ControlFlow(file)
+        self._given = (*file.inputs, *file.states)
+        self._made = {*self._given, *(value for one in file.instructions for value in self._outs(one))}
+        self._reads: dict[_Written, int] = {}  # by which instructions each is read, as bits
+        self._follow()
 
     def extent(self, value: int) -> Extent | None:
         """Where a value lies; None where it is not planned."""
@@ -65,8 +71,8 @@ class Lifetimes:
         return Extent(begin, begin + planned.nbytes)
 
     def live(self, position: int) -> tuple[int, ...]:
-        """Values that hold something which an instruction after `position` reads, or that are outputs or state."""
-        return tuple(span.value for span in self._spans if span.written <= position < span.read)
+        """Values that hold something which an instruction after `position` may read, or that are outputs or state."""
+        return tuple(self._live[position + 1])
 
     def dead(self, position: int) -> Iterator[Extent]:
         """The rest of the arena after an instruction."""
@@ -95,7 +101,24 @@ class Lifetimes:
 
     def _during(self, position: int) -> tuple[int, ...]:
         """Values that hold something while an instruction runs: what it reads for the last time and writes, too."""
-        return tuple(span.value for span in self._spans if span.written <= position <= span.read)
+        written = [one.value for one in self._reads if one.at == position]
+        read = [one.value for one, reads in self._reads.items() if reads >> position & 1]
+        return tuple(dict.fromkeys((*self.live(position), *read, *written)))
+
+    @cached_property
+    def _live(self) -> list[list[int]]:
+        """What holds something before all instructions, and after each: where it was written, and may be read."""
+        found: list[list[int]] = [[] for _ in range(len(self._flow.after))]
+        for one, reads in self._reads.items():
+            behind = self._flow.after[one.at] | 1 << one.at if one.at >= 0 else -1
+            ahead = 0
+            for reader in bits(reads):
+                ahead |= self._flow.before[reader]
+            for position in bits(behind & ahead):
+                found[position + 1].append(one.value)
+            if one.at < 0 and reads:
+                found[0].append(one.value)
+        return found
 
     def _overlap(self, value: int, other: int) -> bool:
         mine, theirs = self.extent(value), self.extent(other)
@@ -111,45 +134,96 @@ class Lifetimes:
             return ()
         return (*outs, *(value for value in dict.fromkeys(instruction.args) if value in self._scratch))
 
-    def _follow(self) -> Iterator[_Span]:
-        """What is read is what was last written to the same place. Outputs are read after all instructions, and so is
-        state: by the next call."""
-        file = self._file
-        given = (*file.inputs, *file.states)
-        current: dict[object, _Span] = {memory_of(file, value): _Span(value, -1, -1) for value in given}
-        made = {*given, *(value for one in file.instructions for value in self._outs(one))}
+    def _follow(self) -> None:
+        """What is read is what may have been written to the same place last. Outputs are read after all instructions,
+        and so is state: by the next call."""
+        given = [_Written(value, -1) for value in self._given]
+        self._reads.update(dict.fromkeys(given, 0))
+        arriving = {0: _State({memory_of(self._file, one.value): frozenset({one}) for one in given}, {})}
+        waiting, end = [0], len(self._file.instructions)
+        joints = {
+            one for at, ones in enumerate(self._flow.following[:-1]) if ones != (at + 1,) for one in (*ones, at + 1)
+        }
+        while waiting:  # a part without jumps at a time, again where more arrives than before
+            at = min(waiting)
+            waiting.remove(at)
+            state = arriving[at].copy()
+            while at < end:
+                self._step(state, self._file.instructions[at])
+                if self._flow.following[at] != (at + 1,) or at + 1 in joints:
+                    break
+                at += 1
+            for one in self._flow.following[at]:
+                before = arriving.get(one)
+                arriving[one] = state.copy() if before is None else before.joined(state, self._file)
+                if arriving[one] != before:
+                    waiting.append(one)
+            if at == end:
+                for value in (*self._file.outputs, *self._file.states):
+                    self._read(state, value, at)
 
-        def read(value: int, position: int) -> None:
-            place = memory_of(file, value)
-            if (span := current.get(place)) is None:
-                return
-            if span.value != value and (value in made or span.value in self._scratch):
-                self._replaced.append(Overlap(span.written, span.value, value))
-            elif value not in made:
-                self.views.append(View(value, span.value, span.written))
-            current[place] = replace(span, read=position)
+    def _step(self, state: _State, instruction: Instruction) -> None:
+        file, at = self._file, instruction.index
+        if instruction.kind is InstructionKind.FREE:
+            return
+        if instruction.kind is InstructionKind.MOVE:  # the value is another's from now on; no byte is moved
+            source, to = instruction.args
+            state.moved[to] = state.held(file, source)
+            return
+        outs = self._outs(instruction)
+        for value in arguments(file, instruction):
+            if value not in outs or (in_place(instruction) and instruction.operator != COPY_IN_PLACE):
+                self._read(state, value, at)
+        for value in outs:
+            one = _Written(value, at)
+            self._reads.setdefault(one, 0)
+            state.places[memory_of(file, value)] = frozenset({one})
+            state.moved.pop(value, None)
 
-        for instruction in file.instructions:
-            outs = self._outs(instruction)
-            for value in arguments(file, instruction):
-                if value not in outs or (in_place(instruction) and instruction.operator != COPY_IN_PLACE):
-                    read(value, instruction.index)
-            for value in outs:
-                if (before := current.pop(memory_of(file, value), None)) is not None:
-                    yield before
-                current[memory_of(file, value)] = _Span(value, instruction.index, instruction.index)
-        for value in (*file.outputs, *file.states):
-            read(value, len(file.instructions))
-        yield from current.values()
+    def _read(self, state: _State, value: int, at: int) -> None:
+        for one in state.held(self._file, value):
+            self._reads[one] |= 1 << at
+            if value in state.moved or one.value == value:
+                continue
+            if value in self._made or one.value in self._scratch:
+                self._replaced.append(Overlap(one.at, one.value, value))
+            else:
+                self.views.append(View(value, one.value, one.at))
 
 
 @dataclass(frozen=True)
-class _Span:
-    """From the instruction that writes a value (-1: an input) to the last that reads it, or a view of it."""
+class _Written:
+    """A value, and the instruction that wrote it; -1: an input."""
 
     value: int
-    written: int
-    read: int
+    at: int
+
+
+@dataclass
+class _State:
+    """What memory holds before an instruction: what was written to each place last, on one way there or another.
+
+    `moved` has the values that a MoveCall made others, and what those held.
+    """
+
+    places: dict[object, frozenset[_Written]]
+    moved: dict[int, frozenset[_Written]]
+
+    def held(self, file: PteFile, value: int) -> frozenset[_Written]:
+        moved = self.moved.get(value)
+        return self.places.get(memory_of(file, value), frozenset()) if moved is None else moved
+
+    def copy(self) -> _State:
+        return _State(dict(self.places), dict(self.moved))
+
+    def joined(self, other: _State, file: PteFile) -> _State:
+        nothing: frozenset[_Written] = frozenset()
+        places = {
+            place: self.places.get(place, nothing) | other.places.get(place, nothing)
+            for place in {**self.places, **other.places}
+        }
+        moved = {value: self.held(file, value) | other.held(file, value) for value in {**self.moved, **other.moved}}
+        return _State(places, moved)
 
 
 def _same_memory(file: PteFile, value: int, other: int) -> bool:

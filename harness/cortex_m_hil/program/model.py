@@ -53,13 +53,15 @@ class Value:
 class Instruction:
     """One step of the chain. ``operator`` is ``ns::name.overload``, a delegate's id, or empty.
 
-    A kernel's ``args`` are its schema's arguments, the out tensors, and the returned values again.
+    A kernel's ``args`` are its schema's arguments, the out tensors, and the returned values again; a move's are from
+    and to, a jump's is its condition. ``destination`` is the instruction that a jump goes to, -1 of the others.
     """
 
     index: int
     kind: InstructionKind
     operator: str
     args: tuple[int, ...]
+    destination: int = -1
 
     @property
     def name(self) -> str:

@@ -26,11 +26,12 @@ class Kind(str, Enum):
     FLOAT = "portable float"
     MOVEMENT = "data movement"
     CONVERSION = "quantise or dequantise"
-    OTHER = "delegate or control flow"
+    DELEGATE = "delegate"
+    CONTROL_FLOW = "control flow"
 
     @property
     def computes(self) -> bool:
-        return self not in (Kind.MOVEMENT, Kind.CONVERSION)
+        return self not in (Kind.MOVEMENT, Kind.CONVERSION, Kind.CONTROL_FLOW)
 
 
 _CONVERSIONS: Final = frozenset(
@@ -55,7 +56,7 @@ _MOVES: Final = frozenset(
 def kind_of(file: PteFile, instruction: Instruction) -> Kind:
     """By the operator's namespace and, of a portable one, by the dtypes of its tensors."""
     if instruction.kind is not InstructionKind.KERNEL:
-        return Kind.OTHER
+        return Kind.DELEGATE if instruction.kind is InstructionKind.DELEGATE else Kind.CONTROL_FLOW
     if instruction.operator in _CONVERSIONS:
         return Kind.CONVERSION
     if instruction.operator.startswith("cortex_m::"):
@@ -115,6 +116,8 @@ _CORTEX_M_WITHOUT: Final = frozenset(
 def macs_of(file: PteFile, instruction: Instruction) -> int | None:
     """Multiply-accumulates of an instruction by its shapes; None where they are not known."""
     operator = instruction.operator
+    if instruction.kind not in (InstructionKind.KERNEL, InstructionKind.DELEGATE):
+        return 0
     formula = _MACS.get(operator)
     if formula is None:
         return 0 if operator in _CORTEX_M_WITHOUT or operator.startswith(_KNOWN) else None

@@ -291,7 +291,7 @@ def _read_instruction(
             raise table.reader.fail(f"instruction {index} calls number {called} of {len(names)}")
         return Instruction(index, kind, names[called], _value_indices(body, "args", values))
     args = tuple(body.integer(name, "i") for name in SLOTS[kind.value])
-    limits = (values, instructions + 1) if kind is InstructionKind.JUMP_FALSE else (values, values)
-    if any(not 0 <= arg < limit for arg, limit in zip(args, limits, strict=False)):
+    args, destinations = (args[:1], args[1:]) if kind is InstructionKind.JUMP_FALSE else (args, ())
+    if not all(0 <= arg < values for arg in args) or not all(0 <= at <= instructions for at in destinations):
         raise table.reader.fail(f"instruction {index}, a {kind.value}, refers to what does not exist")
-    return Instruction(index, kind, "", args)
+    return Instruction(index, kind, "", args, *destinations)

@@ -1,0 +1,59 @@
+"""Which instructions may follow which: one after another, but for the jumps that `torch.cond` and loops become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.program.model import Instruction, PteFile
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+
+
+class ControlFlow:
+    """Ways through a program; the number of instructions stands for its end.
+
+    Attributes:
+        following: for each instruction those that may be the next.
+        after: for each all that may come after it, and before: all that may have come before, as bits of a number.
+    """
+
+    def __init__(self, file: PteFile) -> None:
+        made = {value for instruction in file.instructions for value in written(file, instruction)}
+        self.following = [*(_next(file, instruction, made) for instruction in file.instructions), ()]
+        preceding: list[list[int]] = [[] for _ in self.following]
+        for at, ones in enumerate(self.following):
+            for one in ones:
+                preceding[one].append(at)
+        forward = range(len(self.following))
+        self.after = _closed(self.following, reversed(forward))
+        self.before = _closed(preceding, forward)
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The numbers of its bits, from the lowest."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def _next(file: PteFile, instruction: Instruction, made: set[int]) -> tuple[int, ...]:
+    """A jump is taken where its condition is false; one whose condition is a constant goes one way only."""
+    on = instruction.index + 1
+    if instruction.kind is not InstructionKind.JUMP_FALSE:
+        return (on,)
+    condition = file.values[instruction.args[0]]
+    if condition.kind is ValueKind.BOOL and condition.index not in made:
+        return (on,) if condition.scalar else (instruction.destination,)
+    return (on, instruction.destination)
+
+
+def _closed(edges: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
+    """For each all that edges lead to, as bits: in one pass in this order, if no edge goes against it."""
+    found, order, before = [0] * len(edges), list(order), None
+    while found != before:
+        before = list(found)
+        for at in order:
+            for one in edges[at]:
+                found[at] |= 1 << one | found[one]
+    return found
