@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,17 +16,20 @@ import numpy as np
 from cortex_m_hil.lowering.disk_cache import DiskCache
 from paths import IMPORT_ROOT
 
-KEYS = 50
+KEYS, DEADLINE = 50, 120.0
 WRITER = """
 import random, sys
 from kill_writers import KEYS, key_of, right
 from cortex_m_hil.lowering.disk_cache import DiskCache
-cache, dice = DiskCache(limit=1_000_000), random.Random(sys.argv[1])
+cache, dice, told = DiskCache(limit=1_000_000), random.Random(sys.argv[1]), False
 while True:
     number = dice.randrange(KEYS)
     found = cache.get_or_make("program", key_of(number), lambda: right(number))
     if (found["pte"] != right(number)["pte"]).any():
         print("wrong", number, flush=True)
+    if not told:
+        print("at work", flush=True)
+        told = True
 """
 
 
@@ -53,10 +57,10 @@ def kill_writers(folder: Path, *, kills: int, workers: int, seed: int) -> None:
 
     running = [start() for _ in range(workers)]
     try:
-        time.sleep(1.0)  # for the first to be at work
         for _ in range(kills):
-            time.sleep(dice.uniform(0.1, 0.6))
             victim = running.pop(0)
+            assert first_line(victim) == "at work\n"
+            time.sleep(dice.uniform(0.0, 0.3))
             victim.kill()
             assert victim.communicate()[0] == ""
             running.append(start())
@@ -64,7 +68,18 @@ def kill_writers(folder: Path, *, kills: int, workers: int, seed: int) -> None:
         for process in running:
             process.kill()
         said = [process.communicate()[0] for process in running]
-    assert said == [""] * workers
+    assert set(said) <= {"", "at work\n"}
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    """What it writes first; "" where that takes too long."""
+    assert process.stdout is not None
+    deadline = threading.Timer(DEADLINE, process.kill)
+    deadline.start()
+    try:
+        return process.stdout.readline()
+    finally:
+        deadline.cancel()
 
 
 def wrong_entries(folder: Path) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -97,9 +98,14 @@ def lowered(module: Any, inputs: Any = (X,), **options: Any) -> Program:
     return lower(module, inputs, isa=Isa.DSP, name="Layers", **options)
 
 
+@functools.cache
+def in_no_mode() -> Program:
+    return lowered(Layers(plain))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_module_computes_in_a_mode_is_quantised(form: str) -> None:
-    wanted = lowered(Layers(plain))
+    wanted = in_no_mode()
     assert [node for node in wanted.nodes if "linear" in node] == [
         "cortex_m_quantized_linear_default (first)",
         "cortex_m_quantized_linear_default_1 (last)",
@@ -137,7 +143,7 @@ def exported_with_gradients(module: Any) -> list[Any]:
 
 @pytest.mark.parametrize("mode", AROUND)
 def test_the_callers_mode_makes_no_difference(mode: str) -> None:
-    wanted = lowered(Layers(plain))
+    wanted = in_no_mode()
     with AROUND[mode]():
         program = lowered(Layers(plain), (X.clone(),))
         assert program.pte == wanted.pte and program.reference is not None and wanted.reference is not None
@@ -152,9 +158,9 @@ def test_attention_is_lowered_in_its_parts(mode: str, frozen: bool) -> None:
     """Without gradients torch runs an encoder's layer as one operator, which no target has."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).requires_grad_(not frozen)
     with AROUND[mode]():
-        nodes = lowered(layer, (torch.rand(1, 5, 8),)).nodes
+        nodes = [str(node.target) for node in export(layer, (torch.rand(1, 5, 8),)).program.graph.nodes]
     assert not [node for node in nodes if "encoder" in node or "multi_head" in node]
-    assert sum("quantized_linear" in node for node in nodes) == 4
+    assert nodes.count("aten.linear.default") == 4
     assert torch.backends.mha.get_fastpath_enabled()
 
 
