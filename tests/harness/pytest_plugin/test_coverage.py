@@ -66,7 +66,9 @@ def line_of(text: str, file: str) -> int:
     return number
 
 
-@pytest.mark.parametrize(("target", "isa"), [("m4-qemu", "DSP"), ("native", "SCALAR (host)")])
+@pytest.mark.parametrize(
+    ("target", "isa"), [pytest.param("m4-qemu", "DSP", marks=pytest.mark.slow), ("native", "SCALAR (host)")]
+)
 def test_a_path_is_uncovered_until_a_test_takes_it(pytester: pytest.Pytester, target: str, isa: str) -> None:
     where = str(line_of("void average(const Pooling& pooling) {", "pooling.cpp"))
     result, found = run(pytester, "test_max", f"--target={target}")

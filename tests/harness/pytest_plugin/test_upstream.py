@@ -266,7 +266,7 @@ OPERATORS = (
 )
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["single", "xdist"])
 def test_the_cortex_m_flow_of_the_backend_suite_runs(tmp_path: Path, workers: list[str]) -> None:
     """No FVP on PATH. What failed is told in its own words, not in those of the suite's runner."""
     (tmp_path / "without.py").write_text(WITHOUT_TORCHVISION)

@@ -285,6 +285,7 @@ SHOWS_ALL = 10
 """A seed whose families show all operators in all forms."""
 
 
+@pytest.mark.slow
 def test_portable_operators_compute_what_executorchs_do_in_other_dim_orders(dut: Dut) -> None:
     """And what torch does, where those refuse. Operators that are not shown in a form, or not compared, have a row."""
     with flow.open_dut(resolve("native", TARGETS)) as builtin:
