@@ -587,12 +587,12 @@ FINDS: Final = (
             Shown(
                 How.FORESEEN, "a clamped convolution and another, joined",
                 module(
-                    lambda: Apply(lambda a, b, x: torch.cat((a(x), b(x)), 1), nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)),
+                    lambda: Apply(lambda a, b, x: torch.cat((a(x), b(x)), 0), nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)),
                     (1, 3, 5, 5),
                 ),
                 module(
                     lambda: Apply(
-                        lambda a, b, x: torch.cat((nn.functional.hardtanh(a(x)), b(x)), 1),
+                        lambda a, b, x: torch.cat((nn.functional.hardtanh(a(x)), b(x)), 0),
                         nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1),
                     ),
                     (1, 3, 5, 5),
