@@ -86,3 +86,14 @@ def pages() -> dict[str, str]:
     found = [*REPOSITORY.glob("*.md")]
     found += [page for folder in ("docs", "examples", "firmware") for page in (REPOSITORY / folder).rglob("*.md")]
     return {str(page.relative_to(REPOSITORY)): page.read_text() for page in found if page.name != "CHANGELOG.md"}
+
+
+def without_code(text: str) -> str:
+    """Return the text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return those of a page's headings, by GitHub's rule: lower case, hyphens for spaces, no other punctuation."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -13,6 +13,7 @@ import pytest
 
 from cortex_m_hil.host.toolchain import PACKAGES
 from paths import REPOSITORY
+from shown import anchors, blocks, without_code
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,16 +27,6 @@ PAGES = sorted(
     ]
 )
 FOLDERS = "ci|docs|examples|firmware|harness|tests"
-
-
-def without_code(text: str) -> str:
-    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def anchors(page: Path) -> set[str]:
-    """GitHub's: lower case, spaces to hyphens, all but word characters and hyphens left out."""
-    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
@@ -96,13 +87,13 @@ def texts(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_messages_name_pages_that_users_of_a_wheel_have(path: Path) -> None:
-    """As `hil docs PAGE, “Section”`: a wheel has no folder `docs`."""
+    """As `hil docs PAGE` or `hil docs PAGE#section`: a wheel has no folder `docs`."""
     for text in texts(path):
         assert not re.search(r"\bdocs/|\w\.md\b", text), text
-        for page, section in re.findall(r"hil docs ([\w-]+)(?:, “([^”]+)”)?", text):
+        for page, section in re.findall(r"hil docs ([\w-]+)(?:#([\w-]+))?", text):
             named = REPOSITORY / "docs" / f"{page}.md"
             assert named.exists(), text
-            assert not section or re.search(rf"^#+ {section}$", named.read_text(), re.MULTILINE), text
+            assert not section or section in anchors(named), text
 
 
 def test_examples_of_tests_are_whole() -> None:
@@ -113,6 +104,30 @@ def test_examples_of_tests_are_whole() -> None:
         check = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F", "-"]
         done = subprocess.run(check, input=block, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and "..." not in block, done.stdout + block
+
+
+@pytest.mark.slow
+def test_examples_of_tests_pass(tmp_path: Path) -> None:
+    """Each block of Python is a file of tests, beside the files that the pages name; on a target that QEMU has."""
+    for page in ("partition.md", "writing-tests.md"):
+        for number, block in enumerate(blocks((REPOSITORY / "docs" / page).read_text())):
+            if (edit := block.edit()) is not None:
+                edit.apply(tmp_path)
+            elif block.language == "python" and "def test_" in block.text:
+                (tmp_path / f"test_{page.removesuffix('.md')}_{number}.py").write_text(block.text)
+    on_executorch = "test_any_batch"  # as its comment says
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--target=m4-qemu",
+        "-k",
+        f"not {on_executorch}",
+        "-p",
+        "no:cacheprovider",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and " 1 deselected" in done.stdout and "pytest.ini" in done.stdout, done.stdout
 
 
 def test_the_rooms_are_the_layers() -> None:

@@ -79,6 +79,8 @@ def test_the_wheel_carries_the_known_answer_and_the_default_targets(installed_py
 def test_the_wheel_carries_the_docs(installed_python: Path, tmp_path: Path) -> None:
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "docs", "writing-tests")
     assert (done.returncode, done.stdout) == (0, (REPOSITORY / "docs" / "writing-tests.md").read_text()), done.stderr
+    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "docs", "reading a failure")
+    assert "hil docs writing-tests#reading-a-failure\n" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_wheel_carries_the_shim_and_the_check_of_fvps(

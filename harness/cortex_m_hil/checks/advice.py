@@ -14,7 +14,7 @@ class Advice:
     hint: str = ""
 
 
-READING: Final = "hil docs writing-tests, “Reading a failure”"
+READING: Final = "hil docs writing-tests#reading-a-failure"
 LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
 QUANTISATION: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that is far from the float module",
@@ -27,7 +27,7 @@ LOST: Final = Advice(
 )
 ROUNDING: Final = Advice(
     "rounding, as far as can be told: disturbed runs of the fake-quantised module differ from it by as much",
-    "leave fake_quant_qtol out: by default what rounding explains passes (hil docs writing-tests, “Rounding”)",
+    "leave fake_quant_qtol out: by default what rounding explains passes (hil docs writing-tests#rounding)",
 )
 LOWERING: Final = Advice(
     "the lowering: the target computes what the lowered program says, and that is not what the module does",

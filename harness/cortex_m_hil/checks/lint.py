@@ -340,8 +340,8 @@ _HINTS: Final = {
     Rule.ISA: _LOWER_ANEW,
     Rule.DTYPE: _REDESIGN,
     Rule.DIM_ORDER: (
-        "x.contiguous() before the operator, or another layout (layout=) for the module; hil docs writing-tests, “What "
-        "the lint refuses”"
+        "x.contiguous() before the operator, or another layout (layout=) for the module; "
+        "hil docs writing-tests#what-the-lint-refuses"
     ),
     Rule.ARGUMENTS: _REDESIGN,
     Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",

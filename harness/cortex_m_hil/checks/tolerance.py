@@ -58,7 +58,7 @@ def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, examp
     if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value < math.inf:  # type: ignore[operator]
         raise ConfigError(
             f"{name}={shown(value)}: it takes {wanted}",
-            hint=f"such as {name}={example}; hil docs writing-tests, “Calls”",
+            hint=f"such as {name}={example}; hil docs writing-tests#calls",
         )
 
 

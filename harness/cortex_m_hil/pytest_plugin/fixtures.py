@@ -221,10 +221,18 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
 
 @pytest.fixture
 def run_pte(hil: Hil) -> Callable[..., RunResult]:
-    """`run_pte(path_or_bytes, inputs=(), *, lint=True)` runs a `.pte` that exists already, once.
+    """Return the function `run_pte(path_or_bytes, inputs=(), *, lint=True)`, which runs a `.pte` once.
 
-    `inputs`: arrays (or tensors) of logical shape and the program's dtypes, laid out in its dim order here; numbers for
-    scalars. Returns and raises what `hil.run` does.
+    Its arguments:
+        path_or_bytes: a `.pte` that exists already.
+        inputs: arrays (or tensors) of logical shape and the program's dtypes, laid out in its dim order here; numbers
+            for scalars.
+        lint: False runs what does not fit the target.
+
+    It returns a `RunResult`, as `hil.run` does: `outputs`, a tuple of `HostTensor` in the program's order, of which
+    `array()` is a NumPy array of the output's logical shape and its dtype in the program; `stats`, peaks of memory in
+    bytes; `instructions`, an exact int, or None where the target does not count them; `ticks`, `seconds`, `ran`,
+    `unwritten` and `log`. It raises what `hil.run` does, and compares nothing.
     """
 
     @checked_call("run_pte")

@@ -140,17 +140,6 @@ def test_lines_of_the_cache(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert hil("cache", "info").out == f"{tmp_path / 'lowerings'}: entries 0, 0.0 MB; at most 2147 MB\n"
 
 
-def test_lines_of_docs(hil: Hil) -> None:
-    listed = answer(hil("docs", "--json").out)
-    names = {one["page"] for one in listed["pages"]}
-    assert {"writing-tests", "known_bugs"} <= names
-    [page] = answer(hil("docs", "security", "--json").out)["pages"]
-    assert (page["page"], page["title"]) == ("security", "Security")
-    assert hil("docs").out.startswith("page ") and hil("docs", "security").out == Path(page["file"]).read_text()
-    wrong = hil("docs", "secure")
-    assert (wrong.status, wrong.out) == (CANNOT_TELL, "") and "did you mean 'security'" in wrong.err
-
-
 def test_lines_of_fuzz_and_shims(hil: Hil, tmp_path: Path) -> None:
     fuzzed = answer(hil("fuzz", "-t", "m4-qemu", "--count", "5", "--json").out)
     assert (fuzzed["mutants"], sum(fuzzed["outcomes"].values()), fuzzed["bugs"]) == (5, 5, [])

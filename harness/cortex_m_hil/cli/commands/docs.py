@@ -2,34 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.cli.answers import Answer, end
+from cortex_m_hil.cli.answers import NO, Answer, end
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json
 from cortex_m_hil.cli.output import table
+from cortex_m_hil.cli.pages import Query, Section, every_section, excerpt, near, pages, search, sections, title
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.host.paths import package_data
+
+_SHOWN: Final = 8  # sections that a search shows
 
 
 @app.command("docs")
 def docs(
-    page: Annotated[str, typer.Argument(metavar="[PAGE]", help="Of those that are listed without it")] = "",
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PAGE | PAGE#SECTION | WORDS]", help="Nothing lists the pages", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a page of the documentation, or list the pages."""
-    pages = {path.stem: path for path in sorted(package_data("docs").glob("*.md"))}
-    if page and page not in pages:
-        raise ConfigError(f"there is no page {page!r}", hint=did_you_mean(page, pages))
-    shown = [page] if page else list(pages)
-    fields = [{"page": name, "title": _title(pages[name]), "file": pages[name]} for name in shown]
-    listed = table(("page", "title"), [(name, _title(pages[name])) for name in shown])
-    end(Answer(pages[page].read_text().rstrip("\n") if page else listed, {"pages": fields}))
+    """Show a page of the documentation or a section of one, search for words, or list the pages.
+
+    What is neither a page nor a section is searched for in all pages. The sections with most of the words in their
+    headings come first.
+    """
+    files = pages()
+    asked = " ".join(words or ())
+    page, mark, section = asked.partition("#")
+    if not asked.strip():
+        end(_list(files))
+    elif page in files:
+        end(_show_section(page, section, files[page]) if mark else _show_page(page, files[page]))
+    else:
+        end(_search(asked, files))
 
 
-def _title(page: Path) -> str:
-    """The heading that each page begins with."""
-    return page.read_text().partition("\n")[0].removeprefix("# ")
+def _list(files: Mapping[str, Path]) -> Answer:
+    return Answer(_table(files), _fields(files))
+
+
+def _show_page(page: str, file: Path) -> Answer:
+    return Answer(file.read_text().rstrip("\n"), _fields({page: file}))
+
+
+def _show_section(page: str, name: str, file: Path) -> Answer:
+    """Raise ConfigError where the page has no such section."""
+    known = {one.name.partition("#")[2]: one for one in sections(page, file.read_text())}
+    if name not in known:
+        raise ConfigError(f"the page {page!r} has no section {name!r}", hint=did_you_mean(name, known))
+    section = known[name]
+    text = "\n".join(section.whole).rstrip("\n")
+    return Answer(text, _fields({page: file}, [(section, "\n".join(section.own).strip("\n"))]))
+
+
+def _search(asked: str, files: Mapping[str, Path]) -> Answer:
+    every, query = every_section(files), Query.of(asked)
+    found = search(query, every)
+    if not found:
+        meant = " or ".join(repr(word) for word in near(asked, every))
+        told = f"no page has {asked!r}" + (f"; did you mean {meant}?" if meant else "")
+        return Answer(f"{told}\n\n{_table(files)}", _fields(files), NO)
+    shown = [(section, excerpt(query, section)) for section in found[:_SHOWN]]
+    text = "\n\n".join(f"{one.page}: {one.heading}\n  {line}\n  hil docs {one.name}" for one, line in shown)
+    more = f"\n\n… and {len(found) - _SHOWN} more; another word narrows them" if len(found) > _SHOWN else ""
+    return Answer(text + more, _fields({one.page: files[one.page] for one, _ in shown}, shown))
+
+
+def _table(files: Mapping[str, Path]) -> str:
+    return table(("page", "title"), [(name, title(path)) for name, path in files.items()])
+
+
+def _fields(files: Mapping[str, Path], shown: Iterable[tuple[Section, str]] = ()) -> dict[str, Any]:
+    listed: Sequence[Any] = [{"page": name, "title": title(path), "file": path} for name, path in files.items()]
+    found = [{"section": section.name, "heading": section.heading, "text": text} for section, text in shown]
+    return {"pages": listed, "sections": found}
