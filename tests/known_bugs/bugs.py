@@ -77,7 +77,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class KnownBug:
-    """``upstream``: issues, pull requests and finds. ``shown_by``: ids of tests elsewhere that show it."""
+    """``upstream``: issues, pull requests and finds. ``shown_by``: ids of tests elsewhere that show it.
+
+    The page leaves the ``symptom`` of FINDS out: docs/verification.md tells it at greater length.
+    """
 
     name: str
     upstream: tuple[str, ...]
