@@ -289,14 +289,20 @@ TOGETHER: Final = {
 
 
 def table(columns: Sequence[str], lines: Sequence[str]) -> str:
+    """Return a table in which neighbours that differ in their names alone are one row."""
     head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
-    return head + "".join(f"{line}\n" for line in lines)
+    groups = itertools.groupby((line.split(" | ", 1) for line in lines), lambda parts: parts[1])
+    return head + "".join(
+        f"| {', '.join(name.removeprefix('| ') for name, _ in group)} | {rest}\n" for rest, group in groups
+    )
 
 
 def lines_of(page: str, name: str) -> list[str]:
-    """The rows that a table of the page has."""
+    """Return the rows that a table of the page has, one for each name."""
     block = next((one for one in _BLOCK.finditer(page) if one[2] == name), None)
-    return [] if block is None else block[0].splitlines()[3:]
+    shown = [] if block is None else block[0].splitlines()[3:]
+    parts = [line.removeprefix("| ").split(" | ", 1) for line in shown]
+    return [f"| {one} | {rest}" for names, rest in parts for one in names.split(", ")]
 
 
 def cells_of(line: str) -> list[str]:

@@ -85,6 +85,16 @@ def test_a_row_that_was_not_run_is_told() -> None:
     assert made.lines_of(once, "models") == ["| 1 | 2 |"]
 
 
+def test_neighbours_that_differ_in_their_names_alone_share_a_row() -> None:
+    page, lines = (
+        "<!-- table: models -->\n<!-- end -->\n",
+        ["| 1 | 2 |  |", "| 3 | 2 |  |", "| 4 | 5 |  |", "| 6 | 2 |  |"],
+    )
+    once = made.written(page, "models", ("a", "b", "c"), lines)
+    assert [line[:9] for line in once.splitlines()[3:-1]] == ["| 1, 3 | ", "| 4 | 5 |", "| 6 | 2 |"]
+    assert made.lines_of(once, "models") == lines
+
+
 def test_what_the_suite_skips_is_told() -> None:
     """As test_abs_extreme_values: unittest's skip, which is raised where the test is called."""
 
