@@ -6,7 +6,6 @@ docs/api.md is its page. No logic of its own: it brings `flow` the right target,
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 from cortex_m_hil import errors as errors
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.calls import checked_call
+from cortex_m_hil.calls import checked_call, warn
 from cortex_m_hil.checks.comparison import Comparison as Comparison
 from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
@@ -374,7 +373,7 @@ class OpenTarget:
             flow.keep(self.dut, program, program.inputs)
             require_share(program, minimum, where, layout=layout, quantize=quantize)
         elif quantize and (told := left_in_float(program)):
-            _warn(f"{self.dut.resolved.display_name}: {told}")
+            warn(f"{self.dut.resolved.display_name}: {told}")
 
     def _verify(
         self, program: Program, tolerance: Tolerance, *, linted: bool = True, excluded: tuple[str, ...] = ()
@@ -426,7 +425,7 @@ class OpenTarget:
             )
         self._ran(program, streamed.as_run())
         for text in streamed.warnings:
-            _warn(f"{self.dut.resolved.display_name}: {text}")
+            warn(f"{self.dut.resolved.display_name}: {text}")
         return streamed
 
     @checked_call("hil.localize")
@@ -467,7 +466,7 @@ class OpenTarget:
     def _watched(self, program: Program) -> WatchedMemory:
         memory = WatchedMemory(program)
         if program.size_without_redzones is None:
-            _warn(f"{program.name}: {memory.describe()}")
+            warn(f"{program.name}: {memory.describe()}")
         return memory
 
     def _ran(self, program: Program, result: RunResult) -> None:
@@ -484,7 +483,7 @@ class OpenTarget:
         self._ran(checked.program, checked.result)
         for finding in checked.comparison.warnings:
             name = self.dut.resolved.display_name
-            _warn(f"{name}: output {finding.output}: {finding.kind.value}: {finding.message}")
+            warn(f"{name}: output {finding.output}: {finding.kind.value}: {finding.message}")
 
 
 class _Attempt:
@@ -507,14 +506,6 @@ class _Attempt:
             self._target._failed(self._task, error, self._checked)
         elif error is None:
             self._target._passed(self._task, self._checked)
-
-
-def _warn(text: str) -> None:
-    """A HilWarning with the place of the call that is the user's."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "cortex_m_hil":
-        level, frame = level + 1, frame.f_back
-    warnings.warn(HilWarning(text), stacklevel=level)
 
 
 def _inputs(given: Any) -> Inputs:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import warnings
 from collections.abc import Callable
 from types import NoneType
 from typing import Any, get_type_hints
@@ -11,8 +13,9 @@ import pytest
 import torch
 
 import cortex_m_hil as hil
-from cortex_m_hil.calls import EXAMPLES, permitted
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.calls import EXAMPLES, checked_call, permitted, warn, warnings_of_users_code
+from cortex_m_hil.errors import ConfigError, HilWarning, Mismatch
+from paths import IMPORT_ROOT
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     hil.load_targets,
@@ -86,3 +89,72 @@ def test_a_call_that_does_not_fit(function: Callable[[], object], said: str) -> 
 def test_inputs_are_a_tuple_or_a_list_as_of_a_run() -> None:
     one, other = (hil.lower(LINEAR, inputs, isa=hil.Isa.DSP) for inputs in ((X,), [X]))
     assert one.pte == other.pte
+
+
+# --- warnings ------------------------------------------------------------------------------------------------
+
+
+@checked_call("outer")
+def outer(texts: tuple[str, ...], problem: Exception | None = None) -> str:
+    return inner(texts, problem)
+
+
+@checked_call("inner")
+def inner(texts: tuple[str, ...], problem: Exception | None) -> str:
+    for text in texts:
+        warn(text)
+    with warnings_of_users_code():
+        forward(problem is None)
+    warnings.warn("of torch's", stacklevel=1)
+    if problem is not None:
+        raise problem
+    return "done"
+
+
+def forward(silent: bool) -> None:
+    if not silent:
+        warnings.warn("of the user's", DeprecationWarning, stacklevel=1)
+
+
+def test_warnings_are_issued_at_the_users_line_when_the_call_has_ended() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert outer(("a", "b", "b")) == "done"
+    assert [str(one.message) for one in seen] == ["a", "b", "b"]
+    assert {(one.filename, one.category) for one in seen} == {(__file__, HilWarning)}
+
+
+def test_a_verdict_goes_before_warnings_that_are_errors() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(Mismatch) as caught:
+            outer(("a", "a", "b"), Mismatch("far off", details=[("cause", "a bug")]))
+    line = inspect.getsourcelines(forward)[1] + 2
+    assert caught.value.details == (
+        ("cause", "a bug"), ("warning", "a"), ("warning", "b"), ("warning", f"of the user's (at {__file__}:{line})"),
+    )  # fmt: skip
+
+
+def test_what_may_be_issued_beside_a_verdict_is() -> None:
+    with warnings.catch_warnings(record=True) as seen, pytest.raises(Mismatch) as caught:
+        warnings.simplefilter("always")
+        outer(("a",), Mismatch("far off"))
+    assert [str(one.message) for one in seen] == ["a", "of the user's"] and caught.value.details == ()
+
+
+def test_warnings_that_are_errors_are_raised_as_one_where_nothing_is_wrong() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(HilWarning) as caught:
+            outer(("a", "b"))
+        first, second, hint = str(caught.value).splitlines()
+        assert re.fullmatch(r"a \(a HilWarning, which .* makes an error\)", first) and second == "b"
+        assert '"default::cortex_m_hil.HilWarning" behind "error"' in hint
+        warnings.simplefilter("ignore", HilWarning)
+        assert outer(("a", "b")) == "done"
+
+
+def test_nothing_else_warns() -> None:
+    """A warning that is issued at once may be raised in place of a verdict."""
+    files = [path for path in (IMPORT_ROOT / "cortex_m_hil").rglob("*.py") if "warnings.warn" in path.read_text()]
+    assert [path.name for path in files] == ["calls.py"]

@@ -16,7 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
+from cortex_m_hil.calls import PERMIT
+from cortex_m_hil.errors import BuildError, ConfigError, HilWarning, ToolchainError
 from cortex_m_hil.host import files
 from cortex_m_hil.text import printable
 
@@ -25,6 +26,7 @@ _PYTEST: Final = ("pytest", "py.test")
 # Which operator it is: as localised, else as the error has it. Of wrong outputs that is only the one they come from.
 _AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout")
 _OF_OUTPUTS: Final = "Mismatch"
+_WARNING: Final = HilWarning.__name__
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
 _ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # of pytest
 _SKIP: Final = 125  # of git bisect run
@@ -76,10 +78,17 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Rules:
-    """`raises`: error classes that count as a failure; any other tells nothing. Empty: all do."""
+    """`raises`: error classes that count as a failure; any other tells nothing. Empty: all do but HilWarning.
+
+    A HilWarning is an error by the filters of the project alone: the test ended before it could have a verdict.
+    """
 
     allow_fallback: bool = False
     raises: tuple[str, ...] = ()
+
+    def count(self, error: str) -> bool:
+        """Return whether a failure with an error of this class is one."""
+        return error in self.raises if self.raises else error != _WARNING
 
 
 def with_junit(command: Sequence[str], file: Path, options: Sequence[str] = ()) -> list[str] | None:
@@ -148,7 +157,7 @@ def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> Judgement:
             hint="name the target that runs here, or --allow-fallback",
         )
     failed = [case for case in cases if case.verdict in ("FAIL", "XPASS")]
-    counted = [case for case in failed if not rules.raises or case.error in rules.raises]
+    counted = [case for case in failed if rules.count(case.error)]
     untold = [case for case in cases if case.verdict in ("INFRA", "ERROR")]
     if counted:
         return Judgement(Told.FAIL, _summary(counted), cases)
@@ -168,7 +177,8 @@ def _summary(cases: Sequence[Case]) -> str:
     """`FAIL Mismatch test_x [m4-qemu]`, and how many more."""
     one = cases[0]
     words = [one.verdict, one.error, one.test, f"[{one.ran}]" if one.ran else ""]
-    return " ".join(filter(None, words)) + (f", and {len(cases) - 1} more" if len(cases) > 1 else "")
+    hint = f": {PERMIT}, or count it with --raises {_WARNING}" if one.error == _WARNING else ""
+    return " ".join(filter(None, words)) + (f", and {len(cases) - 1} more" if len(cases) > 1 else "") + hint
 
 
 def _case(element: ElementTree.Element) -> Case:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -97,11 +98,15 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def _importing(self, name: str) -> Iterator[None]:
-        """Around the execution of a module, and of what it imports."""
+        """Around the execution of a module, and of what it imports.
+
+        What it warns of meanwhile is no matter of the user's, whose filters might make an error of it.
+        """
         if name in self._compiler.modules and not self._problem:
             self._problem = f"{name} was imported again"
         self._imported.append(name)
-        with self._nested():
+        with self._nested(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
 
     @contextmanager

@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib.util
 import io
 import logging
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from cortex_m_hil.calls import is_users_file, warnings_of_users_code
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.dynamic import check_shapes, dimensions_of
@@ -34,7 +33,6 @@ from cortex_m_hil.program.dimensions import Dimension
 
 T = TypeVar("T")
 
-_HARNESS: Final = str(Path(__file__).parents[1])
 _EXPLAINED: Final = "torch's explanation is in the report's details (in a script: the error's log)"
 _EXPORT: Final = f"the module runs, but torch.export cannot trace it; {_EXPLAINED}"
 _DYNAMIC: Final = (
@@ -160,7 +158,8 @@ def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[
     from cortex_m_hil.lowering.carried import Buffers, Calls
 
     buffers, random = Buffers.of(module), load_torch().get_rng_state()
-    outputs = _run(title, module, inputs)
+    with warnings_of_users_code():
+        outputs = _run(title, module, inputs)
     _require_tensors(title, outputs)
     changed, gave = buffers.changed(module), buffers.left(outputs)
     calls = Calls(module, functools.partial(_run, title, module), before, buffers, random, gave)
@@ -311,7 +310,7 @@ def _run(title: str, module: Any, inputs: Inputs) -> Any:
         if is_pytests_own(error):
             raise
         frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-        path, line = ([frame for frame in frames if _is_users(frame[0])] or frames)[-1]
+        path, line = ([frame for frame in frames if is_users_file(frame[0])] or frames)[-1]
         text = str(error).strip() or type(error).__name__
         raise ConfigError(
             f"{title}: the module itself fails on these inputs, before anything is lowered, at {path}:{line}: "
@@ -470,21 +469,10 @@ def _written(node: Any) -> list[Any]:
 
 def user_line(text: str) -> str:
     """``file:line``, the innermost of the user's that a stack trace names, or ""."""
-    found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if _is_users(place[0])]
+    found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if is_users_file(place[0])]
     return ":".join(found[-1]) if found else ""
 
 
 def _line_of(node: Any) -> str:
     """``file:line`` of the user's that a graph's node comes from, or ""."""
     return user_line(node.meta.get("stack_trace") or "")
-
-
-def _is_users(path: str) -> bool:
-    return not path.startswith((*_of_others(), f"{_HARNESS}/", "<"))
-
-
-@functools.cache
-def _of_others() -> tuple[str, ...]:
-    """Folders of torch, ExecuTorch and torchao, which are not imported for that."""
-    specs = (importlib.util.find_spec(name) for name in ("torch", "executorch", "torchao"))
-    return tuple(f"{folder}/" for spec in specs if spec for folder in spec.submodule_search_locations or ())

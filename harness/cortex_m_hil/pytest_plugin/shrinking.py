@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cortex_m_hil.calls import PERMIT
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.diagnose.bundle import Attempt
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
@@ -18,6 +19,7 @@ from cortex_m_hil.diagnose.shrink import Judge, Shrunk, own_check, shrink
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,
+    HilWarning,
     Mismatch,
     ProgramRejected,
     TargetFault,
@@ -52,6 +54,8 @@ def pytest_runtest_makereport(
             _shrunk(item, failure)
         except HarnessError as problem:
             _tell(item, {"test": item.nodeid, "problem": problem.message, "hint": problem.hint})
+    elif isinstance(error, HilWarning):
+        _tell(item, {"test": item.nodeid, "problem": str(error).splitlines()[0], "hint": PERMIT})
     return (yield)
 
 

@@ -17,7 +17,7 @@ from cortex_m_hil.errors import ConfigError
 
 TESTS = """
 import pytest
-from cortex_m_hil.errors import BuildError, ConfigError, LinkError, LintError, Mismatch, ToolchainError
+from cortex_m_hil.errors import BuildError, ConfigError, HilWarning, LinkError, LintError, Mismatch, ToolchainError
 
 def test_pass(): pass
 def test_fail(): assert False
@@ -37,6 +37,7 @@ def test_hil_other(target_spec): raise AttributeError("too old")
 def test_hil_infra(target_spec): raise LinkError("cable")
 def test_hil_error(target_spec): raise ConfigError("wrong call")
 def test_hil_old(target_spec): raise ToolchainError("this ExecuTorch is too old")
+def test_hil_warning(target_spec): raise HilWarning("proves nothing")
 def test_hil_build(target_spec): raise BuildError("a syntax error")
 """
 
@@ -116,6 +117,13 @@ def test_only_the_errors_that_are_looked_for_count(run: Run) -> None:
     assert run("hil_fail[native] hil_other[native]", 1, rules).told is Told.FAIL
     assert run("hil_other[native]", 1, rules).told is Told.SKIP
     assert run("hil_other[native]", 1).told is Told.FAIL
+
+
+def test_a_warning_that_filters_make_an_error_counts_only_where_it_is_looked_for(run: Run) -> None:
+    found = run("hil_pass[native] hil_warning[native]", 1)
+    assert found.told is Told.SKIP and "no verdict on the program" in found.why and "--raises HilWarning" in found.why
+    assert run("hil_warning[native] hil_fail[native]", 1).told is Told.FAIL
+    assert run("hil_warning[native]", 1, Rules(raises=("HilWarning",))).told is Told.FAIL
 
 
 def test_a_fallback_is_refused_unless_it_is_allowed(run: Run) -> None:

@@ -26,7 +26,7 @@ import torch
 sys.path.append({str(REPOSITORY / "tests")!r})
 from planting import BUGS, network
 
-from cortex_m_hil import Isa
+from cortex_m_hil import HilWarning, Isa
 from cortex_m_hil.runner.build import build_runner
 
 
@@ -45,6 +45,10 @@ def test_relu(hil):
 
 def test_of_its_own(hil):
     assert 1 == 2
+
+
+def test_warned(hil):
+    raise HilWarning("output 0 proves nothing")
 
 
 def test_coarse(hil):
@@ -158,6 +162,9 @@ def test_what_there_is_nothing_to_shrink_of(folder: Path) -> None:
         "→ pytest --hil-target=native --runtime=builtin --timeout-multiplier=1.0 test_net.py::test_of_its_own"
         in own.err
     )
+    warned = spawn("shrink", "test_net.py::test_warned", "-t", "native", cwd=folder)
+    assert warned.status == CANNOT_TELL and "output 0 proves nothing\n" in warned.err
+    assert "→ this is no verdict on the program" in warned.err
     several = spawn("shrink", "test_net.py", "-t", "native,m4-qemu", cwd=folder)
     assert several.status == CANNOT_TELL and "one target is taken here" in several.err
     none = spawn("shrink", "test_no.py", "-t", "native", cwd=folder)
