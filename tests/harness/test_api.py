@@ -180,6 +180,30 @@ def test_warnings_have_the_callers_place(native: hil.OpenTarget) -> None:
     assert [one.filename for one in mine] == [__file__, __file__] and "uninformative" in str(mine[0].message)
 
 
+class Flat(torch.nn.Module):
+    """An output that proves nothing, one that is far from the float module at this bound, and a warning of its own."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+        return x * 0.0, torch.tanh(x)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_verdict_is_told_whatever_filters_make_of_warnings(native: hil.OpenTarget) -> None:
+    inputs = (torch.linspace(-1, 1, 8).reshape(1, 8),)
+    with pytest.raises(errors.Mismatch) as caught:
+        native.check(Flat(), inputs, eager_sqnr=1000)
+    told = [text for label, text in caught.value.details if label == "warning"]
+    line = inspect.getsourcelines(Flat.forward)[1] + 1
+    assert told[0] == f"old (at {__file__}:{line})" and told[1].startswith("native: output 0: uninformative: ")
+    with pytest.raises(hil.HilWarning, match=r"proves nothing \(a HilWarning, which"):
+        native.check(Flat(), inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hil.HilWarning)
+        with pytest.raises(DeprecationWarning, match=rf"^old \(at .*:{line}\)$"):
+            native.check(Flat(), inputs)
+
+
 class PartlyFloat(torch.nn.Module):
     """ExecuTorch leaves convolutions in one dimension out of the quantisation."""
 
