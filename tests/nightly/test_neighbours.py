@@ -152,7 +152,7 @@ def test_pytest_embedded_keeps_its_names_and_both_run_in_one_test(pytester: pyte
     """)
     done = run("--hil-target=native,m4-qemu", "--junit-xml=report.xml")
     done.assert_outcomes(passed=3)
-    done.stdout.fnmatch_lines(["hil: use --hil-target here; pytest-embedded is installed and owns --target"])
+    done.stdout.fnmatch_lines(["hil: --target is that of the plugin *embedded*; that of this package is --hil-target"])
     done.stdout.fnmatch_lines(["native * 1 passed *", "m4-qemu * 1 passed *"])
     assert (pytester.path / "report.xml").read_text().count('"hil_verdict" value="PASS"') == 2
     theirs = run("--target=esp32", "-k", "theirs")

@@ -72,7 +72,7 @@ class Compared:
 
 def pytest_command(targets: Sequence[str], paths: Sequence[Path]) -> tuple[str, ...]:
     here = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    return (*here, f"--target={','.join(targets)}", *map(str, paths))
+    return (*here, f"--hil-target={','.join(targets)}", *map(str, paths))
 
 
 def upstream_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:

@@ -40,5 +40,5 @@ def upstream_command(*, backend_suite: bool = False) -> list[str]:
 def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, targets_file: Path | None) -> list[str]:
     """What the options of a command are for pytest."""
     given = [f"--hil-target={name}" for name in names]
-    given += [f"--runtime={runtime}", f"--timeout-multiplier={multiplier}"]
-    return [*given, f"--targets-file={targets_file}"] if targets_file is not None else given
+    given += [f"--hil-runtime={runtime}", f"--hil-timeout-multiplier={multiplier}"]
+    return [*given, f"--hil-targets-file={targets_file}"] if targets_file is not None else given

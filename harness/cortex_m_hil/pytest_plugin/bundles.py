@@ -49,5 +49,5 @@ def _name(node_id: str) -> str:
 
 
 def _command(item: pytest.Item, path: Path) -> list[str]:
-    targets: Path | None = item.config.getoption("targets_file")
+    targets: Path | None = item.config.getoption("hil_targets_file")
     return ["hil", "replay", str(path), *([f"--targets-file={targets}"] if targets is not None else [])]

@@ -26,7 +26,7 @@ FITS: Final = pytest.StashKey["Fits"]()
 
 
 def prepare(config: pytest.Config) -> None:
-    config.stash[FITS] = Fits(config.getoption("timeout_multiplier"))
+    config.stash[FITS] = Fits(config.getoption("hil_timeout_multiplier"))
     config.add_cleanup(config.stash[FITS].close)
 
 

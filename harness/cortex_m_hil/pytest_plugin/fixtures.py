@@ -5,7 +5,6 @@ No logic of their own: they bring `flow` the right Dut, and pytest what `flow` f
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
 from cortex_m_hil.program.program import Intermediate, Program
-from cortex_m_hil.pytest_plugin import coverage, markers, records
+from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.targets.resolve import Resolved
@@ -42,14 +41,10 @@ LOCALIZED_SECTION = "localised"  # what a failure's report calls that
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
-def embedded() -> bool:
-    """pytest-embedded registers `--target` unconditionally, so where it is installed the name is its own."""
-    return importlib.util.find_spec("pytest_embedded") is not None
-
-
-def no_target() -> str:
-    option = "--hil-target" if embedded() else "--target"
-    return f"no target given: {option}=m4-fvp (names, comma lists, globs, all), or hil_targets in the ini file"
+def no_target(config: pytest.Config) -> str:
+    option = option_names.spelled(config, "--target")
+    owner = "".join(f"; {line}" for line in option_names.others(config) if line.startswith("--target "))
+    return f"no target given: {option}=m4-fvp (names, comma lists, globs, all), or hil_targets in the ini file{owner}"
 
 
 def not_parametrized() -> str:
@@ -59,9 +54,9 @@ def not_parametrized() -> str:
     )
 
 
-def lacks_target(error: BaseException | None) -> bool:
+def lacks_target(config: pytest.Config, error: BaseException | None) -> bool:
     """Whether it says that a test has no target, though it uses one."""
-    return isinstance(error, ConfigError) and error.message in (no_target(), not_parametrized())
+    return isinstance(error, ConfigError) and error.message in (no_target(config), not_parametrized())
 
 
 def resolved_of(item: pytest.Item) -> Resolved | None:
@@ -148,7 +143,7 @@ def target_spec(request: pytest.FixtureRequest) -> Resolved:
     resolved: Resolved | None = getattr(request, "param", None)
     if resolved is None:
         __tracebackhide__ = True
-        raise ConfigError(not_parametrized() if request.config.stash[RESOLVED] else no_target())
+        raise ConfigError(not_parametrized() if request.config.stash[RESOLVED] else no_target(request.config))
     return resolved
 
 
@@ -158,7 +153,7 @@ def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering
 
     Takes, returns and raises what `hil.lower` does.
     """
-    return Lowering(target_spec, request.config.getoption("redzones"))
+    return Lowering(target_spec, request.config.getoption("hil_redzones"))
 
 
 @pytest.fixture(scope="session")
@@ -184,11 +179,11 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
     """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
-    multiplier = request.config.getoption("timeout_multiplier")
+    multiplier = request.config.getoption("hil_timeout_multiplier")
     multiplier *= SLOWER if runner_elf.counts else 1.0
     dut.seconds = min(markers.seconds(request.node) * multiplier, flow.LONGEST_EXECUTION)
     dut.what = request.node.nodeid
-    dut.keep = request.config.getoption("keep_programs")
+    dut.keep = request.config.getoption("hil_keep_programs")
     coverage.count(request.node, dut)
     checks = request.config.getoption("hil_self_test")
     if checks:
@@ -203,7 +198,7 @@ def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: E
 
 
 def _end_or_release(request: pytest.FixtureRequest, dut: flow.Dut) -> None:
-    if request.config.getoption("dut_scope") == "function":
+    if request.config.getoption("hil_dut_scope") == "function":
         dut.close()
     else:
         dut.release_between_tests()
@@ -216,7 +211,7 @@ def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
     A `cortex_m_hil.OpenTarget`, with `check`, `verify`, `lower`, `lint`, `run` and `stream`; their docstrings have
     arguments, results and errors. What is measured goes into the JUnit file.
     """
-    return Hil(hil_dut, request.node, request.config.getoption("redzones"))
+    return Hil(hil_dut, request.node, request.config.getoption("hil_redzones"))
 
 
 @pytest.fixture

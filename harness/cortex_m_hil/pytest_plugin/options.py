@@ -4,96 +4,145 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 
 from cortex_m_hil.numbers import MULTIPLIERS, argument
-from cortex_m_hil.pytest_plugin import seeding
-from cortex_m_hil.pytest_plugin.fixtures import embedded
+from cortex_m_hil.pytest_plugin import option_names, seeding
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select
 
-# Options that may change a verdict: a rerun has to have them too.
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "--runtime": "builtin",
-    "--require-fvp": False,
-    "--dut-scope": "session",
-    "--timeout-multiplier": 1.0,
-    "--hil-seed": 0,
-    "--redzones": False,
-    "--hil-no-cache": False,
-    "--hil-self-test": False,
-}
+_FLAG: Final = {"action": "store_true", "default": False}
+# By the names that are always there. `decisive` ones may change a verdict: a rerun has to have them too.
+_DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--hil-runtime": {"default": "builtin", "metavar": "NAME", "help": "what executes programs: builtin, executorch"},
+    "--hil-require-fvp": {**_FLAG, "help": "an FVP that is not installed is an error, no fallback"},
+    "--hil-dut-scope": {
+        "default": "session", "choices": ("function", "session"),
+        "help": "how long a simulator lives (default: session)",
+    },
+    "--hil-timeout-multiplier": {
+        "default": 1.0, "type": argument(float, *MULTIPLIERS), "metavar": "X",
+        "help": "stretches every program's time limit",
+    },
+    "--hil-seed": {
+        "default": 0, "type": argument(int, 0, seeding.HIGHEST), "metavar": "N",
+        "help": "what all random numbers of tests on a target follow from",
+    },
+    "--hil-redzones": {**_FLAG, "help": "plan memory that no tensor owns around every tensor, and watch it"},
+    "--hil-no-cache": {**_FLAG, "help": "lower everything anew, and keep nothing on the disk"},
+    "--hil-self-test": {**_FLAG, "help": "the known-answer self-test before and after each test: INFRA if it fails"},
+}  # fmt: skip
+_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--hil-target": {
+        "action": "append", "default": [], "metavar": "NAME",
+        "help": "target to run on: a name, comma list, glob or 'all' of targets.yaml; repeatable",
+    },
+    "--hil-targets-file": {"type": Path, "metavar": "FILE", "help": "extends the default targets (./targets.yaml)"},
+    **_DECISIVE,
+    "--hil-localize": {**_FLAG, "help": "say of outputs that are wrong which operator is the first to depart"},
+    "--hil-bundles": {
+        "type": Path, "metavar": "DIR", "help": "write all of a failure into DIR, for hil replay: a file a test",
+    },
+    "--hil-coverage": {
+        "type": Path, "metavar": "FILE", "help": "write into FILE which lines of the kernels the tests execute",
+    },
+    "--hil-quarantine": {
+        "type": Path, "metavar": "FILE", "help": "tests that are known to fail: reasons, and until when",
+    },
+    "--hil-keep-programs": {
+        "type": Path, "metavar": "DIR", "help": "write every program that is run into DIR, with its inputs",
+    },
+}  # fmt: skip
 _SHOWING: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
 
-def add(parser: pytest.Parser) -> None:
-    group = parser.getgroup("hil", "hardware-in-the-loop tests on Cortex-M")
-    names = ("--hil-target",) if embedded() else ("--target", "--hil-target")
-    group.addoption(
-        *names,
-        dest="hil_target",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="target to run on: a name, comma list, glob or 'all' of targets.yaml; repeatable",
-    )
-    group.addoption("--targets-file", type=Path, metavar="FILE", help="extends the default targets (./targets.yaml)")
-
-    def decisive(option: str, **attributes: Any) -> None:
-        group.addoption(option, default=DEFAULTS[option], **attributes)
-
-    flag = {"action": "store_true"}
-    decisive("--runtime", dest="hil_runtime", help="what executes programs: builtin, executorch")
-    decisive("--require-fvp", **flag, help="an FVP that is not installed is an error, no fallback")
-    decisive("--dut-scope", choices=("function", "session"), help="how long a simulator lives (default: session)")
-    multiplier, seed = argument(float, *MULTIPLIERS), argument(int, 0, seeding.HIGHEST)
-    decisive("--timeout-multiplier", type=multiplier, metavar="X", help="stretches every program's time limit")
-    decisive("--hil-seed", type=seed, metavar="N", help="what all random numbers of tests on a target follow from")
-    decisive("--redzones", **flag, help="plan memory that no tensor owns around every tensor, and watch it")
-    decisive("--hil-no-cache", **flag, help="lower everything anew, and keep nothing on the disk")
-    decisive("--hil-self-test", **flag, help="the known-answer self-test before and after each test: INFRA if it fails")
-    group.addoption(
-        "--hil-localize", **flag, help="say of outputs that are wrong which operator is the first to depart"
-    )
-    group.addoption(
-        "--hil-bundles", type=Path, metavar="DIR", help="write all of a failure into DIR, for hil replay: a file a test"
-    )
-    group.addoption(
-        "--hil-coverage", type=Path, metavar="FILE", help="write into FILE which lines of the kernels the tests execute"
-    )
-    group.addoption(
-        "--hil-quarantine", type=Path, metavar="FILE", help="tests that are known to fail: reasons, and until when"
-    )
-    group.addoption(
-        "--keep-programs", type=Path, metavar="DIR", help="write every program that is run into DIR, with its inputs"
-    )
-    parser.addini("hil_targets", "default targets, as in --target", type="args", default=[])
+def add(parser: pytest.Parser, config: pytest.Config) -> None:
+    group = _group(parser)
+    for name, attributes in _OPTIONS.items():
+        group.addoption(name, **attributes)
+    parser.addini("hil_targets", "default targets, as in --hil-target", type="args", default=[])
+    if option_names.are_conftests_loading(config):
+        add_short(parser, config)
 
 
-def patterns(config: pytest.Config, given: argparse.Namespace) -> list[str]:
-    """Names of targets, as they were given; none if there are none."""
-    found: list[str] = given.hil_target or config.getini("hil_targets")
+def add_short(parser: pytest.Parser, config: pytest.Config) -> None:
+    option_names.register_short(config, _group(parser), _OPTIONS)
+
+
+def _group(parser: pytest.Parser) -> Any:
+    return parser.getgroup("hil", "hardware-in-the-loop tests on Cortex-M")
+
+
+# --- targets -------------------------------------------------------------------------------------------------
+
+
+class _TargetOption(argparse.ArgumentParser):
+    """Finds the values of `--target` among the words of a command line."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(add_help=False, allow_abbrev=False, fromfile_prefix_chars="@")
+        self.add_argument(*names, dest="found", action="append", default=[])
+
+    def values(self, words: Sequence[str]) -> list[str]:
+        try:
+            found: list[str] = self.parse_known_args(words)[0].found
+        except ValueError:
+            return []
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ValueError: of what is wrong pytest's own parser tells."""
+        raise ValueError(message)
+
+
+def _sources(config: pytest.Config) -> list[tuple[str, list[str]]]:
+    """Where targets are given, and which: what comes later replaces what comes before it."""
+    option = _TargetOption(["--hil-target", *({"--target"} - config.stash.get(option_names.TAKEN, {}).keys())])
+    words = {
+        "addopts": config.getini("addopts"),
+        "PYTEST_ADDOPTS": shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),
+        "the command line": list(map(str, config.invocation_params.args)),
+    }
+    given = ((source, option.values(found)) for source, found in words.items())
+    return [(source, values) for source, values in given if values]
+
+
+def patterns(config: pytest.Config) -> list[str]:
+    """Return names of targets as they were given: by the command line, by what stands for it, or by the ini file."""
+    if given := _sources(config):
+        return given[-1][1]
+    found: list[str] = config.option.hil_target or config.getini("hil_targets")
     return found
+
+
+def replaced(config: pytest.Config) -> Iterator[str]:
+    """Yield what is said of targets that were given, and do not count."""
+    *before, (last, values) = _sources(config) or [("", [])]
+    for source, others in before:
+        if others != values:
+            name = option_names.spelled(config, "--target")
+            yield f"{name} of {source} ({', '.join(others)}) is replaced by that of {last}"
 
 
 def targets(config: pytest.Config) -> list[Resolved]:
     """What is asked for, and what really runs. Raises infra errors."""
-    asked_for = patterns(config, config.option)
+    asked_for = config.option.hil_target = patterns(config)
     if not asked_for:
         return []
     known = load_targets(_targets_file(config))
     runtime = config.getoption("hil_runtime")
-    require_fvp = config.getoption("require_fvp")
+    require_fvp = config.getoption("hil_require_fvp")
     return [resolve(name, known, runtime=runtime, require_fvp=require_fvp) for name in select(asked_for, known)]
 
 
 def _targets_file(config: pytest.Config) -> Path | None:
     """What the option names, else the `targets.yaml` of the folder pytest was called in or of its root."""
-    given: Path | None = config.getoption("targets_file")
+    given: Path | None = config.getoption("hil_targets_file")
     if given is not None:
         return given
     for folder in (config.invocation_params.dir, config.rootpath):
@@ -109,7 +158,9 @@ def only_shows(config: pytest.Config) -> bool:
 
 def decisive(config: pytest.Config) -> Iterator[str]:
     """Options that may change a verdict, where they are not the default."""
-    for option, default in DEFAULTS.items():
+    short = {always: name for name, always in option_names.SHORT.items()}
+    for option, attributes in _DECISIVE.items():
         value = config.getoption(option)
-        if value != default:
-            yield option if value is True else f"{option}={value}"
+        if value != attributes["default"]:
+            name = option_names.spelled(config, short.get(option, option))
+            yield name if value is True else f"{name}={value}"

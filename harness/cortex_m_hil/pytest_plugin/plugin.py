@@ -18,7 +18,17 @@ from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.garbage import nothing_to_collect
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.pytest_plugin import bundles, coverage, ending, markers, options, quarantine, records, seeding
+from cortex_m_hil.pytest_plugin import (
+    bundles,
+    coverage,
+    ending,
+    markers,
+    option_names,
+    options,
+    quarantine,
+    records,
+    seeding,
+)
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
     LOCALIZED,
@@ -29,7 +39,6 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     RUNNERS,
     TEST_ID,
     DutCache,
-    embedded,
     hil,
     hil_dut,
     hil_lower,
@@ -53,8 +62,10 @@ _NO_ERROR: Final = ConfigError("")
 _WIDE: Final = ("session", "package", "module", "class")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    options.add(parser)
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    config = pluginmanager.get_plugin("pytestconfig")
+    assert isinstance(config, pytest.Config)
+    options.add(parser, config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[RESOLVED] = options.targets(config)
         if (file := config.getoption("hil_quarantine")) is not None:
             config.stash[quarantine.ENTRIES] = quarantine.load(file)
-        for option in ("--hil-bundles", "--keep-programs"):
+        for option in ("--hil-bundles", "--hil-keep-programs"):
             if (folder := config.getoption(option)) is not None:
                 check_folder(folder, option)
         if not options.only_shows(config):
@@ -79,14 +90,20 @@ def pytest_configure(config: pytest.Config) -> None:
     _seed(config, config.option)  # where this plugin was registered too late for the hook below
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """A conftest.py may make weights when it is imported."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, object, object]:
+    """A conftest.py may make weights when it is imported, and have options of the names that ours give way to."""
+    option_names.understood(early_config, parser, args)
     _seed(early_config, early_config.known_args_namespace)
+    result = yield
+    options.add_short(parser, early_config)
+    return result
 
 
 def _seed(config: pytest.Config, given: argparse.Namespace) -> None:
-    if options.patterns(config, given):
+    if options.patterns(config):
         # The suite's own conftest.py begins each module with its seed: its tolerances may not fit other weights.
         is_upstream = config.pluginmanager.has_plugin("cortex_m_hil.pytest_plugin.upstream")
         seeding.start(config, given.hil_seed, config.rootpath, modules=given.hil_seed if is_upstream else None)
@@ -106,8 +123,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     lines = []
-    if embedded():
-        lines.append("hil: use --hil-target here; pytest-embedded is installed and owns --target")
+    lines += [f"hil: {line}" for line in option_names.others(config)]
+    lines += [f"hil: {line}" for line in options.replaced(config)]
     for resolved in config.stash[RESOLVED]:
         lines.append(f"hil: {resolved.label}" + (f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""))
     lines += [f"hil: {line}" for line in quarantine.ended(config.stash[quarantine.ENTRIES], date.today())]
@@ -115,7 +132,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append(f"hil: seed {config.getoption('hil_seed')}")
     if config.stash[RESOLVED] and (missing := sandbox.warning()):
         lines.append(f"hil: {missing}")
-    if config.getoption("redzones"):
+    if config.getoption("hil_redzones"):
         lines.append(
             "hil: red zones: every run is watched for writes outside tensors "
             f"({RED_ZONE} bytes or more around each that hil plans), and for reads of dead ones"
@@ -158,6 +175,18 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if problem := option_names.too_late(report, collector.config):
+        if not hasattr(collector.config, "workerinput"):  # where it would look like a crash
+            raise pytest.UsageError(problem)
+        report.longrepr = problem
+    return report
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
@@ -172,7 +201,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.stash[BAD_TEST] = ConfigError(not_parametrized())
         elif not options.only_shows(config) and not hasattr(config, "workerinput"):
             # In a worker the fixture says so; an error here would look like a crashed worker.
-            raise pytest.UsageError(f"{item.nodeid}: {no_target()}")
+            raise pytest.UsageError(f"{item.nodeid}: {no_target(config)}")
 
 
 def _name(item: pytest.Item, resolved: Resolved) -> None:
@@ -230,7 +259,7 @@ def pytest_runtest_makereport(
     if isinstance(error, HarnessError):
         _without_word_on_frames(report)
     if resolved_of(item) is None:
-        if report.failed and (lacks_target(error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
+        if report.failed and (lacks_target(item.config, error) or error is item.stash.get(BAD_TEST, _NO_ERROR)):
             records.without_target(report)
         return report
     if isinstance(error, InfraError) and hasattr(report, "wasxfail"):

@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.pytest_plugin import options, quarantine, records
-from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, embedded
+from cortex_m_hil.pytest_plugin import option_names, options, quarantine, records
+from cortex_m_hil.pytest_plugin.fixtures import RESOLVED
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
 from cortex_m_hil.report.table import BAD, Outcome, largest, noteworthy, table, totals
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.text import counted, printable
 
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
+_OF_TARGETS: Final = ("--target", "--targets-file")  # options of hil upstream as well
 NAMED: Final = 10  # failures of a rerun line; more of them are asked for by pytest's own memory of the last run
 SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
 
@@ -110,10 +111,10 @@ def _uninformative(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
 def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
     """The command that runs tests again; of each the target that was asked for, and the node id."""
     command, separator = config.stash.get(RERUN, ("pytest", ""))
-    option = "--hil-target" if embedded() and not separator else "--target"
+    option, file_option = [name if separator else option_names.spelled(config, name) for name in _OF_TARGETS]
     words = [f"{option}={target}" for target in dict.fromkeys(requested for requested, _ in bad)]
-    file = config.getoption("targets_file")
-    words += [f"--targets-file={file}"] if file else []
+    file = config.getoption("hil_targets_file")
+    words += [f"{file_option}={file}"] if file else []
     words += [separator] if separator else []
     words += options.decisive(config)
     if len(bad) > NAMED and config.pluginmanager.hasplugin("lfplugin"):

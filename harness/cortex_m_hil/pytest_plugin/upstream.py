@@ -239,7 +239,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
     """Makes every test of the run one on a target."""
     executor = request.node.stash[EXECUTOR] = _Executor(
-        _OwnPlans(hil_dut, request.node, request.config.getoption("redzones")), _excluded_from(request.node)
+        _OwnPlans(hil_dut, request.node, request.config.getoption("hil_redzones")), _excluded_from(request.node)
     )
     remembered = request.path.resolve().is_relative_to(_suite(request.config.option))
     with suite.taken_over(request.node.stash[TEST_ID], hil_dut.target, executor, remembered=remembered):
@@ -301,7 +301,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if config.getoption("redzones"):
+    if config.getoption("hil_redzones"):
         terminalreporter.write_line(_watched(terminalreporter.stats))
     missing = config.stash[NOT_RUN]
     if not missing:

@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -874,30 +873,103 @@ def wait_for_simulators(process: subprocess.Popen[bytes], started: Path) -> list
     return [child for child in watched.children(recursive=True) if child.name().startswith("qemu")]
 
 
-def test_pytest_embedded_keeps_its_option_and_we_say_so(
-    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# Each registers names that this package would have as well, after it or before it.
+NEIGHBOURS = """
+def pytest_addoption(parser):
+    group = parser.getgroup("theirs")
+    group.addoption("--target", help="their target")
+    group.addoption("--runtime", type=int, default=7)
+"""
+ASKS = """
+def test_theirs(hil_dut, pytestconfig):
+    assert hil_dut.resolved.runtime == "builtin"
+    assert (pytestconfig.getoption("--target"), pytestconfig.getoption("--runtime")) == ("mine", 8)
+    assert pytestconfig.getoption("--hil-dut-scope") == pytestconfig.getoption("--dut-scope") == "function"
+    raise ValueError("for the rerun line")
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "load", "owner"),
+    [
+        ("conftest.py", [], "conftest.py"),
+        ("tests/conftest.py", [], "tests/conftest.py"),
+        ("another_plugin.py", ["-p", "another_plugin"], "the plugin another_plugin (*another_plugin.py"),
+    ],
+    ids=["conftest", "folder", "plugin"],
+)
+def test_options_of_others_and_ours_are_there_both(
+    pytester: pytest.Pytester, file: str, load: list[str], owner: str
 ) -> None:
-    """With the real plugin's manner: a module `pytest_embedded` that registers `--target` at start-up."""
-    site = tmp_path / "site"
-    package = site / "pytest_embedded"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "plugin.py").write_text(
-        textwrap.dedent(
-            """
-            def pytest_addoption(parser):
-                parser.getgroup("embedded").addoption("--target", help="their target")
-            """
-        )
+    pytester.mkdir("tests")
+    (pytester.path / file).write_text(NEIGHBOURS)
+    (pytester.path / "tests" / "test_it.py").write_text(ASKS)
+    options = [*load, "--target=mine", "--runtime", "8", "--dut-scope=function"]
+    result = run(pytester, *options, "--hil-target", "native")
+    result.stdout.fnmatch_lines([f"hil: --target is that of {owner}:4*; that of this package is --hil-target"])
+    result.stdout.fnmatch_lines([f"hil: --runtime is that of {owner}:5*; that of this package is --hil-runtime"])
+    result.stdout.fnmatch_lines(["E *ValueError: for the rerun line"])
+    result.stdout.fnmatch_lines(["rerun: pytest --hil-target=native --dut-scope=function *"])
+    without = run(pytester, *options)
+    assert without.ret == pytest.ExitCode.USAGE_ERROR
+    without.stderr.fnmatch_lines([f"*no target given: --hil-target=*; --target is that of {owner}:4*"])
+    assert "Traceback" not in without.stderr.str()
+
+
+def test_a_conftest_that_is_met_too_late_is_one_error(pytester: pytest.Pytester) -> None:
+    folder = pytester.path / "some" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "conftest.py").write_text(NEIGHBOURS)
+    (folder / "test_it.py").write_text("def test_it(hil_dut): pass\n")
+    result = run(pytester, "--hil-target=native")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "Traceback" not in result.stderr.str()
+    told = (
+        "*some/deep/conftest.py:4 registers --target, which cortex_m_hil.* has * (--hil-target is *: * pytest some/deep"
     )
-    monkeypatch.setenv("PYTHONPATH", str(site))
+    result.stderr.fnmatch_lines([told])
+    workers = run(pytester, "--hil-target=native", "-n1")
+    workers.stdout.fnmatch_lines([told])
+    assert "argparse.py" not in workers.stdout.str()
+    run(pytester, "--hil-target=native", "some/deep").assert_outcomes(passed=1)
+
+
+def test_the_plugin_may_be_named_by_a_conftest(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(SMOKE)
-    result = run(pytester, "-p", "pytest_embedded.plugin", "--hil-target=native")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["hil: use --hil-target here; pytest-embedded is installed and owns --target"])
-    theirs = run(pytester, "-p", "pytest_embedded.plugin", "--target=esp32")
-    assert theirs.ret == pytest.ExitCode.USAGE_ERROR
-    theirs.stderr.fnmatch_lines(["*no target given*--hil-target*"])
+    pytester.makeconftest('pytest_plugins = ["cortex_m_hil.pytest_plugin.plugin"]')
+    run(pytester, "--target=native", "--runtime=builtin").assert_outcomes(passed=1)
+
+
+def test_a_value_of_a_short_name_is_no_file(pytester: pytest.Pytester) -> None:
+    """pytest looks for conftest.py files where files are named, and in `testpaths` only where none are."""
+    (pytester.mkdir("native") / "conftest.py").write_text("raise RuntimeError('not meant')")
+    (pytester.mkdir("own") / "conftest.py").write_text("def pytest_addoption(parser): parser.addoption('--own')\n")
+    (pytester.path / "own" / "test_it.py").write_text(SMOKE)
+    pytester.makeini("[pytest]\ntestpaths = own\n")
+    run(pytester, "--target", "native", "--own=1").assert_outcomes(passed=1)
+
+
+def test_a_target_of_the_command_line_replaces_those_of_addopts(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(SMOKE)
+    pytester.makeini("[pytest]\naddopts = --target m4-qemu\n")
+    run(pytester, "--co", "-q").stdout.fnmatch_lines(["*[[]m4-qemu[]]"])
+    result = run(pytester, "--target=native,m0-*", "--hil-target", "m55-qemu", "-n1")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "hil: --target of addopts (m4-qemu) is replaced by that of the command line",
+            "hil: native *",
+            "hil: m0-qemu *",
+            "hil: m55-qemu *",
+        ]
+    )
+    assert "hil: m4-qemu" not in result.stdout.str()
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--hil-target=native")
+    run(pytester).stdout.fnmatch_lines(
+        ["hil: --target of addopts (m4-qemu) is replaced by that of PYTEST_ADDOPTS", "hil: native *", "*1 passed*"]
+    )
 
 
 def test_a_target_that_fails_its_self_test_before_or_after_gives_no_verdict(pytester: pytest.Pytester) -> None:

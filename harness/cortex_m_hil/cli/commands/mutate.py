@@ -191,7 +191,7 @@ def _run_tests(plan: Plan, ready: Path, folder: Path, jobs: int) -> None:
     file = Path(plan.targets_file) if plan.targets_file else None
     options = options_of_plugin(plan.targets, runtime_of(plan.folders), 1.0, file)
     options += [f"--hil-keep-into={ready}"]
-    options += ["--redzones"] if plan.redzones else []
+    options += ["--hil-redzones"] if plan.redzones else []
     options += ["--hil-keep-intermediates"] if plan.localize else []
     options += ["-n", str(jobs)] if jobs > 1 and importlib.util.find_spec("xdist") is not None else []
     for name, command, shows in _suites(plan):

@@ -35,8 +35,8 @@ def upstream(
     for name in select(target, known):  # what makes every test fail is told here, in one line
         resolve(name, known, runtime=runtime).target.launcher.require()
     command = upstream_command(backend_suite=backend_suite)
-    command += [*(f"--hil-target={name}" for name in target), f"--runtime={runtime}"]
-    command += [f"--targets-file={targets_file}"] if targets_file is not None else []
+    command += [*(f"--hil-target={name}" for name in target), f"--hil-runtime={runtime}"]
+    command += [f"--hil-targets-file={targets_file}"] if targets_file is not None else []
     raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 

@@ -1,0 +1,126 @@
+"""The names of options, some of which other plugins and users' conftest.py files may have as well.
+
+Every option has a name that begins with `--hil-`, which is registered at once. Some have a short name besides, such as
+`--target`: it is registered when all plugins and initial conftest.py files have had their turn, and only where none of
+them has taken it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import inspect
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+SHORT: Final[Mapping[str, str]] = {
+    f"--{name}": f"--hil-{name}"
+    for name in (
+        *("target", "targets-file", "runtime", "require-fvp"),
+        *("dut-scope", "timeout-multiplier", "redzones", "keep-programs"),
+    )
+}
+"""The short names, and those that are always there."""
+TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names that others have, and who has them
+_MISSING: Final = object()
+
+
+def destination(name: str) -> str:
+    """Return where pytest keeps the value of an option, by its name that is always there."""
+    return name.removeprefix("--").replace("-", "_")
+
+
+def spelled(config: pytest.Config, name: str) -> str:
+    """Return the name of an option as it is to be written in this run: the short one, unless it is another's."""
+    return SHORT[name] if name in config.stash.get(TAKEN, {}) else name
+
+
+def others(config: pytest.Config) -> Iterator[str]:
+    """Yield what is said of short names that are another's."""
+    for name, owner in config.stash.get(TAKEN, {}).items():
+        yield f"{name} is that of {owner}; that of this package is {SHORT[name]}"
+
+
+def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequence[str]) -> None:
+    """Let pytest find the initial conftest.py files: a value of a short name is no file."""
+    config, names = early_config, [name for name in SHORT if _is_free(early_config, name)]
+    words = [*args[: args.index("--")]] if "--" in args else [*args]
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in names:
+            words[number] = SHORT[name] + equals + value
+    try:
+        known = parser.parse_known_args([*words, *args[len(words) :]], namespace=copy.copy(config.option))
+    except pytest.UsageError:  # which the parsing of all options tells, by the names that were given
+        return
+    config.known_args_namespace.file_or_dir[:] = known.file_or_dir
+    for name in SHORT.values():
+        setattr(config.known_args_namespace, destination(name), getattr(known, destination(name)))
+
+
+def register_short(config: pytest.Config, group: Any, attributes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register the short names that are free; `attributes` are those of the options, by their other names."""
+    taken = config.stash.setdefault(TAKEN, {})
+    for name, always in SHORT.items():
+        given = {**attributes[always], "dest": destination(always), "help": f"short for {always}"}
+        try:
+            if not _is_free(config, name):
+                raise ValueError(name)
+            group.addoption(name, **given)
+        except (ValueError, argparse.ArgumentError):
+            taken[name] = _owner(config, name)
+
+
+def _is_free(config: pytest.Config, name: str) -> bool:
+    return config.getoption(name, _MISSING) is _MISSING
+
+
+def are_conftests_loading(config: pytest.Config) -> bool:
+    """Return whether this plugin was named by a conftest.py, so that it is too late for the hooks before that."""
+    files = (getattr(plugin, "__file__", None) or "" for plugin in config.pluginmanager.get_plugins())
+    return any(Path(file).name == "conftest.py" for file in files)
+
+
+def too_late(report: pytest.CollectReport, config: pytest.Config) -> str:
+    """Return what is said of a conftest.py that registers a short name after this package has; "" of any other failure.
+
+    It lies below the folders that pytest was called with, and is imported when these are collected.
+    """
+    excinfo = report.call.excinfo if report.failed and report.call else None
+    if excinfo is None or not isinstance(excinfo.value, argparse.ArgumentError):
+        return ""
+    name = str(excinfo.value).rpartition(": ")[2]
+    entry = next((one for one in excinfo.traceback if Path(one.path).name == "conftest.py"), None)
+    if name not in SHORT or entry is None:
+        return ""
+    file = os.path.relpath(entry.path, config.invocation_params.dir)
+    return (
+        f"{file}:{entry.lineno + 1} registers {name}, which {__package__} has registered already ({SHORT[name]} is the "
+        "same). pytest knows in time of options of the root folder's conftest.py, and of the folders that it is called "
+        f"with: move pytest_addoption there, or pytest {os.path.dirname(file)}"
+    )
+
+
+def _owner(config: pytest.Config, name: str) -> str:
+    """Return who registered an option: file and line where it stands as text, with the plugin's name."""
+    for plugin in config.pluginmanager.get_plugins():
+        with suppress(OSError, TypeError):
+            hook = getattr(plugin, "pytest_addoption", None)
+            lines, first = inspect.getsourcelines(hook)  # type: ignore[arg-type]
+            found = next((at for at, line in enumerate(lines) if re.search(f"[\"']{name}[\"']", line)), None)
+            if found is not None:
+                file = inspect.getsourcefile(hook) or ""  # type: ignore[arg-type]
+                return _place(config, plugin, file, first + found)
+    return "another plugin"
+
+
+def _place(config: pytest.Config, plugin: object, file: str, line: int) -> str:
+    if Path(file).name == "conftest.py":
+        return f"{os.path.relpath(file, config.invocation_params.dir)}:{line}"
+    return f"the plugin {config.pluginmanager.get_name(plugin)} ({file}:{line})"
