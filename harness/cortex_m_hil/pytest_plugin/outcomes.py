@@ -9,7 +9,7 @@ import pytest
 
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.pytest_plugin import records
-from cortex_m_hil.report.table import Outcome
+from cortex_m_hil.report.table import NO_RUNNER, Outcome
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.text import printable
 
@@ -42,6 +42,7 @@ class Outcomes:
             report.nodeid,
             headline=headline(report),
             uninformative=bool(found.get(records.UNINFORMATIVE)),
+            runner=found.get(records.RUNTIME) != NO_RUNNER,
             peaks={name: found[key] for key, name in records.LARGEST.items() if key in found},
         )
         if str(report.outcome) == "rerun":

@@ -51,9 +51,10 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     target_spec,
 )
 from cortex_m_hil.pytest_plugin.summary import Summary
+from cortex_m_hil.report.table import NO_RUNNER
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import printable, printable_lines
+from cortex_m_hil.text import counted, printable, printable_lines
 
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
@@ -138,6 +139,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
             f"({RED_ZONE} bytes or more around each that hil plans), and for reads of dead ones"
         )
     return lines
+
+
+def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
+    """The header is printed before it is known what tests use."""
+    own = sum(resolved_of(item) is not None and not records.uses_runner(item) for item in items)
+    return [f"hil: on a target, with {NO_RUNNER}: {counted(own, 'test')}"] if own else []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -18,6 +18,7 @@ from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.diagnose.localize import Localization
 from cortex_m_hil.diagnose.operator_outputs import OperatorOutput
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.report.table import NO_RUNNER
 from cortex_m_hil.results import STATISTICS, RunResult, Verdict
 from cortex_m_hil.runner.build import Elf
 from cortex_m_hil.targets.launcher import Clock
@@ -25,6 +26,7 @@ from cortex_m_hil.targets.resolve import Resolved
 
 TEST, REQUESTED, RAN, SEED, ISA = "hil_test", "hil_requested", "hil_ran", "hil_seed", "hil_isa"
 VERDICT, ERROR, UNINFORMATIVE = "hil_verdict", "hil_error", "hil_uninformative"
+RUNTIME: Final = "hil_runtime"
 OPERATOR: Final = "hil_operator"
 OPERATOR_OUTPUTS: Final = "hil_operator_outputs"
 WATCHED: Final = "hil_watched_bytes"
@@ -55,12 +57,22 @@ def begin(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
     """What every report of a test on a target has."""
     isa = resolved.target.isa.value
     _record(item, {TEST: test, REQUESTED: resolved.name, RAN: resolved.display_name, SEED: seed, ISA: isa})
+    if not uses_runner(item):
+        _record(item, {RUNTIME: NO_RUNNER})
+
+
+def uses_runner(item: pytest.Item) -> bool:
+    """Return whether a test has a fixture that boots this package's runner."""
+    return "runner_elf" in getattr(item, "fixturenames", ())
 
 
 def begin_again(item: pytest.Item) -> None:
     """Drops what an earlier attempt of the same test recorded."""
-    kept = [(name, value) for name, value in item.user_properties if name in _OF_COLLECTION or name[:4] != "hil_"]
-    item.user_properties[:] = kept
+    item.user_properties[:] = [
+        (name, value)
+        for name, value in item.user_properties
+        if name in _OF_COLLECTION or name[:4] != "hil_" or value == NO_RUNNER
+    ]
 
 
 def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, operator: str = "") -> None:
@@ -96,7 +108,7 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
     seconds = program.lowering_seconds
     figures = {
         "hil_engine": result.ran.engine,
-        "hil_runtime": f"{result.ran.runtime} {result.ran.runtime_version}",
+        RUNTIME: f"{result.ran.runtime} {result.ran.runtime_version}",
         "hil_build_id": elf.build_id,
         "hil_pte_bytes": len(program.pte),
         "hil_cortex_m_operators": program.partition.cortex_m_nodes,

@@ -23,6 +23,10 @@ COUNTED: Final[Mapping[Verdict, str]] = {
 BAD: Final = frozenset({Verdict.FAIL, Verdict.INFRA, Verdict.ERROR, Verdict.XPASS})
 
 
+NO_RUNNER: Final = "no runner (own ELF or none)"
+"""What ran on a target in a test that does not use this package's runner."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One test on one target.
@@ -30,7 +34,7 @@ class Outcome:
     `ran` is what really ran: `m4-fvp → m4-qemu`. `error` is the class of the error and `headline` the first line that
     was said of it, both "" where there is none. `seconds` are those of setup, call and teardown. `earlier` has what
     previous attempts of the same test ended with, where a plugin ran it again. `peaks` has the figures whose largest
-    are shown, by name and unit.
+    are shown, by name and unit. `runner` is whether the test uses this package's.
     """
 
     test: str
@@ -44,6 +48,7 @@ class Outcome:
     uninformative: bool = False
     earlier: tuple[str, ...] = ()
     peaks: Mapping[str, int] = field(default_factory=dict)
+    runner: bool = True
 
     @property
     def ending(self) -> str:
@@ -92,11 +97,16 @@ def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
     for outcome in outcomes:
         by_target[outcome.requested].append(outcome)
     rows = [
-        [labels[name], _counts(found), f"in {sum(outcome.seconds for outcome in found):.1f} s"]
+        [_label(labels[name], found), _counts(found), f"in {sum(outcome.seconds for outcome in found):.1f} s"]
         for name, found in by_target.items()
         if found
     ]
     return align(rows) if rows else []
+
+
+def _label(runner: str, outcomes: Sequence[Outcome]) -> str:
+    """Return what ran: `runner`, where a test uses it."""
+    return runner if any(outcome.runner for outcome in outcomes) else f"{outcomes[0].ran} · {NO_RUNNER}"
 
 
 def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:
@@ -107,8 +117,10 @@ def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:
 
 def _counts(outcomes: Sequence[Outcome]) -> str:
     parts = counted_by_verdict(Counter(outcome.verdict for outcome in outcomes))
+    all_same = len({outcome.runner for outcome in outcomes}) == 1
     marked = {
         "uninformative": sum(outcome.uninformative for outcome in outcomes),
+        NO_RUNNER: 0 if all_same else sum(not outcome.runner for outcome in outcomes),
         "run again": sum(bool(outcome.earlier) for outcome in outcomes),
     }
     parts += [f"{count} {word}" for word, count in marked.items() if count]

@@ -949,6 +949,34 @@ def test_a_value_of_a_short_name_is_no_file(pytester: pytest.Pytester) -> None:
     run(pytester, "--target", "native", "--own=1").assert_outcomes(passed=1)
 
 
+OWN_ELF = """
+import subprocess, sys
+
+def test_own(target_spec, tmp_path):
+    source = tmp_path / "own.c"
+    source.write_text("int main(void) { return 0; }")
+    subprocess.run(["cc", source, "-o", tmp_path / "own"], check=True)
+    command = [sys.executable, "-m", "cortex_m_hil.cli", "launch", tmp_path / "own", "-t", target_spec.name]
+    subprocess.run(command, check=True)
+"""
+
+
+def test_what_ran_is_not_the_runner_where_tests_launch_an_elf_of_their_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_own=OWN_ELF)
+    result = run(pytester, "--target=native", "--junit-xml=junit.xml")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "hil: on a target, with no runner (own ELF or none): 1 test",
+            "native · no runner (own ELF or none)  1 passed *",
+        ]
+    )
+    assert 'name="hil_runtime" value="no runner (own ELF or none)"' in (pytester.path / "junit.xml").read_text()
+    pytester.makepyfile(test_smoke=SMOKE)
+    both = run(pytester, "--target=native")
+    both.stdout.fnmatch_lines(["native · builtin (no *)  2 passed, 1 no runner (own ELF or none)  in *"])
+
+
 def test_a_target_of_the_command_line_replaces_those_of_addopts(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
