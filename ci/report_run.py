@@ -51,7 +51,7 @@ class Found:
             yield "no nightly to compare with yet"
             yield from lines_of_changes(self.changed, "") if self.changed else ()
         else:
-            yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.number}")
+            yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.ordinal}")
         bad = [one for one in self.night.tests if one.verdict in BAD]
         for one in bad[:SHOWN]:
             yield f"{one.verdict.value} {one.error} {one.key.test} [{one.key.target}]: {one.headline}"

@@ -146,7 +146,7 @@ def plan_of(campaign: Campaign) -> Plan:
     try:
         return Plan.of(campaign.plan)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _senseless(f"the plan of nightly {campaign.number}", error) from error
+        raise _senseless(f"the plan of nightly {campaign.ordinal}", error) from error
 
 
 def _senseless(what: str, error: Exception) -> ConfigError:
@@ -360,9 +360,9 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
         results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
         coverage = coverage_of(run for run in runs if is_coverage(run))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _senseless(f"a result of nightly {campaign.number}", error) from error
+        raise _senseless(f"a result of nightly {campaign.ordinal}", error) from error
     return Night(
-        name=str(campaign.number),
+        name=str(campaign.ordinal),
         commit=plan.commit,
         dirty=bool(plan.difference),
         began=campaign.began,

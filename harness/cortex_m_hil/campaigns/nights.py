@@ -38,28 +38,29 @@ LAST: Final = "last"
 
 @dataclass(frozen=True)
 class Exported:
-    """What a file has: a nightly and its runs."""
+    """What a file has: a nightly and its runs. `number` is the one that users know it by; 0 where it has none yet."""
 
     plan: Plan
     began: float
     ended: float | None
     name: str
     runs: tuple[Run, ...]
+    number: int = 0
 
 
 def find(kept: Store, word: str, *, complete: bool = False) -> Campaign:
     """`last`, `last~2`, a number, a name, or the first characters of a commit: then the last of that commit.
 
     `last` is the newest that was begun in the current folder (of all, where none was), `complete` or not; `last~1` and
-    on are the complete ones before it.
+    on are the complete ones before it. A number or a name is of the current folder, or of the only other that has it.
     What else git knows in the current folder, such as a branch or a tag, stands for its commit, or for the nearest
     before it, by first parents, that has a nightly. ConfigError where there is none.
     """
     known = kept.campaigns(KIND)
-    found = _by_age(known, word, complete) or _by_name(known, word) or _by_revision(known, word)
+    found = _by_age(known, word, complete) or _by_word(known, word) or _by_revision(known, word)
     if found is None:
-        names = [LAST, *(str(one.number) for one in known), *filter(None, (one.name for one in known))]
-        hint = f"{did_you_mean(word, names)}; hil results list shows them" if known else "hil nightly makes one"
+        words = dict.fromkeys([LAST, *(str(one.ordinal) for one in known), *filter(None, (one.name for one in known))])
+        hint = f"{did_you_mean(word, list(words))}; hil results list shows them" if known else "hil nightly makes one"
         raise ConfigError(f"no nightly {word!r} in {kept.file.name}", hint=hint)
     return found
 
@@ -74,14 +75,23 @@ def _by_age(known: Sequence[Campaign], word: str, complete: bool) -> Campaign | 
     return wanted[-1 - age] if age < len(wanted) else None
 
 
-def _by_name(known: Sequence[Campaign], word: str) -> Campaign | None:
+def _by_word(known: Sequence[Campaign], word: str) -> Campaign | None:
+    """By number, name or commit; one of the current folder first.
+
+    ConfigError where only other folders have one of that number or name, and several of them do.
+    """
     for matches in (
-        lambda one: one.name == word,
-        lambda one: str(one.number) == word,
+        lambda one: word in (str(one.ordinal), one.name),
         lambda one: len(word) >= 7 and plan_of(one).commit.startswith(word),
     ):
-        if found := [one for one in known if matches(one)]:
-            return found[-1]
+        found = [one for one in known if matches(one)]
+        here = [one for one in found if one.place == os.getcwd()] or found
+        places = sorted({one.place for one in here})
+        if len(places) > 1 and word in (str(here[-1].ordinal), here[-1].name):
+            hint = "call hil in one of them, or give a commit; hil results list shows them"
+            raise ConfigError(f"nightly {word} is there in several folders: {', '.join(places)}", hint=hint)
+        if here:
+            return here[-1]
     return None
 
 
@@ -142,6 +152,7 @@ def export(kept: Store, campaign: Campaign, file: Path) -> None:
     Nothing in it says where files are on this machine.
     """
     head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
+    head["number"] = campaign.ordinal
     plan = plan_of(campaign).without_places(campaign.place)
     rows = [{**head, "plan": plan.as_fields()}, *(asdict(run) for run in kept.runs(campaign))]
     text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
@@ -180,7 +191,8 @@ def _head(fields: dict[str, Any], file: Path) -> Exported:
     if fields["hil_nightly"] > FORMAT:
         raise ConfigError(f"{file} is of a newer hil", hint="use that hil")
     ended = None if fields["ended"] is None else float(fields["ended"])
-    return Exported(Plan.of(fields["plan"]), float(fields["began"]), ended, str(fields["name"]), ())
+    number = int(fields.get("number", 0))  # absent in files of earlier versions
+    return Exported(Plan.of(fields["plan"]), float(fields["began"]), ended, str(fields["name"]), (), number)
 
 
 def _checked_run(fields: dict[str, Any]) -> Run:
@@ -197,7 +209,7 @@ def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
     known = [(one.began, plan_of(one).without_places(one.place)) for one in kept.campaigns(KIND)]
     if (exported.began, exported.plan.without_places(place)) in known:
         return None
-    campaign = kept.begin(KIND, place, exported.plan.as_fields(), exported.began)
+    campaign = kept.begin(KIND, place, exported.plan.as_fields(), exported.began, exported.number)
     kept.record(campaign, *exported.runs)
     if exported.name:
         kept.call(campaign, exported.name)

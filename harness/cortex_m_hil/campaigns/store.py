@@ -18,7 +18,7 @@ import platformdirs
 
 from cortex_m_hil.errors import ConfigError
 
-SCHEMA: Final = 2  # PRAGMA user_version
+SCHEMA: Final = 3  # PRAGMA user_version
 _BUSY: Final = 10.0  # seconds to wait for another process's transaction
 _TABLES: Final = """
 CREATE TABLE campaign (
@@ -31,7 +31,11 @@ CREATE TABLE run (
     PRIMARY KEY (campaign, number)
 );
 """
-_MIGRATIONS: Final = {2: "ALTER TABLE campaign ADD COLUMN name TEXT NOT NULL DEFAULT ''"}  # by the schema they lead to
+# By the schema they lead to. What was called by its number in the file keeps that.
+_MIGRATIONS: Final = {
+    2: ("ALTER TABLE campaign ADD COLUMN name TEXT NOT NULL DEFAULT ''",),
+    3: ("ALTER TABLE campaign ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0", "UPDATE campaign SET ordinal = id"),
+}
 
 
 def default_file() -> Path:
@@ -60,9 +64,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Campaign:
-    """`place` is the folder that it was begun in, `plan` what is asked of it; `ended` in seconds since 1970.
+    """A campaign that the store has.
 
-    `name` is what a user called it; "" if nothing.
+    Attributes:
+        number: unique in the store.
+        place: the folder that it was begun in.
+        plan: what is asked of it.
+        began, ended: in seconds since 1970.
+        name: what a user called it; "" if nothing.
+        ordinal: counts the campaigns of its kind in its folder, from 1 on: the number that users see.
     """
 
     number: int
@@ -72,6 +82,7 @@ class Campaign:
     began: float
     ended: float | None
     name: str = ""
+    ordinal: int = 0
 
 
 class Store:
@@ -98,7 +109,8 @@ class Store:
             with self._transaction():
                 (version,) = self._sqlite.execute("PRAGMA user_version").fetchone()  # another may have been here
                 tables = filter(str.strip, _TABLES.split(";")) if version == 0 else ()
-                for statement in (*tables, *(step for to, step in _MIGRATIONS.items() if to > version)):
+                steps = (step for to, steps in _MIGRATIONS.items() if to > version for step in steps)
+                for statement in (*tables, *steps):
                     self._sqlite.execute(statement)
                 self._sqlite.execute(f"PRAGMA user_version = {SCHEMA}")
 
@@ -136,11 +148,24 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, kind: str, place: str, plan: Mapping[str, Any], began: float | None = None) -> Campaign:
-        """`began` is now, unless it is given."""
+    def begin(
+        self, kind: str, place: str, plan: Mapping[str, Any], began: float | None = None, ordinal: int = 0
+    ) -> Campaign:
+        """Record a campaign as begun.
+
+        Args:
+            kind, place, plan: as `Campaign` has them.
+            began: now, unless it is given.
+            ordinal: the one that it had elsewhere, which it keeps if no campaign of its kind in its folder has it;
+                otherwise it is the next one there.
+        """
         values = kind, place, json.dumps(plan), time.time() if began is None else began
         with self._transaction():
-            self._sqlite.execute("INSERT INTO campaign (kind, place, plan, began) VALUES (?, ?, ?, ?)", values)
+            known = "SELECT ordinal FROM campaign WHERE kind = ? AND place = ?"
+            taken = {number for (number,) in self._sqlite.execute(known, (kind, place))}
+            number = ordinal if ordinal > 0 and ordinal not in taken else max(taken, default=0) + 1
+            row = "INSERT INTO campaign (kind, place, plan, began, ordinal) VALUES (?, ?, ?, ?, ?)"
+            self._sqlite.execute(row, (*values, number))
         found = self.latest(kind, place)
         assert found is not None
         return found
@@ -153,14 +178,16 @@ class Store:
         """Oldest first."""
         with self._explained():
             rows = self._sqlite.execute(
-                "SELECT id, kind, place, plan, began, ended, name FROM campaign WHERE kind = ? ORDER BY id", (kind,)
+                "SELECT id, kind, place, plan, began, ended, name, ordinal FROM campaign WHERE kind = ? ORDER BY id",
+                (kind,),
             ).fetchall()
             return [Campaign(row[0], row[1], row[2], json.loads(row[3]), *row[4:]) for row in rows]
 
     def call(self, campaign: Campaign, name: str) -> None:
-        """Gives it a name, which no other of its kind has afterwards."""
+        """Give it a name, which no other of its kind in its folder has afterwards."""
         with self._transaction():
-            self._sqlite.execute("UPDATE campaign SET name = '' WHERE kind = ? AND name = ?", (campaign.kind, name))
+            others = "UPDATE campaign SET name = '' WHERE kind = ? AND place = ? AND name = ?"
+            self._sqlite.execute(others, (campaign.kind, campaign.place, name))
             self._sqlite.execute("UPDATE campaign SET name = ? WHERE id = ?", (name, campaign.number))
 
     def change_plan(self, campaign: Campaign, plan: Mapping[str, Any]) -> None:

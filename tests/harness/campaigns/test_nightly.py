@@ -440,6 +440,30 @@ def test_the_last_is_that_of_the_folder_complete_or_not(
     assert answer(hil("results", "prune", "--keep", "1", "--json").out)["removed"] == [1, 2, 3]
 
 
+def test_numbers_and_names_are_those_of_the_folder(hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is in the store; of another folder's where the current one has none."""
+    places = [folder / name for name in ("one", "other", "third")]
+    began = iter(range(9))
+    for place in places:
+        place.mkdir()
+        monkeypatch.chdir(place)
+        with Store(folder / "store.sqlite") as kept:
+            kept.begin("bisect", str(place), {})
+            made = [kept_night(kept, float(next(began)), ("a",), counted("a", 1)) for _ in range(2)]
+            assert [one.ordinal for one in made] == [1, 2]
+            kept.call(made[0], "v1")
+            assert [nights.find(kept, word).place for word in ("1", "2", "v1")] == [str(place)] * 3
+    monkeypatch.chdir(folder)
+    done = hil("results", "show", "1")
+    assert done.status == CANNOT_TELL and f"nightly 1 is there in several folders: {places[0]}, " in done.err
+    monkeypatch.chdir(places[0])
+    assert hil("results", "export", "2", "-o", "night.gz").status == OK
+    with Store(folder / "new.sqlite") as kept:
+        imported = nights.add(kept, os.getcwd(), nights.read(places[0] / "night.gz"))
+        assert imported is not None and imported.ordinal == 2  # as where it was made
+        assert kept_night(kept, 9.0, ("a",)).ordinal == 3
+
+
 def test_counting_that_was_interrupted_goes_on_where_it_was(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
     """By slices of the tests: each is counted once."""
     whole = answer(hil("nightly", "test_it.py", "-t", "native", "--coverage", "--json").out)["coverage"]

@@ -89,9 +89,32 @@ def test_a_store_of_before_is_taken_over(tmp_path: Path) -> None:
 def test_a_name_is_of_one(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         one, other = (store.begin("nightly", "/here", {}) for _ in range(2))
-        for named in (one, other):
+        elsewhere = store.begin("nightly", "/there", {})
+        for named in (elsewhere, one, other):
             store.call(named, "v1")
-        assert [found.name for found in store.campaigns("nightly")] == ["", "v1"]
+        assert [found.name for found in store.campaigns("nightly")] == ["", "v1", "v1"]
+
+
+def test_the_first_of_its_kind_in_a_folder_is_number_1(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        begun = [("bisect", "/a"), ("nightly", "/a"), ("nightly", "/a"), ("nightly", "/b"), ("bisect", "/a")]
+        assert [store.begin(*each, {}).ordinal for each in begun] == [1, 1, 2, 1, 2]
+        store.forget(store.campaigns("nightly")[0])
+        assert store.begin("nightly", "/a", {}).ordinal == 3  # numbers stay what they were
+        kept = [store.begin("nightly", "/c", {}, 0.0, ordinal).ordinal for ordinal in (7, 7, 2, 0)]
+        assert kept == [7, 8, 2, 9]  # each that is free there, else the next
+
+
+def test_campaigns_of_a_store_of_before_keep_their_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "s.sqlite"
+    with sqlite3.connect(file) as database:
+        name = "ALTER TABLE campaign ADD COLUMN name TEXT NOT NULL DEFAULT ''"
+        database.executescript(f"{_TABLES}{name}; PRAGMA user_version = 2")
+        row = "INSERT INTO campaign (id, kind, place, plan, began) VALUES (?, 'nightly', ?, '{}', 1)"
+        database.executemany(row, [(4, "/here"), (6, "/there")])
+    with Store(file) as store:
+        assert [one.ordinal for one in store.campaigns("nightly")] == [4, 6]
+        assert [store.begin("nightly", place, {}).ordinal for place in ("/here", "/new")] == [5, 1]
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:

@@ -333,14 +333,14 @@ def _answer(
     verdicts = Counter(one.verdict for one in new.tests)
     fields: dict[str, Any] = {
         "outcome": "under way" if left else "complete",
-        "nightly": campaign.number,
+        "nightly": campaign.ordinal,
         "commit": new.commit,
         "dirty": new.dirty,
         "tools": new.tools,
         "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
         "left_out": out,
         "uncounted": uncounted,
-        "compared_with": before.number if before is not None else None,
+        "compared_with": before.ordinal if before is not None else None,
         "changes": [one.fields() for one in changed],
         "coverage": {name: dict(zip(("lines", "branches"), shares, strict=True)) for name, shares in _shares(new)},
     }
@@ -357,13 +357,13 @@ def _blocks(
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
     rows = [cut(f"{_row(one)}: {one.headline}") for one in bad[:SHOWN]]
     yield "\n".join(
-        [*rows, *([f"and {len(bad) - SHOWN} more: hil results show {campaign.number}"] if bad[SHOWN:] else [])]
+        [*rows, *([f"and {len(bad) - SHOWN} more: hil results show {campaign.ordinal}"] if bad[SHOWN:] else [])]
     )
     yield "\n".join(align(list(_totals(new)))) if new.tests else ""
     counted_lines = [[f"coverage {name}", f"lines {one}", f"branches {other}"] for name, (one, other) in _shares(new)]
     yield "\n".join(align(counted_lines)) if counted_lines else ""
     commit = f", commit {new.commit[:10]}{' and changes' if new.dirty else ''}" if new.commit else ""
-    where = f"nightly {campaign.number}, {counted(len(new.tests), 'result')}{commit}"
+    where = f"nightly {campaign.ordinal}, {counted(len(new.tests), 'result')}{commit}"
     yield f"{where}; tests are left: the same command goes on" if left else where
 
 
@@ -376,7 +376,7 @@ def _shares(new: Night) -> list[tuple[str, tuple[Share, Share]]]:
 def _named(campaign: Campaign | None) -> str:
     if campaign is None:
         return ""
-    return f"nightly {campaign.number}" + (f" ({campaign.name})" if campaign.name else "")
+    return f"nightly {campaign.ordinal}" + (f" ({campaign.name})" if campaign.name else "")
 
 
 def _totals(new: Night) -> Iterator[list[str]]:

@@ -50,7 +50,7 @@ def _found(kept: Store, word: str) -> Campaign:
     """Says so where it is incomplete."""
     campaign = nights.find(kept, word)
     if campaign.ended is None:
-        say(f"nightly {campaign.number} is incomplete: tests are left")
+        say(f"nightly {campaign.ordinal} is incomplete: tests are left")
     return campaign
 
 
@@ -74,7 +74,7 @@ def _about(campaign: Campaign, night: Night) -> dict[str, Any]:
     plan = plan_of(campaign)
     verdicts = Counter(one.verdict for one in night.tests)
     return {
-        "nightly": campaign.number,
+        "nightly": campaign.ordinal,
         "name": campaign.name,
         "began": moment(campaign.began),
         "folder": campaign.place,
@@ -133,8 +133,8 @@ def compare(
         one, other = (_found(kept, word) for word in (old, new))
         changed = nights.what_changed(kept, other, nights.night(kept, one), nights.night(kept, other))
     bad = any(change.kind in (Kind.NEW_FAILURE, Kind.LIMIT, Kind.MISSING) for change in changed)
-    fields = {"old": one.number, "new": other.number, "changes": [one.fields() for one in changed]}
-    end(Answer("\n".join(lines_of_changes(changed, f"nightly {one.number}")), fields, NO if bad else OK))
+    fields = {"old": one.ordinal, "new": other.ordinal, "changes": [one.fields() for one in changed]}
+    end(Answer("\n".join(lines_of_changes(changed, f"nightly {one.ordinal}")), fields, NO if bad else OK))
 
 
 @results.command("report")
@@ -158,7 +158,7 @@ def report(
         changed = nights.what_changed(kept, campaign, old, new)
         found = report_of(kept, campaign, new, old, changed, folder)
     written = [str(path) for path in write(found, folder)]
-    fields = {"nightly": campaign.number, "files": written, "compared_with": before.number if before else None}
+    fields = {"nightly": campaign.ordinal, "files": written, "compared_with": before.ordinal if before else None}
     end(Answer(", ".join(written), fields))
 
 
@@ -174,12 +174,13 @@ def name(
         raise ConfigError(f"{called!r} cannot name a nightly: it means another", hint="a word such as v1.4")
     with opened(store_file) as kept:
         campaign = nights.find(kept, nightly)
-        others = [one.number for one in kept.campaigns(KIND) if called and one.name == called and one != campaign]
+        named = [one for one in kept.campaigns(KIND) if called and one.name == called and one != campaign]
+        others = [one.ordinal for one in named if one.place == campaign.place]
         kept.call(campaign, called)
     lost = f"; nightly {others[0]}, which was, has no name now" if others else ""
     told = f"is {called!r}{lost}" if called else "has no name"
-    fields = {"nightly": campaign.number, "name": called, "was": others[0] if others else None}
-    end(Answer(f"nightly {campaign.number} {told}", fields))
+    fields = {"nightly": campaign.ordinal, "name": called, "was": others[0] if others else None}
+    end(Answer(f"nightly {campaign.ordinal} {told}", fields))
 
 
 # --- files ---------------------------------------------------------------------------------------------------
@@ -196,12 +197,12 @@ def export(
     """Write a nightly into a file, which import reads."""
     with opened(store_file) as kept:
         campaign = _found(kept, nightly)
-        path = output or Path(f"nightly-{campaign.number}{'.csv' if as_csv else SUFFIX}")
+        path = output or Path(f"nightly-{campaign.ordinal}{'.csv' if as_csv else SUFFIX}")
         if as_csv:
             files.write_whole(path, _csv(nights.night(kept, campaign)).encode(), "another place: -o FILE")
         else:
             nights.export(kept, campaign, path)
-    end(Answer(f"{path}, {path.stat().st_size} bytes", {"nightly": campaign.number, "file": str(path)}))
+    end(Answer(f"{path}, {path.stat().st_size} bytes", {"nightly": campaign.ordinal, "file": str(path)}))
 
 
 def _csv(night: Night) -> str:
@@ -232,7 +233,7 @@ def import_(
     exported = [nights.read(path) for path in file]
     with opened(store_file) as kept:
         added = [nights.add(kept, os.getcwd(), one) for one in sorted(exported, key=lambda one: one.began)]
-    new = [one.number for one in added if one is not None]
+    new = [one.ordinal for one in added if one is not None]
     text = f"read: {len(new)}, known already: {len(added) - len(new)}"
     end(Answer(text, {"nightlies": new, "known": len(added) - len(new)}))
 
@@ -250,8 +251,8 @@ def merge(
         if campaign is None:
             raise ConfigError("the store has this nightly already", hint="hil results list")
     complete = whole.ended is not None
-    text = f"nightly {campaign.number} of {counted(len(file), 'part')}" + ("" if complete else ", incomplete")
-    end(Answer(text, {"nightly": campaign.number, "complete": complete}, OK if complete else CANNOT_TELL))
+    text = f"nightly {campaign.ordinal} of {counted(len(file), 'part')}" + ("" if complete else ", incomplete")
+    end(Answer(text, {"nightly": campaign.ordinal, "complete": complete}, OK if complete else CANNOT_TELL))
 
 
 @results.command("prune")
@@ -274,7 +275,7 @@ def prune(
         for campaign in gone:
             kept.forget(campaign)
     text = f"removed: {len(gone)}, kept: {len(known) - len(gone)}"
-    end(Answer(text, {"removed": [one.number for one in gone], "kept": len(known) - len(gone)}))
+    end(Answer(text, {"removed": [one.ordinal for one in gone], "kept": len(known) - len(gone)}))
 
 
 def _by_folder(known: Sequence[Campaign]) -> dict[str, list[Campaign]]:
