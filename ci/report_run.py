@@ -20,9 +20,9 @@ from cortex_m_hil.campaigns.nightly_report import report_of
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.report.changes import FAILED, Change, Kind
+from cortex_m_hil.report.changes import Change, Kind
 from cortex_m_hil.report.files import write
-from cortex_m_hil.report.night import Night
+from cortex_m_hil.report.night import FAILED, Night
 from cortex_m_hil.report.table import BAD, COUNTED
 from cortex_m_hil.results import Verdict
 from github_actions import append, fail, fenced

@@ -25,9 +25,9 @@ from cortex_m_hil.campaigns.nightly import (
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import FAILED, RECENT, Change, changes, comparable, in_order, needs_history, of_itself
+from cortex_m_hil.report.changes import RECENT, Change, changes, comparable, in_order, needs_history, of_itself
 from cortex_m_hil.report.limits import beyond
-from cortex_m_hil.report.night import Night, Result
+from cortex_m_hil.report.night import FAILED, Night, Result
 from cortex_m_hil.report.series import LONGEST
 from cortex_m_hil.results import Verdict
 

@@ -218,8 +218,10 @@ class Teller:
         if crashed:
             self._tell_result(self._crashed(report))
         elif report.when == "teardown":
-            result = self._result(report.nodeid, self._phases.pop(report.nodeid))
-            self._tell_runner(result, dict(report.user_properties))
+            phases = self._phases.pop(report.nodeid)
+            result = self._result(report.nodeid, phases)
+            # An attempt that was repeated may be the one that told of the runner.
+            self._tell_runner(result, {name: value for phase in phases for name, value in phase.user_properties})
             self._tell_result(result)  # last: what is recorded of a test is not run again
 
     def _tell_runner(self, result: Result, known: Mapping[str, Any]) -> None:

@@ -13,7 +13,21 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from cortex_m_hil.coverage.counts import ClassCoverage, Counts
-from cortex_m_hil.report.night import BUILTIN, CORTEX_M_MACS, WORST, Key, Night, Result, as_text, is_named
+from cortex_m_hil.report.night import (
+    BUILTIN,
+    CORTEX_M_MACS,
+    FAILED,
+    PASSED,
+    WORST,
+    Figures,
+    Key,
+    Night,
+    Result,
+    as_text,
+    common,
+    is_named,
+    together,
+)
 from cortex_m_hil.report.series import LONGEST, Shift, moved_parts, shifts
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.text import counted
@@ -27,8 +41,6 @@ _LOOSE: Final = {"stack_bytes": 256}
 _FIT: Final = "fit_"  # begins figures of the least memory
 QUARANTINE: Final = "quarantine"  # why a test is in there
 QUARANTINE_ENDED: Final = "quarantine_ended"  # when it ended, and why a test was in there
-FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
-PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
 # Where zero is no measurement. A program may do without planned tensors.
 _POSITIVE: Final = (
     *(INSTRUCTIONS, CYCLES, "pte_bytes", "elf_bytes", "elf_stored_bytes"),
@@ -102,9 +114,10 @@ class Change:
 def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:
     """Gravest first, then by key. Of an incomplete nightly, only what it has is judged.
 
-    `history` are nightlies before the new one, oldest first: measured figures are judged by their course, figures of a
-    test that did not pass in the old one are compared with those of when it last passed before, and a test whose
-    verdicts differed without a change of the code is flaky.
+    `history` are nightlies before the new one, oldest first: measured figures are judged by their course, a figure that
+    the old one has not is compared with when it was there last, and a test whose verdicts differed without a change of
+    the code is flaky. What was measured counts whatever the verdict, but what a wrong program had is compared with
+    nothing that comes after it.
     """
     found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
     found += _nothing_in_common(old, new)
@@ -112,9 +125,7 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
     until = [night for night in (*history, old) if night.began <= old.began and comparable(night.tools, new.tools)]
     for key, result in new.results.items():
         found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
-        before = _last_pass(result, until)
-        if before is not None and result.verdict in PASSED:
-            found += _figures(before, result, fit=new.fits(result.key.test))
+        found += _figures(result, _measured_before(result, until), fit=new.fits(key.test))
     return in_order([*found, *_gone(old, new)])
 
 
@@ -138,9 +149,8 @@ def needs_history(old: Night, new: Night) -> bool:
     """Whether `changes` needs more than the old one: for measured figures, and where a test did not pass in it."""
     passed = {key for key, one in old.results.items() if one.verdict in PASSED}
     return any(
-        CYCLES in one.figures or (key in old.results and key not in passed)
+        CYCLES in one.figures or (one.figures and key in old.results and key not in passed)
         for key, one in new.results.items()
-        if one.verdict in PASSED
     )
 
 
@@ -154,7 +164,7 @@ def of_itself(new: Night) -> Iterator[Change]:
         yield Change(Kind.LEFT_OUT, Key("", "", "", target), after=why)
     for key, result in new.results.items():
         yield from _needless(result)
-        for figure in sorted(result.figures) if result.verdict in PASSED else ():
+        for figure in sorted(result.figures):
             if figure in _POSITIVE and result.total(figure) == 0:
                 yield Change(Kind.MISSING, key, figure, "", "0")
     named = [("fit", one) for one in new.fit] + [("models", one) for one in new.models]
@@ -163,10 +173,19 @@ def of_itself(new: Night) -> Iterator[Change]:
             yield Change(Kind.MISSING, Key("", "", pattern, "*"), what, "-", "-", limit="no test has such a name")
 
 
-def _last_pass(result: Result, nights: Sequence[Night]) -> Result | None:
-    """Of the same test, by the same engine and the same installed runtime."""
-    found = (night.results.get(result.key) for night in reversed(nights))
-    return next((one for one in found if one and one.verdict in PASSED and one.origin == result.origin), None)
+def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
+    """Of the same test, by the same engine and the same installed runtime, of programs that were right; newest first.
+
+    The last of them passed: it has all figures, so that those before it are not needed.
+    """
+    found = []
+    for night in reversed(nights):
+        one = night.results.get(result.key)
+        if one is not None and one.origin == result.origin and not one.went_wrong:
+            found.append(one)
+            if one.verdict in PASSED:
+                break
+    return found
 
 
 def in_order(found: Iterable[Change]) -> list[Change]:
@@ -264,20 +283,30 @@ def _needless(result: Result) -> Iterator[Change]:
         yield Change(Kind.ENDED, result.key, "", str(result.figures[QUARANTINE_ENDED][0]), ended)
 
 
-def _figures(before: Result, after: Result, *, fit: bool) -> Iterator[Change]:
-    """Of results that passed both: what failed has the figures of a program that went wrong.
+def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator[Change]:
+    """Yield what differs from the newest of the `earlier` results that each figure can be compared with.
 
     Without `fit` nobody asked for the least memory.
     """
-    was, is_now = (" ".join(map(str, one.figures.get(OUTPUTS, ()))) for one in (before, after))
+    for figure in sorted({name for one in (after, *earlier) for name in one.figures}):
+        found = ((one, common(one, after, figure)) for one in earlier)
+        before, values = next(((one, values) for one, values in found if values is not None), (None, None))
+        if before is None or values is None:
+            continue
+        if figure == OUTPUTS:
+            yield from _digests(after.key, *values)
+        elif (is_exact(figure) or figure == CYCLES or figure in WORST) and (fit or not figure.startswith(_FIT)):
+            yield from _compared(figure, before, after, *values)
+
+
+def _digests(key: Key, *values: Figures) -> Iterator[Change]:
+    was, is_now = (" ".join(map(str, of)) for of in values)
     if was and was != is_now:
-        yield Change(Kind.OUTPUTS if is_now else Kind.MISSING, after.key, OUTPUTS, was, is_now or "-")
-    for figure in sorted(set(before.figures) | set(after.figures)):
-        if (is_exact(figure) or figure == CYCLES or figure in WORST) and (fit or not figure.startswith(_FIT)):
-            yield from _compared(figure, before, after)
+        yield Change(Kind.OUTPUTS if is_now else Kind.MISSING, key, OUTPUTS, was, is_now or "-")
 
 
-_Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, Result]]]"  # of a board: their names and results
+_Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, tuple[float, Mapping[str, int]]]]]"
+"""Of a board: their names, and of each test the cycles, with those of its operators."""
 
 
 def _measured(nights: Sequence[Night]) -> Iterator[Change]:
@@ -286,23 +315,31 @@ def _measured(nights: Sequence[Night]) -> Iterator[Change]:
     alike = [one for one in nights[-LONGEST:] if comparable(one.tools, new.tools)]
     boards: dict[tuple[str, str], list[Key]] = {}
     for key, result in new.results.items():
-        if _cycles(new, result):
+        if _cycles(result, result):
             boards.setdefault((key.target, key.runtime), []).append(key)
     for (target, runtime), keys in boards.items():
-        every = [{key: one for key in keys if (one := _cycles(night, new.results[key]))} for night in alike]
-        known = [(night.name, results) for night, results in zip(alike, every, strict=True) if results]
+        every = [
+            {key: one for key in keys if (one := _cycles(night.results.get(key), new.results[key]))} for night in alike
+        ]
+        known = [(night.name, cycles) for night, cycles in zip(alike, every, strict=True) if cycles]
         yield from _board(Key("", runtime, "", target), keys, known)
 
 
-def _cycles(night: Night, like: Result) -> Result | None:
-    """The result of the same test by the same engine and the same installed runtime, if it passed and has cycles."""
-    one = night.results.get(like.key)
-    return one if one and one.verdict in PASSED and one.origin == like.origin and one.total(CYCLES) else None
+def _cycles(one: Result | None, like: Result) -> tuple[float, Mapping[str, int]] | None:
+    """Return the cycles of a test and those of its operators, to be compared with those of `like`, a later night's.
+
+    None where it has none, by another engine or installed runtime, and of a program that went wrong before.
+    """
+    if one is None or one.origin != like.origin or (one.went_wrong and one is not like):
+        return None
+    values = common(one, like, CYCLES)
+    total = together(CYCLES, values[0]) if values is not None else None
+    return (total, one.parts_of(CYCLES)) if total else None
 
 
 def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]:
     """Of one board, whose nights have a name each, and results."""
-    series = {key: [of[key].total(CYCLES) or 0.0 if key in of else 0.0 for _, of in nights] for key in keys}
+    series = {key: [of[key][0] if key in of else 0.0 for _, of in nights] for key in keys}
     together, alone = shifts(series)
     if together is not None:
         who = f"all but {counted(together.stayed, 'test')}" if together.stayed else "all tests"
@@ -320,7 +357,7 @@ def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key],
 
 def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Part, ...]:
     """Those that moved, of the tests that have cycles by operator on most of these nights."""
-    found = [[of[key].parts.get(CYCLES, {}) if key in of else {} for key in keys] for _, of in nights]
+    found = [[of[key][1] if key in of else {} for key in keys] for _, of in nights]
     often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
     there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]
     before, after = (
@@ -346,8 +383,8 @@ def is_exact(figure: str) -> bool:
     return figure in (INSTRUCTIONS, CORTEX_M_MACS) or figure.endswith("_bytes")
 
 
-def _compared(figure: str, before: Result, after: Result) -> Iterator[Change]:
-    was, is_now = before.value(figure), after.value(figure)
+def _compared(figure: str, before: Result, after: Result, *values: Figures) -> Iterator[Change]:
+    was, is_now = (together(figure, of) for of in values)
     if was is None:
         return
     if is_now == 0 and figure in _POSITIVE:
@@ -357,7 +394,8 @@ def _compared(figure: str, before: Result, after: Result) -> Iterator[Change]:
         return
     if is_exact(figure) and abs(is_now - was) > _LOOSE.get(figure, 0):
         kind = _KINDS.get(figure, (Kind.LARGER, Kind.SMALLER))[is_now < was]
-        parts = tuple(differing(before.parts.get(figure, {}), after.parts.get(figure, {})))
+        of = [before.parts_of(figure), after.parts_of(figure)]
+        parts = tuple(differing(*of)) if all(of) and was == before.value(figure) else ()
         yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Final
 
-from cortex_m_hil.report.changes import FAILED, Change
-from cortex_m_hil.report.night import RUNNER, Night, Result
+from cortex_m_hil.report.changes import Change
+from cortex_m_hil.report.night import FAILED, RUNNER, Night, Result
 from cortex_m_hil.results import Verdict
 
 UPSTREAM: Final = "upstream"

@@ -12,7 +12,7 @@ from cortex_m_hil.report.groups import Group
 from cortex_m_hil.report.night import Figure, Key, Night, Result
 from cortex_m_hil.report.trends import Value, trends
 
-LOGS: Final = 600_000  # characters of all logs together
+LOGS: Final = 450_000  # characters of all logs together
 LEAST: Final = 200  # of one
 HEADLINE: Final = 300
 TRENDS: Final = 800_000  # characters of all trends together

@@ -12,8 +12,19 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from cortex_m_hil.errors import did_you_mean
-from cortex_m_hil.report.changes import PASSED, Change, Kind
-from cortex_m_hil.report.night import Figure, Key, Night, Result, as_text, matches
+from cortex_m_hil.report.changes import Change, Kind
+from cortex_m_hil.report.night import (
+    PASSED,
+    WORST,
+    Figure,
+    Key,
+    Night,
+    Result,
+    as_text,
+    common,
+    matches,
+    together,
+)
 from cortex_m_hil.targets.launcher import Strict
 
 _SHARE: Final = re.compile(r"([+-]) ?(\d+(?:\.\d+)?) ?%")
@@ -84,10 +95,12 @@ class Limit(Strict):
 def beyond(limits: Sequence[Limit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
     """What is beyond a limit, and figures that are missing: of one test, or of all that a limit names.
 
+    A figure that was measured is judged, whatever the verdict.
+
     Of an incomplete nightly, and of a shard, only what it has is judged: they are not `whole`.
     """
     for limit in limits:
-        named = [one for key, one in new.results.items() if limit.names(key) and one.verdict in PASSED]
+        named = [one for key, one in new.results.items() if limit.names(key)]
         if whole and not any(one.value(limit.figure) is not None for one in named):
             yield _of_none(limit, new)
         for one in named:
@@ -95,8 +108,11 @@ def beyond(limits: Sequence[Limit], old: Night | None, new: Night, *, whole: boo
 
 
 def _judged(limit: Limit, before: Result | None, after: Result) -> Iterator[Change]:
-    was = before.value(limit.figure) if before is not None and before.verdict in PASSED else None
+    values = common(before, after, limit.figure) if before is not None and not before.went_wrong else None
+    was = None if values is None else together(limit.figure, values[0])
     is_now = after.value(limit.figure)
+    if values is None and after.verdict not in PASSED and limit.below is not None and limit.figure not in WORST:
+        return  # a sum of some of its programs, maybe
     if is_now is None and was is not None:
         yield Change(Kind.MISSING, after.key, limit.figure, as_text(was), as_text(is_now))
     bound = limit.bound(was)
@@ -108,7 +124,7 @@ def _judged(limit: Limit, before: Result | None, after: Result) -> Iterator[Chan
 def _of_none(limit: Limit, night: Night) -> Change:
     known = sorted({name for one in night.results.values() for name, of in one.figures.items() if _has_number(of)})
     if limit.figure in known:
-        said = "no test that it names passed with this figure"
+        said = "no test that it names has this figure"
     else:
         said = f"no test has this figure: {did_you_mean(limit.figure, known)}"
     return Change(Kind.MISSING, Key("", "", limit.test, limit.target), limit.figure, "-", "-", limit=said)

@@ -12,8 +12,7 @@ from typing import Final
 
 from cortex_m_hil import errors
 from cortex_m_hil.checks.comparison import Kind
-from cortex_m_hil.report.changes import PASSED
-from cortex_m_hil.report.night import CORTEX_M_MACS, CORTEX_M_OPERATORS, Night, Result, is_named
+from cortex_m_hil.report.night import CORTEX_M_MACS, CORTEX_M_OPERATORS, PASSED, Night, Result, is_named
 from cortex_m_hil.text import percent
 
 _KERNEL: Final = "kernel"

@@ -7,10 +7,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from cortex_m_hil import errors
 from cortex_m_hil.coverage.counts import Coverage
 from cortex_m_hil.results import Verdict
 
 Figure: TypeAlias = "int | float | str"
+Figures: TypeAlias = "tuple[Figure, ...]"  # of the programs of a test, in their order
+FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
+PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
 CORTEX_M_OPERATORS: Final = "cortex_m_operators"  # the share of operators that compute on Cortex-M kernels
 CORTEX_M_MACS: Final = "cortex_m_macs"  # the share of multiply-accumulates on Cortex-M kernels
 WORST: Final = {
@@ -89,17 +93,26 @@ class Result:
         """The runtime with its version, which has a digest of an ExecuTorch's libraries."""
         return tuple(dict.fromkeys(map(str, self.about.get("runtime", ()))))
 
+    @property
+    def went_wrong(self) -> bool:
+        """Whether a verdict on a program ended it: the figures are those of a program that was not right."""
+        kind = vars(errors).get(self.error)
+        wrong = isinstance(kind, type) and issubclass(kind, errors.VerdictError)
+        return wrong and self.verdict not in PASSED
+
     def total(self, figure: str) -> float | None:
         """The sum over the programs of the test; None where it has no such number."""
-        values = [value for value in self.figures.get(figure, ()) if not isinstance(value, str)]
+        values = _numbers(self.figures.get(figure, ()))
         return sum(values) if values else None
 
     def value(self, figure: str) -> float | None:
         """What the programs of the test have together: the sum, or the worst where that is what counts."""
-        if figure not in WORST:
-            return self.total(figure)
-        values = [value for value in self.figures.get(figure, ()) if not isinstance(value, str)]
-        return WORST[figure](values) if values else None
+        return together(figure, self.figures.get(figure, ()))
+
+    def parts_of(self, figure: str) -> Mapping[str, int]:
+        """Return the parts of a figure; nothing where a test that did not pass has them of some programs only."""
+        parts = self.parts.get(figure, {})
+        return parts if self.verdict in PASSED or sum(parts.values()) == self.total(figure) else {}
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it. `of_fields` reads it."""
@@ -179,6 +192,28 @@ class Night:
     def fits(self, test: str) -> bool:
         """Whether the least memory of this test's programs was asked for."""
         return is_named(test, self.fit)
+
+
+def _numbers(values: Figures) -> list[int | float]:
+    return [value for value in values if not isinstance(value, str)]
+
+
+def together(figure: str, values: Figures) -> float | None:
+    """Return the sum of a figure's values, or the worst where that is what counts; None where there is no number."""
+    numbers = _numbers(values)
+    return WORST.get(figure, sum)(numbers) if numbers else None
+
+
+def common(before: Result, after: Result, figure: str) -> tuple[Figures, Figures] | None:
+    """Return the values of a figure that can be compared, whatever the verdicts.
+
+    A test that did not pass may have ended before it ran all of its programs; what it measured until then is compared
+    with what the same programs had. None where the earlier result does not have as many.
+    """
+    was, is_now = (one.figures.get(figure, ()) for one in (before, after))
+    if after.verdict in PASSED:
+        return (was, is_now) if before.verdict in PASSED or len(was) == len(is_now) else None
+    return (was[: len(is_now)], is_now) if 0 < len(is_now) <= len(was) else None
 
 
 def by_key(results: Iterable[Result]) -> dict[Key, Result]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from cortex_m_hil.report.changes import INSTRUCTIONS, PASSED
+from cortex_m_hil.report.changes import INSTRUCTIONS
 from cortex_m_hil.report.night import Night, Result
 
 Place: TypeAlias = "tuple[str, str]"  # target, runtime
@@ -32,7 +32,7 @@ def places(night: Night) -> list[Place]:
 
 def by_operator(night: Night) -> dict[str, list[Row]]:
     """By figure, those of most first: of all programs together, and bytes of the largest runner."""
-    columns = [_passed(night, place) for place in places(night)]
+    columns = [_measured(night, place) for place in places(night)]
     figures = {**dict.fromkeys(COUNTS, _sum), ELF_BYTES: _most}
     return {figure: rows for figure, put in figures.items() if (rows := _operators(columns, figure, put))}
 
@@ -48,7 +48,7 @@ def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _
 
 def sizes(night: Night) -> Iterator[Row]:
     """Bytes: of all programs together, and of the test that needs the most."""
-    columns = [_passed(night, place) for place in places(night)]
+    columns = [_measured(night, place) for place in places(night)]
     if any(any(_PROGRAM in one.figures for one in results) for results in columns):
         yield Row(f"{_PROGRAM}, all together", tuple(_sum(_values(results, _PROGRAM)) for results in columns))
     names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(_BYTES)})
@@ -56,10 +56,9 @@ def sizes(night: Night) -> Iterator[Row]:
         yield Row(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
 
 
-def _passed(night: Night, place: Place) -> list[Result]:
-    """What failed has the figures of a program that went wrong."""
-    found = ((key, one) for key, one in night.results.items() if (key.target, key.runtime) == place)
-    return [one for _, one in found if one.verdict in PASSED]
+def _measured(night: Night, place: Place) -> list[Result]:
+    """Return what was measured, whatever the verdicts."""
+    return [one for key, one in night.results.items() if (key.target, key.runtime) == place]
 
 
 def _values(results: Iterable[Result], figure: str) -> list[int]:

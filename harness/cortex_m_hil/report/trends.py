@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from cortex_m_hil.report.changes import PASSED, is_exact
-from cortex_m_hil.report.night import WORST, Key, Night, Result
+from cortex_m_hil.report.changes import is_exact
+from cortex_m_hil.report.night import WORST, Key, Night, Result, common, together
 
 Value: TypeAlias = "int | float | None"
 _TICKS: Final = ("cycles", "model_ticks")  # those of a core or a model, which are no exact count
@@ -25,13 +25,17 @@ def decoded(runs: Sequence[Value]) -> list[Value]:
 
 
 def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
-    """By figure, encoded: what it was in each night, oldest first; None where it had none of the last one's origin."""
+    """By figure, encoded: what it was in each night, oldest first; None where it had none of the last one's origin.
+
+    What was measured counts, whatever the verdict; each night's is that of the programs which the last one with the
+    figure ran.
+    """
     if len(nights) < 2 or key not in nights[-1].results:
         return {}
     origin = nights[-1].results[key].origin
     results = [one.results.get(key) for one in nights]
     known = [one if one is not None and one.origin == origin else None for one in results]
-    values = {figure: [_value(one, figure) for one in known] for figure in _figures(known)}
+    values = {figure: list(_values(known, figure)) for figure in _figures(known)}
     return {name: encoded(of) for name, of in values.items() if sum(value is not None for value in of) > 1}
 
 
@@ -40,11 +44,11 @@ def _figures(results: Sequence[Result | None]) -> Iterator[str]:
     return (name for name in names if is_exact(name) or name in _TICKS or name in WORST)
 
 
-def _value(result: Result | None, figure: str) -> Value:
-    """What failed has sums of a program that went wrong, and how far off it is."""
-    if result is None or (figure not in WORST and result.verdict not in PASSED):
-        return None
-    return _short(result.value(figure))
+def _values(results: Sequence[Result | None], figure: str) -> Iterator[Value]:
+    last = next(one for one in reversed(results) if one is not None and figure in one.figures)
+    for one in results:
+        values = common(one, last, figure) if one is not None else None
+        yield None if values is None else _short(together(figure, values[0]))
 
 
 def _short(value: float | None) -> Value:

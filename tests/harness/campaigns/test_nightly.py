@@ -82,6 +82,53 @@ def test_is_off(hil, off):
 """
 
 
+MEASURES = """
+import pytest
+from cortex_m_hil import load_program
+from cortex_m_hil.errors import LaunchError
+from cortex_m_hil.fuzz.judge import example_inputs
+
+def instructions(hil):
+    program = load_program("program.pte")
+    return hil.run(program, example_inputs(program)).instructions
+
+@pytest.fixture
+def ends_badly(hil):
+    yield
+    if BUDGET:
+        raise LaunchError("gone")
+
+def test_fails(hil):
+    assert instructions(hil) > 0 and not BUDGET
+@pytest.mark.xfail(strict=False)
+def test_xfails(hil):
+    assert instructions(hil) > 0 and not BUDGET
+def test_is_quarantined(hil):
+    assert instructions(hil) > 0 and not BUDGET
+def test_ends_badly(hil, ends_badly):
+    instructions(hil)
+def test_skips(hil):
+    if instructions(hil) and BUDGET:
+        pytest.skip("measured")
+"""
+# As pytest-rerunfailures does: an attempt that failed is logged as such, without its teardown.
+REPEATS = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if any(report.when == "call" and report.failed for report in reports):
+        for report in reports[:2]:
+            report.outcome = "rerun" if report.when == "call" else report.outcome
+            item.ihook.pytest_runtest_logreport(report=report)
+        item._initrequest()
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    return True
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "test_it.py").write_text(PASSES)
@@ -138,6 +185,34 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
     listed = answers(hil("results", "list", "--json").out)
     assert [row["complete"] for row in listed] == [True, True]
     assert "libc of arm-none-eabi-g++" in listed[0]["tools"] and listed[0]["tools"]["executorch"]
+
+
+def test_what_was_measured_is_told_whatever_became_of_the_test(hil: Hil, folder: Path) -> None:
+    """A test that fails its own budget kept the old figure as the one of now, and was not told to be slower."""
+    (folder / "conftest.py").write_text(REPEATS)
+    (folder / "quarantine.yaml").write_text("quarantine: [{test: '*quarantined*', reason: known, until: 9999-01-01}]\n")
+    call = ("nightly", "test_it.py", "-t", "m0-qemu", "--pytest=--hil-quarantine=quarantine.yaml", "--report", "out")
+    for program, budget in ((PROGRAM, False), (REPOSITORY / "tests" / "fuzz_seeds" / "linear.pte", True)):
+        (folder / "test_it.py").write_text(f"BUDGET = {budget}\n{MEASURES}")
+        (folder / "program.pte").write_bytes(program.read_bytes())
+        hil(*call)
+    rows = {row["test"].partition("::test_")[2]: row for row in answers(hil("results", "show", "--json").out)}
+    runner = rows.pop("")
+    assert runner["parts"]["elf_bytes"]  # though the attempt that told of it was repeated
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "fails": "FAIL",
+        "xfails": "XFAIL",
+        "is_quarantined": "XFAIL",
+        "ends_badly": "INFRA",
+        "skips": "SKIP",
+    }
+    assert rows["fails"]["earlier"] == ["FAIL AssertionError"]
+    told = json.loads((folder / "out" / "results.json").read_text())["changes"]
+    counts = {one["test"].partition("::test_")[2]: one for one in told if one["figure"] == "instructions"}
+    assert counts.keys() == rows.keys()
+    for name, row in rows.items():
+        assert [counts[name]["after"]] == list(map(str, row["figures"]["instructions"]))
+        assert counts[name]["before"] != counts[name]["after"] and counts[name]["parts"]
 
 
 def test_one_killed_again_and_again_ends_as_one_that_was_not(hil: Hil, folder: Path) -> None:

@@ -58,6 +58,39 @@ def test_a_night_without_figures_hides_nothing(bad: Verdict) -> None:
     assert found[0].parts == (Part("aten::add", 40, 41),)
 
 
+@pytest.mark.parametrize("verdict", Verdict)
+def test_what_was_measured_counts_whatever_the_verdict(verdict: Verdict) -> None:
+    """A test that fails its own budget, is quarantined, or whose teardown goes wrong."""
+    good = night(result(), began=1.0)
+    slower = result(figures=figures(instructions=(101,)), parts={"instructions": {**COUNTS, "aten::add": 41}})
+    bad = night(replace(slower, verdict=verdict, error="AssertionError"), commit="c2", began=2.0)
+    [found] = [one for one in changes(good, bad) if one.figure]
+    assert (found.kind, found.before, found.after) == (Kind.SLOWER, "100", "101")
+    assert found.parts == (Part("aten::add", 40, 41),)
+    for later in (bad, night(slower)):  # told once, whether or not the budget is made larger
+        again = replace(later, commit="c3", began=3.0)
+        assert [one for one in changes(bad, again, [good, bad]) if one.figure] == []
+
+
+def test_what_a_wrong_program_had_is_told_and_nothing_is_compared_with_it() -> None:
+    good, again = night(result(), began=1.0), night(result(), commit="c3", began=3.0)
+    wrong = night(
+        result(verdict=Verdict.FAIL, error="Mismatch", figures=figures(instructions=(50,))), commit="c2", began=2.0
+    )
+    assert [one.kind for one in changes(good, wrong)] == [Kind.NEW_FAILURE, Kind.FASTER]
+    assert [one.kind for one in changes(wrong, again, [good, wrong])] == [Kind.FIXED]
+
+
+def test_what_a_test_measured_before_it_failed_is_compared_with_the_same_programs() -> None:
+    whole = result(figures=figures(instructions=(40, 60)), parts={"instructions": {"aten::add": 100}})
+    half = result(verdict=Verdict.FAIL, figures={"instructions": (42,)}, parts={"instructions": {"aten::add": 42}})
+    good, bad = night(whole, began=1.0), night(half, commit="c2", began=2.0)
+    found = [(one.before, one.after, one.parts) for one in changes(good, bad) if one.figure]
+    assert found == [("40", "42", ())]  # of which operators is not known
+    again = night(whole, commit="c3", began=3.0)
+    assert [one for one in changes(bad, again, [good, bad]) if one.figure] == []
+
+
 def test_nights_after_the_baseline_do_not_count() -> None:
     old = night(result(verdict=Verdict.FAIL, figures={}, parts={}), began=1.0)
     later = night(result(figures=figures(instructions=(90,))), began=2.0)
@@ -396,6 +429,13 @@ def test_an_operator_of_a_board_that_is_renamed_or_split_is_no_change() -> None:
 
     nights = [on_a_board(number) for number in range(12)]
     assert of_boards([*nights, *(renamed(on_a_board(number)) for number in range(12, 16))]) == []
+
+
+def test_a_board_that_fails_its_own_budget_is_told_as_slower() -> None:
+    nights = [on_a_board(number, {"conv": 1.06} if number >= 12 else None, of=8) for number in range(13)]
+    failed = {key: replace(one, verdict=Verdict.FAIL) for key, one in nights[-1].results.items()}
+    found = [one for one in changes(nights[-2], replace(nights[-1], results=failed), nights[:-1]) if one.figure]
+    assert [(one.kind, one.before) for one in found] == [(Kind.SLOWER, "all tests")]
 
 
 def test_30_nightlies_of_a_board_give_no_report() -> None:

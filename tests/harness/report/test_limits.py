@@ -85,7 +85,7 @@ def test_a_figure_that_no_test_has_is_missing_unless_tests_are_left() -> None:
     [(kind, *_, said)] = told(Limit(figure="instruction", above=1), None, result(1))
     assert kind is Kind.MISSING and "did you mean 'instructions'?" in said
     [(kind, *_, said)] = told(Limit(figure="instructions", target="m4-*", above=1), None, result(1))
-    assert kind is Kind.MISSING and "no test that it names passed" in said
+    assert kind is Kind.MISSING and "no test that it names has this figure" in said
     [(kind, *_)] = told(Limit(figure="outputs", above=1), None, result("ab", figure="outputs"))
     assert kind is Kind.MISSING
     assert told(Limit(figure="instruction", above=1), None, result(1), whole=False) == []
@@ -102,11 +102,26 @@ def test_a_figure_that_one_test_has_no_more_is_missing() -> None:
     assert found == [(Kind.MISSING, "30", "-", "")]
 
 
-def test_what_failed_is_not_judged_and_compared_with_nothing() -> None:
-    failed = replace(result(10**6), verdict=Verdict.FAIL)
+@pytest.mark.parametrize("verdict", Verdict)
+def test_what_was_measured_is_judged_whatever_the_verdict(verdict: Verdict) -> None:
+    limit, failed = Limit(figure="instructions", above="+1 %"), replace(result(102, 100), verdict=verdict)
+    assert told(limit, result(100, 100), failed) == []
+    assert told(limit, result(100, 99), failed) == [(Kind.LIMIT, "199", "202", "at most 200.99 (+1 %)")]
+    assert told(limit, failed, result(300, 1)) == [(Kind.LIMIT, "202", "301", "at most 204.02 (+1 %)")]
+    assert told(Limit(figure="instructions", above=201), None, failed) == [(Kind.LIMIT, "-", "202", "at most 201")]
+
+
+def test_what_a_test_measured_before_it_failed_is_compared_with_the_same_programs() -> None:
+    half = replace(result(103), verdict=Verdict.FAIL)
     limit = Limit(figure="instructions", above="+1 %")
-    assert told(limit, result(1), failed, result(1, test="other")) == []
-    assert told(limit, failed, result(10**7)) == []
+    assert told(limit, result(100, 100), half) == [(Kind.LIMIT, "100", "103", "at most 101 (+1 %)")]
+    assert told(Limit(figure="instructions", below=150), None, half) == []  # how many there would be, nobody knows
+    assert told(limit, half, result(100, 100)) == []
+
+
+def test_a_program_that_went_wrong_is_compared_with_nothing_that_comes_after() -> None:
+    wrong = replace(result(50), verdict=Verdict.FAIL, error="Mismatch")
+    assert told(Limit(figure="instructions", above="+1 %"), wrong, result(100)) == []
 
 
 def test_a_limit_comes_back_from_a_plan() -> None:

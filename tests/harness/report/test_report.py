@@ -193,7 +193,7 @@ def test_trends_come_back_from_their_runs(values: list[float | None]) -> None:
     assert decoded(encoded(values)) == values
 
 
-def test_a_trend_has_what_the_same_engine_gave_to_tests_that_passed() -> None:
+def test_a_trend_has_what_the_same_engine_gave_whatever_the_verdict() -> None:
     first, second, third, fourth = (
         Result(
             Key("tests", "builtin", "t", "m4-qemu"), "m4-qemu", engine, verdict,
@@ -207,10 +207,24 @@ def test_a_trend_has_what_the_same_engine_gave_to_tests_that_passed() -> None:
     nights = [Night("1", "", False, 0.0, {}, True, by_key([one])) for one in (first, second, third, fourth)]
     found = trends(first.key, nights)
     assert {name: decoded(runs) for name, runs in found.items()} == {
-        "instructions": [None, 8, None, 10],
+        "instructions": [None, 8, 9, 10],
         "sqnr_db": [None, 2, 2, 2],
     }
     assert trends(first.key, nights[:1]) == {}
+
+
+def test_a_trend_ends_with_what_a_test_measured_before_it_failed() -> None:
+    """Of the programs that it ran until then, and with none where it ran none."""
+    key = Key("tests", "builtin", "t", "m4-qemu")
+    measured = [((1, 5), Verdict.PASS), ((2,), Verdict.FAIL), ((2, 5), Verdict.PASS), ((3,), Verdict.FAIL)]
+    nights = [
+        Night("1", "", False, 0.0, {}, True, by_key([Result(key, "", "", verdict, figures={"instructions": counts})]))
+        for counts, verdict in measured
+    ]
+    found = [decoded(trends(key, nights[:end])["instructions"]) for end in (2, 3, 4)]
+    assert found == [[1, 2], [6, None, 7], [1, 2, 2, 3]]
+    faulted = Night("5", "", False, 0.0, {}, True, by_key([Result(key, "", "", Verdict.FAIL)]))
+    assert decoded(trends(key, [*nights, faulted])["instructions"]) == [1, 2, 2, 3, None]
 
 
 # --- results.json --------------------------------------------------------------------------------------------

@@ -45,11 +45,11 @@ from cortex_m_hil.coverage.counts import Share, total
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.report.changes import FAILED, Change, Kind
+from cortex_m_hil.report.changes import Change, Kind
 from cortex_m_hil.report.contents import BUNDLES
 from cortex_m_hil.report.files import write
 from cortex_m_hil.report.limits import Limit
-from cortex_m_hil.report.night import Night, Result
+from cortex_m_hil.report.night import FAILED, Night, Result
 from cortex_m_hil.report.table import COUNTED, align, counted_by_verdict
 from cortex_m_hil.results import Verdict
 from cortex_m_hil.runner.build import compiler

@@ -25,10 +25,10 @@ from cortex_m_hil.cli.options import DAY, YEAR, Json, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import FAILED, Kind
+from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.contents import moment
 from cortex_m_hil.report.files import write
-from cortex_m_hil.report.night import Night, Result, as_text
+from cortex_m_hil.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.report.table import COUNTED, counted_by_verdict
 from cortex_m_hil.text import counted
 

@@ -40,7 +40,7 @@ function chart(title, runs) {
     path += open ? `H${x(i).toFixed(1)}V${y(value).toFixed(1)}` : `M${x(i).toFixed(1)} ${y(value).toFixed(1)}h.5`;
     open = true;
   });
-  const last = known[known.length - 1];
+  const last = values[values.length - 1] ?? "–"; // what was not measured has no figure, and not an old one
   const said = `${title}: from ${number(known[0])} to ${number(last)}, between ${number(least)} and ${number(most)}`;
   const steps = [];
   let at = 0;
