@@ -29,6 +29,7 @@ from github_actions import append, fail, fenced
 
 KEPT = 30  # nightlies
 SHOWN = 20  # failures
+REST = "see the report, the artifact hil-report"
 PARTS, NIGHTLIES, REPORT, COMMENT = (Path(f"hil-{name}") for name in ("parts", "nightlies", "report", "comment"))
 
 
@@ -49,14 +50,14 @@ class Found:
             yield "tests are left: a budget was spent, or a job was cut short"
         if self.before is None:
             yield "no nightly to compare with yet"
-            yield from lines_of_changes(self.changed, "") if self.changed else ()
+            yield from lines_of_changes(self.changed, "", REST) if self.changed else ()
         else:
-            yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.ordinal}")
+            yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.ordinal}", REST)
         bad = [one for one in self.night.tests if one.verdict in BAD]
         for one in bad[:SHOWN]:
             yield f"{one.verdict.value} {one.error} {one.key.test} [{one.key.target}]: {one.headline}"
         if bad[SHOWN:]:
-            yield f"and {len(bad) - SHOWN} more: see the report"
+            yield f"and {len(bad) - SHOWN} more: {REST}"
         for target in dict.fromkeys(one.key.target for one in self.night.tests):
             verdicts = Counter(one.verdict for one in self.night.tests if one.key.target == target)
             counts = ", ".join(f"{verdicts[one]} {word}" for one, word in COUNTED.items() if verdicts[one])

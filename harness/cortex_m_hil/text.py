@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -62,6 +63,16 @@ def _escape(character: str) -> str:
 def counted(number: int, what: str) -> str:
     """`1 operator`, `2 operators`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def change_in_percent(before: float, after: float) -> str:
+    """Return `+0.05 %`: two digits behind the point, or the first that is not 0; nothing where there is no number."""
+    change = 100 * (after - before) / abs(before) if before else math.nan
+    if not math.isfinite(change):
+        return ""
+    digits = max(2, -math.floor(math.log10(abs(change)))) if change else 0
+    number = f"{change:+.{digits}f}"
+    return f"{number.rstrip('0').rstrip('.') if digits else number} %"
 
 
 def percent(share: float) -> str:

@@ -25,7 +25,16 @@ from cortex_m_hil.campaigns.nightly import (
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import RECENT, Change, changes, comparable, in_order, needs_history, of_itself
+from cortex_m_hil.report.changes import (
+    RECENT,
+    Change,
+    changes,
+    comparable,
+    in_order,
+    needs_history,
+    of_itself,
+    programs,
+)
 from cortex_m_hil.report.limits import beyond
 from cortex_m_hil.report.night import FAILED, Night, Result
 from cortex_m_hil.report.series import LONGEST
@@ -140,7 +149,8 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
         history = [night(kept, one) for one in series(kept, campaign)[-length:]]
     told = of_itself(new) if old is None else changes(old, new, history)
     found.update({(one.kind, one.key, one.figure, one.limit): one for one in told})
-    return in_order(found.values())
+    names = programs(new)
+    return in_order(replace(one, program=names.get(one.key, "")) for one in found.values())
 
 
 # --- files ---------------------------------------------------------------------------------------------------

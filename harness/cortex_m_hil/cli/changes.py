@@ -7,26 +7,43 @@ from typing import Final
 
 from cortex_m_hil.cli.output import cut
 from cortex_m_hil.report.changes import Change
-from cortex_m_hil.report.groups import Group, groups
+from cortex_m_hil.report.groups import Group, groups, values
 from cortex_m_hil.text import counted
 
-SHOWN: Final = 6  # lines
+SHOWN: Final = 6  # entries, where a command shows the rest
 
 
-def lines_of_changes(changed: Sequence[Change], against: str, so_far: bool = False) -> Iterator[str]:
-    """What fits a screen; `against` is empty where there was no nightly before. `so_far`: tests are left."""
+def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *, so_far: bool = False) -> Iterator[str]:
+    """Yield what changed, in lines.
+
+    Args:
+        changed: all of it.
+        against: what it is compared with; empty where there was nothing.
+        rest: what shows all of it, and is named where it does not fit a screen. Nothing: all of it is told here.
+        so_far: tests are left.
+    """
     if not changed:
         yield f"nothing changed {'so far, ' if so_far else ''}since {against}"
         return
     yield f"changed since {against}:" if against else "limits that were not kept:"
     found = groups(changed)
+    if not rest:
+        yield from (line for group in found for line in _entry(group))
+        return
     yield from (cut(f"  {_line(group)}") for group in found[:SHOWN])
     if len(found) > SHOWN:
-        yield f"  and {counted(len(found) - SHOWN, 'line')} more: hil results compare"
+        yield f"  and {counted(len(found) - SHOWN, 'line')} more: {rest}"
 
 
 def _line(group: Group) -> str:
-    one = group.example
-    words = [one.kind.value, group.what, one.key.test, f"[{one.key.target}]" if one.key.target else ""]
-    more = f" and {counted(group.others, 'test')} more" if group.others else ""
-    return " ".join(filter(None, words)) + more
+    more = f"and {group.others}" if group.others else ""
+    return " ".join(filter(None, (group.example.kind.value, group.what, group.rows[0].where, more)))
+
+
+def _entry(group: Group) -> Iterator[str]:
+    """The entry with all of its tests and targets; the values of those that have others than the first."""
+    first, *rows = group.rows
+    yield "  " + " ".join(filter(None, (group.example.kind.value, group.what, first.where)))
+    for row in rows:
+        other = values(row.change) if group.what and values(row.change) != values(first.change) else ""
+        yield "    and " + " ".join(filter(None, (other, row.where)))

@@ -58,7 +58,7 @@ _FIELDS: Final = frozenset(
 _ABOUT: Final = frozenset(
     (
         *(records.SEED, records.ISA, records.OPERATOR, records.LOWERING),
-        *("hil_runtime", "hil_build_id", "hil_lower_seconds", "hil_run_seconds"),
+        *("hil_runtime", "hil_build_id", "hil_program", "hil_lower_seconds", "hil_run_seconds"),
     )
 )
 

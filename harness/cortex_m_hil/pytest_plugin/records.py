@@ -110,6 +110,7 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
         "hil_engine": result.ran.engine,
         RUNTIME: f"{result.ran.runtime} {result.ran.runtime_version}",
         "hil_build_id": elf.build_id,
+        "hil_program": hashlib.sha256(program.pte).hexdigest()[:16],
         "hil_pte_bytes": len(program.pte),
         "hil_cortex_m_operators": program.partition.cortex_m_nodes,
         "hil_cortex_m_macs": program.partition.cortex_m_macs,

@@ -39,6 +39,7 @@ OUTPUTS: Final = "outputs"
 # Where an interrupt falls decides whether its frame and its handler are at the peak of the stack.
 _LOOSE: Final = {"stack_bytes": 256}
 _FIT: Final = "fit_"  # begins figures of the least memory
+PROGRAM: Final = "program"  # a digest of it
 QUARANTINE: Final = "quarantine"  # why a test is in there
 QUARANTINE_ENDED: Final = "quarantine_ended"  # when it ended, and why a test was in there
 # Where zero is no measurement. A program may do without planned tensors.
@@ -95,6 +96,7 @@ class Change:
     """`figure` is empty for verdicts; `before` and `after` are verdicts, digests, versions or numbers as text.
 
     `limit` is what a figure had to keep to; of a measured one, since when its level is new, if not since last night.
+    `program` is the same for all tests that run the same programs (`programs`); "" where that is not known.
     """
 
     kind: Kind
@@ -104,11 +106,32 @@ class Change:
     after: str = ""
     parts: tuple[Part, ...] = ()
     limit: str = ""
+    program: str = ""
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
         told = {"figure": self.figure, "before": self.before, "after": self.after, "limit": self.limit}
         return {"kind": self.kind.value, **vars(self.key), **told, "parts": [vars(part) for part in self.parts]}
+
+
+def programs(night: Night) -> dict[Key, str]:
+    """Return for each key a name that all tests of the same programs have, on whatever target.
+
+    Tests are of the same programs if they ran the same content on one target; what a test is lowered to for another
+    target has another content.
+    """
+    same: dict[str, str] = {}
+
+    def name(one: str) -> str:
+        while same.setdefault(one, one) != one:
+            one = same[one]
+        return one
+
+    for key, result in night.results.items():
+        if content := result.about.get(PROGRAM):
+            test, other = name(f"{key.suite}::{key.test}"), name(" ".join(sorted(set(map(str, content)))))
+            same[max(test, other)] = min(test, other)
+    return {key: name(f"{key.suite}::{key.test}") for key in night.results}
 
 
 def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:

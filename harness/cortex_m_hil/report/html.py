@@ -18,7 +18,7 @@ from typing import Any, Final
 from cortex_m_hil.coverage.counts import total
 from cortex_m_hil.report.changes import Kind
 from cortex_m_hil.report.contents import BAD, Report, moment
-from cortex_m_hil.report.groups import Group, groups
+from cortex_m_hil.report.groups import Group, groups, values
 from cortex_m_hil.report.html_cells import Cells
 from cortex_m_hil.report.models import models
 from cortex_m_hil.report.night import Key, Night, Result
@@ -68,6 +68,7 @@ def html(report: Report) -> str:
         suites=_suites(report.night, cells.numbers),
         kinds=_kinds(report),
         LISTED=LISTED,
+        values=values,
         numbers=cells.numbers,
         changed={change.key for change in report.changes},
         bad=BAD,

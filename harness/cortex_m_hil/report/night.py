@@ -56,7 +56,8 @@ class Result:
         earlier: what attempts before the last ended with.
         figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
         about: what is no figure, by its name in JUnit files without `hil_`, likewise: the runtime with its version, the
-            runner's build id, the ISA class, the seed, where the program came from, seconds of lowering and runs.
+            runner's build id, a digest of the program, the ISA class, the seed, where the program came from, seconds of
+            lowering and runs.
         parts: of some of the figures, what each operator or section has of it: `{"instructions": {"aten::add": 90}}`.
         rerun: pytest's id of it.
         localized: where the outputs depart from the references, with `--hil-localize`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections import Counter
@@ -147,7 +148,8 @@ def nightly(
         if report is not None:
             write(report_of(kept, campaign, new, old, changed, report), report)
             say(f"report: {report / 'index.html'}")
-    end(_answer(new, campaign, before, changed, left, left_out, uncounted))
+    where = f" --store {shlex.quote(str(store_file))}" if store_file is not None else ""
+    end(_answer(new, campaign, before, changed, left, left_out, uncounted, where))
 
 
 # --- what is asked -------------------------------------------------------------------------------------------
@@ -328,8 +330,9 @@ def _row(result: Result) -> str:
 
 def _answer(
     new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool,
-    out: dict[str, str], uncounted: dict[str, str],
+    out: dict[str, str], uncounted: dict[str, str], where: str,
 ) -> Answer:  # fmt: skip
+    """`where` is the option that says which store it is in."""
     verdicts = Counter(one.verdict for one in new.tests)
     fields: dict[str, Any] = {
         "outcome": "under way" if left else "complete",
@@ -346,25 +349,25 @@ def _answer(
     }
     failed = any(verdicts[one] for one in FAILED) or any(one.kind in (Kind.LIMIT, Kind.MISSING) for one in changed)
     status = NO if failed else CANNOT_TELL if left or verdicts[Verdict.INFRA] or not verdicts else OK
-    return Answer("\n\n".join(filter(None, _blocks(new, campaign, before, changed, left))), fields, status)
+    return Answer("\n\n".join(filter(None, _blocks(new, campaign, before, changed, left, where))), fields, status)
 
 
 def _blocks(
-    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool
+    new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool, where: str
 ) -> Iterator[str]:
     if changed or (before is not None and new.tests):
-        yield "\n".join(lines_of_changes(changed, _named(before), left))
+        words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
+        yield "\n".join(lines_of_changes(changed, _named(before), f"hil results {words}{where}", so_far=left))
     bad = [one for one in new.tests if one.verdict in (*FAILED, Verdict.INFRA)]
     rows = [cut(f"{_row(one)}: {one.headline}") for one in bad[:SHOWN]]
-    yield "\n".join(
-        [*rows, *([f"and {len(bad) - SHOWN} more: hil results show {campaign.ordinal}"] if bad[SHOWN:] else [])]
-    )
+    rest = f"and {len(bad) - SHOWN} more: hil results show {campaign.ordinal}{where}"
+    yield "\n".join([*rows, *([rest] if bad[SHOWN:] else [])])
     yield "\n".join(align(list(_totals(new)))) if new.tests else ""
     counted_lines = [[f"coverage {name}", f"lines {one}", f"branches {other}"] for name, (one, other) in _shares(new)]
     yield "\n".join(align(counted_lines)) if counted_lines else ""
     commit = f", commit {new.commit[:10]}{' and changes' if new.dirty else ''}" if new.commit else ""
-    where = f"nightly {campaign.ordinal}, {counted(len(new.tests), 'result')}{commit}"
-    yield f"{where}; tests are left: the same command goes on" if left else where
+    told = f"nightly {campaign.ordinal}, {counted(len(new.tests), 'result')}{commit}"
+    yield f"{told}; tests are left: the same command goes on" if left else told
 
 
 def _shares(new: Night) -> list[tuple[str, tuple[Share, Share]]]:
