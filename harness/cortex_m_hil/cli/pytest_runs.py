@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host.files import near
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.lowering import suite
 
 # Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
 _WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
+
+
+def named_tests(words: Sequence[str], folders: Sequence[Path] = (Path(),)) -> list[str]:
+    """Return what names tests for pytest: files, folders, `FILE::TEST`, and in place of a glob what it stands for.
+
+    With pytest's workers (`-n`) a path that is not there is otherwise no error, but no test. Whether a file has the
+    test, pytest itself says.
+
+    Args:
+        words: of pytest. From the first option on they are left as they are: which of them is a path, pytest knows.
+        folders: where relative paths begin.
+
+    Raises:
+        ConfigError: a path is not there, with those that have a similar name.
+    """
+    options = next((number for number, word in enumerate(words) if word[:1] in ("-", "@")), len(words))
+    if "--pyargs" in words:
+        return [*words]
+    return [*(one for word in words[:options] for one in _paths(word, folders)), *words[options:]]
+
+
+def _paths(word: str, folders: Sequence[Path]) -> Iterator[str]:
+    path, colons, test = word.partition("::")
+    if any(os.path.exists(folder / path) for folder in folders):
+        yield word
+        return
+    found = [sorted(glob.glob(path, root_dir=folder, recursive=True)) for folder in folders]
+    if not any(found):
+        raise ConfigError(f"{path}: there is no such file or folder", hint=near(Path(path), folders[-1]))
+    yield from (f"{one}{colons}{test}" for one in next(filter(None, found)))
+
+
+def files_of_tests(command: Sequence[str]) -> list[str]:
+    """Return the words of a command that name files of tests, as far as they can be told from other words of it."""
+    files = ((word, word.partition("::")[0]) for word in command)
+    return [word for word, file in files if file.endswith(".py") and not set(file) & set("={")]
 
 
 def plugin_options(own: str) -> list[str]:

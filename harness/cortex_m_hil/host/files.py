@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import itertools
 import os
 import re
 import stat
@@ -15,6 +17,7 @@ from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.text import shown
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
+_LISTED: Final = 5000  # names of a folder, among which a near one is looked for
 _KINDS: Final = {
     stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
@@ -34,13 +37,30 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     except ValueError as error:  # a NUL in the name
         raise ConfigError(f"cannot read {str(path)!r}: {error}", hint="a file name has no NUL in it") from error
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}", hint=_advice(error)) from error
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}", hint=_advice(path, error)) from error
 
 
-def _advice(error: OSError) -> str:
+def _advice(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "a relative name begins at the current folder"
+        return near(path)
     return "may you read it?" if isinstance(error, PermissionError) else "name a regular file"
+
+
+def near(path: Path, start: Path = Path()) -> str:
+    """Return the hint for a path that is not there: `did you mean 'tests/test_a.py'?`, if something has such a name.
+
+    Names that begin at the folder `start` are told as they begin there.
+    """
+    whole = (start / path).absolute()
+    parent = next(one for one in whole.parents if one.is_dir())
+    part, *rest = whole.relative_to(parent).parts
+    with contextlib.suppress(OSError):
+        names = difflib.get_close_matches(part, itertools.islice(os.listdir(parent), _LISTED), cutoff=0.6)
+        found = [one if (one := parent.joinpath(name, *rest)).exists() else parent / name for name in names]
+        said = [str(one) if path.is_absolute() else os.path.relpath(one, start) for one in found]
+        if said:
+            return f"did you mean {' or '.join(map(repr, said))}?"
+    return "a relative name begins at the current folder"
 
 
 def _open_now(path: str, flags: int) -> int:

@@ -16,6 +16,7 @@ from cortex_m_hil.cli.answers import Answer, answer_each, end
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table, with_status
+from cortex_m_hil.cli.pytest_runs import named_tests
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering.networks import NETWORKS, check_name
@@ -213,7 +214,8 @@ def bench_matrix(
         if upstream:
             ours, theirs = _upstream_sides(names, options, keyword, folder)
         else:
-            ours = matrix.Command.building((*matrix.pytest_command(names, paths or [Path("tests/targets")]), *options))
+            files = [Path(one) for one in named_tests([str(one) for one in paths or ["tests/targets"]])]
+            ours = matrix.Command.building((*matrix.pytest_command(names, files), *options))
             if against:
                 theirs = matrix.Command.building(("sh", "-c", against))
         found = matrix.measure(ours, theirs, _with_progress(runs))

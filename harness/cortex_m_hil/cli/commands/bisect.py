@@ -24,6 +24,7 @@ from cortex_m_hil.cli.app import Commands, UsageError, app, of_usage
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import YEAR, Json, Verbose, within
 from cortex_m_hil.cli.output import log_of_errors, table
+from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import files
 from cortex_m_hil.host.deadline import Deadline
@@ -164,6 +165,7 @@ def _with_test(
     if not command:
         return plan
     with_junit(command, Path("junit.xml"))
+    named_tests(files_of_tests(command))
     wanted = replace(plan, command=tuple(command), timeout=timeout, build_timeout=build_timeout, rules=rules)
     if plan.command and kept.runs(campaign) and (plan.command, plan.rules) != (wanted.command, wanted.rules):
         hint = "go on with: hil bisect run; or begin anew: hil bisect reset"

@@ -18,7 +18,7 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, answe
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import DAY, Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, tell_log
-from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options
+from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, read
 from cortex_m_hil.diagnose.localize import localize
@@ -57,6 +57,7 @@ def localize_command(
         order = _Order(_with_intermediates(Path(what)), timeout_multiplier, verbose)
         choice = Choice(target, targets_file, runtime or order.bundle.description.machine.runtime)
         answer_each(choice.names, lambda name: order.run(choice.resolve(name)))
+    named_tests([what])
     names = Choice(target, targets_file, runtime or "builtin").names
     options = options_of_plugin(names, runtime or "builtin", timeout_multiplier, targets_file)
     raise typer.Exit(_of_tests(what, options, verbose))
@@ -116,7 +117,7 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
     with TemporaryFolder() as folder:
         into, log = folder / "localised", folder / "log"
         command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.localizing")]
-        status = subprocesses.run([*command, what, *options, f"--hil-localize-into={into}"], log, DAY)
+        status = subprocesses.run([*command, *named_tests([what]), *options, f"--hil-localize-into={into}"], log, DAY)
         said = log.read_text(errors="replace")
         told = [json.loads(line) for line in into.read_text().splitlines()] if into.exists() else []
     tell_log(said, verbose)

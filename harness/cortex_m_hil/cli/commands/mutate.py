@@ -26,7 +26,7 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import DAY, YEAR, Choice, Json, Targets, Verbose
 from cortex_m_hil.cli.output import log_of_errors, table
-from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
+from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options, upstream_command
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
@@ -79,6 +79,7 @@ def mutate(
         if tests or upstream:
             _check(upstream, redzones)
             folders, file = tuple(kernels or ()), str(targets_file.absolute()) if targets_file else ""
+            named_tests(tests or [])
             names = _targets(target or [], targets_file, folders)
             chosen = random.SystemRandom().randrange(SEEDS) if seed is None else seed
             wanted = Plan(tuple(tests or ()), names, count, chosen, "", file, folders, upstream)
@@ -209,7 +210,7 @@ def _suites(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
     """What is run without a mutant: a name, a command, and what shows a user the same."""
     if plan.tests:
         command = [sys.executable, "-m", "pytest", *plugin_options(KEEPING)]
-        yield "the tests", [*command, *plan.tests], f"pytest {' '.join(plan.tests)}"
+        yield "the tests", [*command, *named_tests(plan.tests)], f"pytest {' '.join(plan.tests)}"
     if plan.upstream:
         shows = f"hil upstream -t {','.join(plan.targets)}"
         yield "ExecuTorch's tests", [*upstream_command(), "-p", KEEPING], shows

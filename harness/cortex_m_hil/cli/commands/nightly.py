@@ -40,12 +40,13 @@ from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, folder_to_write, runtimes_of
 from cortex_m_hil.cli.output import cut, log_of_errors
-from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options, upstream_command
+from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options, upstream_command
 from cortex_m_hil.coverage.counting import check
 from cortex_m_hil.coverage.counts import Share, total
 from cortex_m_hil.errors import ConfigError, HarnessError
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.lowering import suite
 from cortex_m_hil.report.changes import Change, Kind
 from cortex_m_hil.report.contents import BUNDLES
 from cortex_m_hil.report.files import write
@@ -160,11 +161,13 @@ def _settings(
     runtimes: Sequence[str] | None, pytest: Sequence[str] | None, coverage: bool, fit: bool,
 ) -> Settings:  # fmt: skip
     """Options, and what the file says of those that are not given. Tests or `--upstream` replace both of its suites."""
-    found = Settings.model_validate({})
-    if file is not None or Path(FILE).exists():
-        path = file or Path(FILE)
-        begins = "it says tests:, targets: and the like; " + _EXAMPLES
-        found = yaml_files.validate(Settings, yaml_files.parse(path, begins), path, _EXAMPLES)
+    found, path = Settings.model_validate({}), file or Path(FILE)
+    if file is not None or path.exists():
+        tree = yaml_files.parse(path, "it says tests:, targets: and the like; " + _EXAMPLES)
+        found = yaml_files.validate(Settings, tree, path, _EXAMPLES)
+        if not (tests or upstream):
+            _check_tests(found, path, tree)
+    named_tests(tests or [])
     given: dict[str, Any] = {"targets": targets, "runtimes": runtimes_of(runtimes or ()), "pytest": pytest}
     if tests or upstream:
         found = found.model_copy(update={"tests": list(tests or []), "upstream": upstream})
@@ -177,6 +180,20 @@ def _settings(
     if not found.targets:
         raise ConfigError("no target is named", hint=f"--target NAME, or targets: in {FILE}; hil targets lists them")
     return found
+
+
+def _check_tests(found: Settings, path: Path, tree: Any) -> None:
+    """ConfigError with file and line for tests of the file that are not there."""
+    named = [("tests", found.tests, [Path()])]
+    if isinstance(found.upstream, list):
+        named.append(("upstream", found.upstream, [Path(), suite.find()]))
+    for key, words, folders in named:
+        for number in range(len(words)):
+            try:
+                named_tests(words[: number + 1], folders)
+            except ConfigError as error:
+                _, line = yaml_files.locate(tree, (key, number))
+                raise ConfigError(f"{path}:{line}: {error.message}", hint=error.hint) from None
 
 
 def _checked_shard(text: str) -> str:
@@ -312,8 +329,10 @@ def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[
     file = Path(plan.targets_file) if plan.targets_file else None
     telling = ["-p", "cortex_m_hil.pytest_plugin.nightly"]
     ours = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.nightly")]
-    ours += ["--continue-on-collection-errors", *plan.tests]
-    start = [*upstream_command(), *telling, *(plan.upstream or ())] if part.suite == "upstream" else ours
+    ours += ["--continue-on-collection-errors", *named_tests(plan.tests)]
+    start = ours
+    if part.suite == "upstream":
+        start = [*upstream_command(), *telling, *named_tests(plan.upstream or (), [Path(), suite.find()])]
     how = ["-n", str(jobs)] if jobs else []
     how += [f"--hil-fit={pattern}" for pattern in plan.fit if not part.counts]
     targets = plan.coverage[part.runtime] if part.counts else plan.targets

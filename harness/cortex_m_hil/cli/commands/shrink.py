@@ -28,7 +28,7 @@ from cortex_m_hil.cli.options import (
     within,
 )
 from cortex_m_hil.cli.output import tell_log
-from cortex_m_hil.cli.pytest_runs import options_of_plugin, plugin_options
+from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers.process import Process
@@ -72,7 +72,7 @@ def shrink_command(
     own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]
     options = options_of_plugin([resolved.name], runtime, timeout_multiplier, targets_file)
     plugin = plugin_options("cortex_m_hil.pytest_plugin.shrinking")
-    command = [sys.executable, "-m", "pytest", "-n0", *plugin, test, *options, *own]
+    command = [sys.executable, "-m", "pytest", "-n0", *plugin, *named_tests([test]), *options, *own]
     process = Process(command)
     try:
         told, said = _listen(process)
