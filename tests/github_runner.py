@@ -106,12 +106,17 @@ class Runner:
     def job(
         self, workflow: str, name: str, needs: Fields | None = None, inputs: Fields | None = None, **matrix: str
     ) -> tuple[int, Fields]:
-        """The exit status of the first step that failed, or 0, and the job's outputs."""
-        job = load(WORKFLOWS / workflow)["jobs"][name]
+        """The exit status of the first step that failed, or 0, and the job's outputs.
+
+        `workflow` is a file of this repository's, or the path of another.
+        """
+        loaded = load(WORKFLOWS / workflow)
+        job = loaded["jobs"][name]
         contexts = self._contexts() | {"matrix": matrix, "needs": needs or {}, "inputs": inputs or {}}
         condition = str(job.get("if", "True")).replace("${{", "").replace("}}", "")
         assert condition == "True" or value(condition, contexts), f"{name} would not run: {condition}"
         env = self._environment()
+        env |= {name: filled(text, contexts) for name, text in loaded.get("env", {}).items()}
         status = self._steps(job["steps"], contexts, env)
         outputs = {name: filled(text, contexts) for name, text in job.get("outputs", {}).items()}
         return status, outputs
@@ -207,9 +212,9 @@ class Runner:
 
     def _cache(self, given: Fields) -> int:
         assert re.fullmatch(r"[\w.-]{1,512}", given["key"]), given
-        folder = Path(given["path"])
-        if folder.parent == self.temporary and not folder.exists():
-            folder.symlink_to(cache_directory())
+        for folder in map(Path, given["path"].split()):
+            if folder.parent == self.temporary and folder.name.endswith("cache") and not folder.exists():
+                folder.symlink_to(cache_directory())
         return 0
 
     def _upload(self, given: Fields) -> int:

@@ -25,6 +25,7 @@ from paths import REPOSITORY
 
 FILES = sorted(WORKFLOWS.glob("*.yml"))
 ACTION = REPOSITORY / "action.yml"
+CI, GETTING_STARTED = (REPOSITORY / "docs" / f"{name}.md" for name in ("ci", "getting-started"))
 TEST = """
 import numpy
 
@@ -175,6 +176,74 @@ def test_what_to_compare_with_may_be_named(run: Callable[..., Runner], against: 
     shutil.copytree(first.artifacts / "1" / "hil-nightlies", second.workspace / "hil-nightlies")
     assert (second.action({**given, "against": against}) == 0) == (against == "1")
     assert said in second.summary
+
+
+@pytest.fixture
+def workflow_to_copy(tmp_path: Path) -> Path:
+    """The one of docs/ci.md for a project that has the wheel."""
+    [block] = re.findall(r"^```yaml\n(name: Tests on .*?)^```$", CI.read_text(), re.MULTILINE | re.DOTALL)
+    file = tmp_path / ".github" / "workflows" / "targets.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(block)
+    return file
+
+
+def test_the_workflow_to_copy_is_one(workflow_to_copy: Path) -> None:
+    """As `make lint` asks of this repository's."""
+    tools = Path(sys.executable).parent
+    for words in (
+        ["zizmor", "--offline", "--quiet"],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-workflows"],
+    ):
+        done = subprocess.run(
+            [tools / words[0], *words[1:], workflow_to_copy], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    ours = {step["uses"] for file in [*FILES, ACTION] for step in steps(file) if "uses" in step}
+    assert {step["uses"] for step in steps(workflow_to_copy) if "uses" in step} <= ours
+    packages = set(
+        re.findall(
+            r"(?<= )[a-z][a-z0-9+-]+", GETTING_STARTED.read_text().split("apt-get install")[1].split("\npython3")[0]
+        )
+    )
+    [install] = [text for text in commands(workflow_to_copy) if "apt-get install" in text]
+    assert packages and packages <= set(install.split())
+
+
+def test_the_workflow_to_copy_runs_tests_and_tells_what_changed(
+    run: Callable[..., Runner], workflow_to_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = run(1, "push")
+    text = workflow_to_copy.read_text().replace("m55-qemu,m4-qemu,m0-qemu", "m0-qemu,native")
+    text = text.replace("hil nightly tests ", "hil nightly tests/targets ")
+    workflow_to_copy.write_text(text.replace("/tmp/hil-", f"{job.temporary}/hil-"))
+    installs = {
+        step["run"]
+        for step in steps(workflow_to_copy)
+        if step.get("name") in ("Compilers and simulators", "Python packages")
+    }
+    for command in installs:
+        subprocess.run(["bash", "-n", "-c", command], check=True)
+        monkeypatch.setitem(APART, command, "installs packages")
+    assert job.job(str(workflow_to_copy), "targets")[0] == 0
+    assert job.summary.startswith("### Passed: 2 passed\n\nNightly 1, 2 results.\n")
+    assert "| `m0-qemu` | `builtin` | `m0-qemu · QEMU" in job.summary
+    assert (job.artifacts / "1" / "hil-report" / "index.html").is_file()
+    (job.workspace / "tests" / "targets" / "test_it.py").write_text(TEST + "    assert not '@everyone `|<b>'\n")
+    job.run, job.summary = 2, ""
+    (job.artifacts / "2").mkdir()
+    assert job.job(str(workflow_to_copy), "targets")[0] == 1
+    assert (
+        job.summary.startswith("### Failed: 2 failed\n\nNightly 2, ") and "What changed since nightly 1" in job.summary
+    )
+    assert (
+        "- **new failure** `pass → FAIL AssertionError` `tests/targets/test_it.py::test_runs [m0-qemu, native]`"
+        in job.summary
+    )
+    assert (
+        "again: `pytest --target=native --runtime=builtin 'tests/targets/test_it.py::test_runs[native]'`" in job.summary
+    )
+    assert job.executed == commands(workflow_to_copy) - installs
 
 
 @pytest.mark.slow

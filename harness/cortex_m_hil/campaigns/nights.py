@@ -7,7 +7,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -89,10 +89,11 @@ def _by_word(known: Sequence[Campaign], word: str) -> Campaign | None:
 
     ConfigError where only other folders have one of that number or name, and several of them do.
     """
-    for matches in (
+    ways: list[Callable[[Campaign], bool]] = [
         lambda one: word in (str(one.ordinal), one.name),
         lambda one: len(word) >= 7 and plan_of(one).commit.startswith(word),
-    ):
+    ]
+    for matches in ways:
         found = [one for one in known if matches(one)]
         here = [one for one in found if one.place == os.getcwd()] or found
         places = sorted({one.place for one in here})

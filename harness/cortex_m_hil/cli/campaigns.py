@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,11 @@ Budget = Annotated[float, typer.Option("--budget", callback=within(0, YEAR), hel
 
 def opened(file: Path | None) -> Store:
     return Store(file.absolute() if file else store.default_file())
+
+
+def in_store(file: Path | None) -> str:
+    """Return what ends a command that is about the same store, if it is not the user's."""
+    return f" --store {shlex.quote(str(file))}" if file is not None else ""
 
 
 def current(kept: Store, kind: str) -> Campaign | None:

@@ -214,7 +214,7 @@ def bench_matrix(
         if upstream:
             ours, theirs = _upstream_sides(names, options, keyword, folder)
         else:
-            files = [Path(one) for one in named_tests([str(one) for one in paths or ["tests/targets"]])]
+            files = [Path(one) for one in named_tests([str(one) for one in paths or [Path("tests/targets")]])]
             ours = matrix.Command.building((*matrix.pytest_command(names, files), *options))
             if against:
                 theirs = matrix.Command.building(("sh", "-c", against))

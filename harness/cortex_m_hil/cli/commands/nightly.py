@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from collections import Counter
@@ -36,7 +35,7 @@ from cortex_m_hil.campaigns.nightly_report import report_of
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.campaigns import Budget, StoreFile, opened, own_folder
+from cortex_m_hil.cli.campaigns import Budget, StoreFile, in_store, opened, own_folder
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, folder_to_write, runtimes_of
 from cortex_m_hil.cli.output import cut, log_of_errors
@@ -149,8 +148,7 @@ def nightly(
         if report is not None:
             write(report_of(kept, campaign, new, old, changed, report), report)
             say(f"report: {report / 'index.html'}")
-    where = f" --store {shlex.quote(str(store_file))}" if store_file is not None else ""
-    end(_answer(new, campaign, before, changed, left, left_out, uncounted, where))
+    end(_answer(new, campaign, before, changed, left, left_out, uncounted, in_store(store_file)))
 
 
 # --- what is asked -------------------------------------------------------------------------------------------

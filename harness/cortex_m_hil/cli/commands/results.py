@@ -19,15 +19,16 @@ from cortex_m_hil.campaigns.nightly_report import report_of
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, say, tell
 from cortex_m_hil.cli.app import Commands, app
-from cortex_m_hil.cli.campaigns import StoreFile, opened
+from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import DAY, YEAR, Json, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host import files
 from cortex_m_hil.report.changes import Kind
-from cortex_m_hil.report.contents import moment
+from cortex_m_hil.report.contents import Report, moment
 from cortex_m_hil.report.files import write
+from cortex_m_hil.report.markdown import markdown as as_markdown
 from cortex_m_hil.report.night import FAILED, Night, Result, as_text
 from cortex_m_hil.report.table import COUNTED, counted_by_verdict
 from cortex_m_hil.text import counted
@@ -38,6 +39,9 @@ results = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None,
 app.add_typer(results, name="results")
 
 Nightly = Annotated[str, typer.Argument(metavar="[NIGHTLY]", help="last, last~1, a number, a name, or a commit")]
+Markdown = Annotated[
+    bool, typer.Option("--markdown", help="In short as Markdown, for $GITHUB_STEP_SUMMARY or a comment on GitHub")
+]
 File = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it")]
 
 
@@ -99,12 +103,22 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
 
 
 @results.command("show")
-def show(nightly: Nightly = nights.LAST, store_file: StoreFile = None, as_json: Json = False) -> None:
-    """Every result of a nightly. Exit status 1 if one failed."""
+def show(
+    nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file: StoreFile = None, as_json: Json = False
+) -> None:
+    """Every result of a nightly. Exit status 1 if one failed.
+
+    With --markdown what failed, and what changed since the nightly before it.
+    """
     with opened(store_file) as kept:
-        night = nights.night(kept, _found(kept, nightly))
+        campaign = _found(kept, nightly)
+        night = nights.night(kept, campaign)
+        before = nights.previous(kept, campaign) if markdown else None
+        text = _summary(kept, before, campaign, store_file) if markdown else ""
     failed = any(one.verdict in FAILED for one in night.results.values())
     status = NO if failed else OK
+    if markdown:
+        end(Answer(text, {"nightly": campaign.ordinal, "markdown": text}, status))
     if CALL.get().as_json:
         for one in night.results.values():
             tell(Answer("", one.fields(), status))
@@ -122,6 +136,7 @@ def _row(one: Result) -> tuple[str, ...]:
 def compare(
     old: Annotated[str, typer.Argument(metavar="[OLD]", help="As NIGHTLY elsewhere")] = f"{nights.LAST}~1",
     new: Annotated[str, typer.Argument(metavar="[NEW]")] = nights.LAST,
+    markdown: Markdown = False,
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
@@ -132,9 +147,27 @@ def compare(
     with opened(store_file) as kept:
         one, other = (_found(kept, word) for word in (old, new))
         changed = nights.what_changed(kept, other, nights.night(kept, one), nights.night(kept, other))
+        text = _summary(kept, one, other, store_file) if markdown else ""
     bad = any(change.kind in (Kind.NEW_FAILURE, Kind.LIMIT, Kind.MISSING) for change in changed)
     fields = {"old": one.ordinal, "new": other.ordinal, "changes": [one.fields() for one in changed]}
-    end(Answer("\n".join(lines_of_changes(changed, f"nightly {one.ordinal}")), fields, NO if bad else OK))
+    fields |= {"markdown": text} if markdown else {}
+    text = text or "\n".join(lines_of_changes(changed, f"nightly {one.ordinal}"))
+    end(Answer(text, fields, NO if bad else OK))
+
+
+def _report(kept: Store, before: Campaign | None, campaign: Campaign, folder: Path) -> Report:
+    new = nights.night(kept, campaign)
+    old = nights.night(kept, before) if before is not None else None
+    return report_of(kept, campaign, new, old, nights.what_changed(kept, campaign, old, new), folder)
+
+
+def _summary(kept: Store, before: Campaign | None, campaign: Campaign, store_file: Path | None) -> str:
+    """Return Markdown, without the newline that is written behind an answer."""
+    where = in_store(store_file)
+    words = f"compare {before.ordinal} {campaign.ordinal}" if before else f"report {campaign.ordinal} -o DIR"
+    found = _report(kept, before, campaign, Path())
+    shown = f"hil results show {campaign.ordinal}{where}"
+    return as_markdown(found, all_results=shown, all_changes=f"hil results {words}{where}").rstrip("\n")
 
 
 @results.command("report")
@@ -153,10 +186,7 @@ def report(
     with opened(store_file) as kept:
         campaign = _found(kept, nightly)
         before = _found(kept, against) if against else nights.previous(kept, campaign)
-        new = nights.night(kept, campaign)
-        old = nights.night(kept, before) if before is not None else None
-        changed = nights.what_changed(kept, campaign, old, new)
-        found = report_of(kept, campaign, new, old, changed, folder)
+        found = _report(kept, before, campaign, folder)
     written = [str(path) for path in write(found, folder)]
     fields = {"nightly": campaign.ordinal, "files": written, "compared_with": before.ordinal if before else None}
     end(Answer(", ".join(written), fields))
