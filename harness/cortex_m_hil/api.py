@@ -292,8 +292,8 @@ class OpenTarget:
             atol, rtol: for outputs that are not quantised: an element may differ by `atol + rtol·|expected|` from
                 fake-quant, or from eager where nothing is quantised. In units of the output, and as a part of it.
             eager_sqnr: dB of signal to quantisation noise against eager, at least.
-            min_cortex_m: the share of multiply-accumulates on Cortex-M kernels (`Program.partition`), at least: 0 to 1.
-                None: any share will do, and where some are left out of the quantisation, a HilWarning says where.
+            min_cortex_m: the share of multiply-accumulates and of operators on Cortex-M kernels (`Program.partition`),
+                at least: 0 to 1. None: any share will do, and a HilWarning says what is left in float, where and why.
             isa: lower for another ISA class than the target's, to test that this is caught.
             lint: False runs what does not fit the target.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
@@ -372,7 +372,7 @@ class OpenTarget:
             where = self.dut.resolved.display_name
             flow.keep(self.dut, program, program.inputs)
             require_share(program, minimum, where, layout=layout, quantize=quantize)
-        elif quantize and (told := left_in_float(program)):
+        elif quantize and (told := left_in_float(program, layout)):
             warn(f"{self.dut.resolved.display_name}: {told}")
 
     def _verify(

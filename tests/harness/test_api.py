@@ -204,6 +204,52 @@ def test_a_verdict_is_told_whatever_filters_make_of_warnings(native: hil.OpenTar
             native.check(Flat(), inputs)
 
 
+class Added(torch.nn.Module):
+    """All MACs are on Cortex-M kernels, and two of three operators are in float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.relu6(self.conv(x)) + 3.0
+
+
+class AddedInInt8(Added):
+    """The same, as the hint says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation = torch.nn.ReLU6()
+        self.register_buffer("three", torch.full((1, 8, 1, 1), 3.0))
+
+    def forward(self, x: Any) -> Any:
+        return self.activation(self.conv(x)) + self.three
+
+
+ADDED_LINE = inspect.getsourcelines(Added.forward)[1] + 1
+
+
+def test_operators_that_are_left_in_float_are_told_once(native: hil.OpenTarget) -> None:
+    torch.manual_seed(0)
+    image = (torch.rand(1, 3, 16, 16),)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        native.check(Added(), image)
+        native.check(AddedInInt8(), image, min_cortex_m=1)
+    (told,) = hil_warnings(seen)
+    headline, relu, add, hint = told.split("\n  ")
+    shares = "native: Added: 100 % of the multiply-accumulates and 1 of 3 operators are on Cortex-M kernels"
+    assert headline == f"{shares}; 2 are left in float: 16384 bytes are planned, about 10240 in int8"
+    assert relu.startswith(f"{__file__}:{ADDED_LINE}: aten::hardtanh.out (the quantiser has no pattern for aten.relu6.")
+    assert add.startswith(f"{__file__}:{ADDED_LINE}: aten::add.out (the quantiser refuses aten.add.Tensor of ")
+    assert "of [1, 8, 16, 16] and 3.0: CortexMAddMulCheck: " in add and "unsupported broadcasting" in add
+    assert "torch.nn.ReLU6 for F.relu6" in hint and "torch.full((1, C, 1, 1), 3.0)" in hint
+    with pytest.raises(errors.LoweringError, match=r"100 % of the multiply-accumulates and 1 of 3 operators") as caught:
+        native.check(Added(), image, min_cortex_m=1)
+    assert [one for _, one in caught.value.details] == [relu, add]
+
+
 class PartlyFloat(torch.nn.Module):
     """ExecuTorch leaves convolutions in one dimension out of the quantisation."""
 
@@ -236,8 +282,8 @@ def test_a_layer_that_is_left_in_float_is_told(native: hil.OpenTarget) -> None:
         assert native.check(PartlyFloat(), SIGNAL, layout="explicit", min_cortex_m=1).ok
         assert native.check(*linear()).ok
     (told,) = hil_warnings(seen)
-    assert told.startswith("native: 40 % of PartlyFloat's multiply-accumulates are on Cortex-M kernels; left out: ")
-    assert LEFT_OUT in told
+    shares = "native: PartlyFloat: 40 % of the multiply-accumulates and 2 of 3 operators are on Cortex-M kernels"
+    assert told.startswith(f"{shares}; 1 is left in float: ") and LEFT_OUT in told and 'layout="explicit"' in told
 
 
 class Quotient(torch.nn.Module):
@@ -264,10 +310,11 @@ def test_a_share_of_cortex_m_kernels_that_is_not_reached_is_a_verdict(
     with pytest.raises(errors.LoweringError) as caught:
         native.check(PartlyFloat(), SIGNAL, min_cortex_m=0.99)
     text = str(caught.value)
-    assert "40 % of PartlyFloat's multiply-accumulates are on Cortex-M kernels, at least 99 % was asked for" in text
+    shares = "PartlyFloat: 40 % of the multiply-accumulates and 2 of 3 operators are on Cortex-M kernels"
+    assert f"{shares}, at least 99 % of each was asked for" in text
     assert f"elsewhere: {LEFT_OUT}" in text and 'layout="explicit"' in caught.value.hint
     assert len(list(tmp_path.glob("*.pte"))) == 1  # for hil partition, as the hint says
-    with pytest.raises(errors.LoweringError, match=r"^0 % of Linear's") as caught:
+    with pytest.raises(errors.LoweringError, match=r"^Linear: 0 % of the multi") as caught:
         native.check(*linear(), quantize=False, min_cortex_m=0.01)
     assert "quantize=False" in caught.value.hint and "explicit" not in caught.value.hint
     with pytest.raises(errors.LoweringError) as caught:
@@ -283,8 +330,8 @@ def test_what_is_no_share_is_a_config_error(native: hil.OpenTarget, minimum: Any
 
 
 def test_a_share_of_nothing_is_a_config_error(native: hil.OpenTarget) -> None:
-    with pytest.raises(errors.ConfigError, match=r"min_cortex_m says nothing of ReLU: .* it has none"):
-        native.check(torch.nn.ReLU(), (torch.randn(1, 8),), min_cortex_m=0.5)
+    with pytest.raises(errors.ConfigError, match=r"min_cortex_m says nothing of Flatten: it has no operator that"):
+        native.check(torch.nn.Flatten(), (torch.randn(1, 8, 2),), min_cortex_m=0.5)
 
 
 def test_red_zones_are_watched_where_asked_for() -> None:

@@ -1,24 +1,34 @@
-"""Are the multiply-accumulates of a program on Cortex-M kernels?
+"""Is a program on Cortex-M kernels, by its multiply-accumulates and by its operators?
 
-What ExecuTorch leaves out of the quantisation is right and slow, and it says nothing.
+What ExecuTorch leaves out of the quantisation is right, slow and large, and it says nothing.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final
 
 from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.numbers import in_range
+from cortex_m_hil.program.partition import Kind, Partition, planned_in_int8
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.text import counted, percent
 
-_SHOWN: Final = 5  # places, those with the most multiply-accumulates
-_SEE: Final = "hil partition shows each operator of a program, which pytest --keep-programs DIR writes"
-_HINTS: Final = {
-    "channels_last": f'change the layer, or try layout="explicit", whose quantiser has more patterns; {_SEE}',
-    "explicit": f"change the layer; {_SEE}",
-}
+_SHOWN: Final = 8  # places, those with the most multiply-accumulates first
+_SEE: Final = "hil partition lists all operators of a program (pytest --keep-programs DIR)"
+_LAYOUT: Final = 'layout="explicit", whose quantiser has more patterns'
 _FLOAT: Final = "quantize=False leaves everything in float: leave one of the two out"
+_INSTEAD: Final = {
+    r"aten\.relu6\.": "torch.nn.ReLU6 for F.relu6",
+    r"aten\.pow\.": "x * x for x ** 2",
+    r" and [-+.\de]+: CortexMAddMulCheck": (
+        "for a number beside an image a registered buffer with one for each channel, torch.full((1, C, 1, 1), 3.0), "
+        "beside another tensor one of its shape"
+    ),
+    r" and [-+.\de]+: CortexMDivCheck": "for a quotient by a number a product with a registered buffer",
+}
+"""What is quantised instead, by the reason why something is not."""
 
 
 def checked_share(value: float | None) -> float | None:
@@ -30,37 +40,62 @@ def checked_share(value: float | None) -> float | None:
 
 
 def require_share(program: Program, minimum: float, target: str, *, layout: str, quantize: bool) -> None:
-    """LoweringError where a smaller share of the multiply-accumulates is on Cortex-M kernels.
+    """LoweringError where a smaller share of the multiply-accumulates, or of the operators, is on Cortex-M kernels.
 
-    ConfigError where the share is not known: nothing would be checked.
+    ConfigError where no share is known: nothing would be checked.
     """
-    share = program.partition.cortex_m_macs
-    if share is None:
-        unknown = ", ".join(program.partition.uncounted)
-        what = f"those of {unknown} are not known" if unknown else "it has none"
+    found = program.partition
+    shares = [one for one in (found.cortex_m_macs, found.cortex_m_nodes) if one is not None]
+    if found.uncounted or not shares:
+        unknown = ", ".join(found.uncounted)
+        what = f"the multiply-accumulates of {unknown} are not known" if unknown else "it has no operator that computes"
         raise ConfigError(
-            f"min_cortex_m says nothing of {program.name}: it is about multiply-accumulates, and {what}",
-            target=target,
-            hint="leave min_cortex_m out",
+            f"min_cortex_m says nothing of {program.name}: {what}", target=target, hint="leave min_cortex_m out"
         )
-    if share < minimum:
-        places = program.partition.elsewhere
-        details = [("elsewhere", str(one)) for one in places[:_SHOWN]]
-        rest = [("and", f"{len(places) - _SHOWN} more")] if len(places) > _SHOWN else []
-        what = f"{percent(share)} of {program.name}'s multiply-accumulates are on Cortex-M kernels"
+    if min(shares) < minimum:
         raise LoweringError(
-            f"{what}, at least {percent(minimum)} was asked for",
+            f"{_shares(program.name, found)}, at least {percent(minimum)} of each was asked for",
             target=target,
-            details=[*details, *rest],
-            hint=_HINTS[layout] if quantize else _FLOAT,
+            details=[("elsewhere", one) for one in _places(found)],
+            hint=_hint(found, layout) if quantize else _FLOAT,
         )
 
 
-def left_in_float(program: Program) -> str:
-    """A warning, where not all multiply-accumulates are on Cortex-M kernels; "" where they are, or there are none."""
-    share, places = program.partition.cortex_m_macs, program.partition.elsewhere
-    if share is None or not places:
+def left_in_float(program: Program, layout: str) -> str:
+    """Return a warning where operators are left in float, or multiply-accumulates on portable integers; else ""."""
+    found = program.partition
+    if not found.left_in_float and not any(one.macs for one in found.elsewhere):
         return ""
-    more = f"; and {counted(len(places) - 1, 'more place')}" if len(places) > 1 else ""
-    what = f"{percent(share)} of {program.name}'s multiply-accumulates are on Cortex-M kernels"
-    return f"{what}; left out: {places[0]}{more}"
+    costs = _costs(program, found)
+    return "\n  ".join([f"{_shares(program.name, found)}{costs}", *_places(found), f"→ {_hint(found, layout)}"])
+
+
+def _shares(name: str, found: Partition) -> str:
+    macs = "" if found.cortex_m_macs is None else f"{percent(found.cortex_m_macs)} of the multiply-accumulates and "
+    operators = f"{found.count(Kind.CORTEX_M)} of {len(found.counting)} operators"
+    return f"{name}: {macs}{operators} are on Cortex-M kernels"
+
+
+def _costs(program: Program, found: Partition) -> str:
+    """Return what is in float, and the planned bytes that this takes."""
+    if not found.left_in_float:
+        return ""
+    now, then = program.size_without_redzones or program.file.planned_bytes, planned_in_int8(program.file, found)
+    memory = f"{now} bytes are planned, about {then} in int8" if now > then else "the plan is no larger for that"
+    left = len(found.left_in_float)
+    return f"; {left} {'is' if left == 1 else 'are'} left in float: {memory}"
+
+
+def _places(found: Partition) -> Iterator[str]:
+    places = found.elsewhere
+    yield from map(str, places[:_SHOWN])
+    if len(places) > _SHOWN:
+        yield f"and {counted(len(places) - _SHOWN, 'more place')}"
+
+
+def _hint(found: Partition, layout: str) -> str:
+    """Return what to do: what is quantised instead, where that is known."""
+    reasons = " ".join(one.steps[0].why for one in found.elsewhere)
+    instead = [what for reason, what in _INSTEAD.items() if re.search(reason, reasons)]
+    more = [_LAYOUT] if layout != "explicit" and "aten.conv" in reasons else []
+    return "; ".join([*instead, *more, _SEE])

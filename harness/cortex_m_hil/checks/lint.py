@@ -14,7 +14,6 @@ from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperato
 from cortex_m_hil.program.dataflow import arguments, quantised_arguments, scratch_values, written
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction
-from cortex_m_hil.program.partition import Kind, kind_of
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.targets.cpu import Isa
@@ -261,15 +260,12 @@ def _at(instructions: Sequence[int]) -> str:
 
 def _left_in_float(program: Program) -> Iterator[LintFinding]:
     """Operators that compute in float, in a program that quantises: right, and slow, and nobody else says it."""
-    instructions = [one for one in program.file.instructions if one.kind is InstructionKind.KERNEL]
-    if all(one.operator != _QUANTIZE for one in instructions):
+    if all(one.operator != _QUANTIZE for one in program.file.instructions):
         return
-    for instruction in instructions:
-        specs = [program.file.values[value].spec for value in written(program.file, instruction)]
-        dtype = next((one.dtype for one in specs if one is not None and "float" in one.dtype), "")
-        if kind_of(program.file, instruction) is Kind.FLOAT and dtype:
-            text = f"{instruction.operator} computes in {dtype}: ExecuTorch left it out of the quantisation"
-            yield _finding(Rule.FLOAT_NOTE, text, program, instruction)
+    for step in program.partition.left_in_float:
+        dtype = next(one for one in step.results if one.startswith("float"))
+        text = f"{step.operator} computes in {dtype}: ExecuTorch left it out of the quantisation"
+        yield _finding(Rule.FLOAT_NOTE, text, program, program.file.instructions[step.instruction], cause=step.why)
 
 
 def _state(program: Program) -> Iterator[LintFinding]:

@@ -44,27 +44,50 @@ def left_out(quantizer: Any, exported: Any) -> Mapping[str, str]:
     """
     accepted: set[str] = set()
     rejected: dict[str, str] = {}
+    calls = {node.name: node for node in exported.nodes if node.op == "call_function"}
     reports = list(_reports(quantizer))
-    for report in reports:
+    for one, report in reports:
         accepted.update(node.name for pattern in report.accepted_patterns for node in pattern.nodes)
         for pattern in report.rejected_patterns:
             if _TAKEN not in pattern.rejection_reason:
-                rejected.update(dict.fromkeys(pattern.node_names, pattern.rejection_reason))
+                rejected.update(dict.fromkeys(pattern.node_names, _rejection(one, pattern, calls)))
     if not reports:
         return {}
-    calls = {node.name: str(node.target) for node in exported.nodes if node.op == "call_function"}
-    return {name: _reason(rejected.get(name), operator) for name, operator in calls.items() if name not in accepted}
+    return {name: _reason(rejected.get(name), node) for name, node in calls.items() if name not in accepted}
 
 
-def _reports(quantizer: Any) -> Iterator[Any]:
-    """Of each quantiser that it is composed of, once: `backends/cortex_m/quantizer_reporter.py`."""
+def _reports(quantizer: Any) -> Iterator[tuple[Any, Any]]:
+    """Each quantiser that it is composed of, and its report: `backends/cortex_m/quantizer_reporter.py`."""
     for one in getattr(quantizer, "quantizers", ()):
         reporter = getattr(one, "reporter", None)
         if reporter is not None and one in reporter.quantizers:
-            yield reporter.quantizers[one]
+            yield one, reporter.quantizers[one]
 
 
-def _reason(rejection: str | None, operator: str) -> str:
+def _rejection(quantizer: Any, pattern: Any, calls: Mapping[str, Any]) -> str:
+    """Return what was said; where that is a check's no, what the check is for, by the docstring of its method."""
+    matcher, told = getattr(quantizer, "pattern_matcher", None), str(pattern.rejection_reason).rstrip(".")
+    targets = tuple(calls[name].target if name in calls else None for name in pattern.node_names)
+    check = getattr(matcher, "support_dict", {}).get(targets)
+    if check is None or pattern.rejection_reason != getattr(matcher, "REJECT_UNSUPPORTED_PATTERN", None):
+        return told
+    purpose = " ".join((check.check_pattern.__doc__ or told).split("\n\n")[0].split()).rstrip(".")
+    return f"{check.__name__}: {purpose}"
+
+
+def _reason(rejection: str | None, node: Any) -> str:
     if rejection is None:
-        return f"the quantiser has no pattern for {operator}"
-    return f"the quantiser refuses this {operator}: {rejection.rstrip('.')}"
+        return f"the quantiser has no pattern for {node.target}"
+    return f"the quantiser refuses {node.target} of {_operands(node)}: {rejection}"
+
+
+def _operands(node: Any) -> str:
+    """Return shapes of tensors, and numbers: `[1, 8, 16, 16] and 3.0`."""
+    shown = []
+    for one in node.args:
+        value = one.meta.get("val") if hasattr(one, "meta") else one
+        if hasattr(value, "shape"):
+            shown.append(str(list(value.shape)))
+        elif isinstance(value, (int, float)):
+            shown.append(str(value))
+    return " and ".join([*shown, *(f"{name} {value}" for name, value in node.kwargs.items())])

@@ -36,7 +36,7 @@ VIEWS: Final = frozenset(
 """Operators whose every output element is an element of their first argument, unchanged."""
 
 _QUANTISING: Final = ("cortex_m::", "quantized_decomposed::")
-_QUANTISED: Final = ("int8", "int16")
+QUANTISED: Final = ("int8", "int16")
 
 COPY_IN_PLACE: Final = "aten::copy_"
 """The operator that writes its second argument over its first: how a program keeps its state."""
@@ -112,7 +112,7 @@ def quantised_arguments(file: PteFile) -> list[frozenset[int]]:
         given = {value for value in arguments(file, instruction) if now.get(memory_of(file, value))}.difference(outs)
         found.append(frozenset(given))
         by_scale = instruction.operator.startswith(_QUANTISING) or bool(given)
-        now.update((memory_of(file, out), by_scale and _dtype(file, out) in _QUANTISED) for out in outs)
+        now.update((memory_of(file, out), by_scale and _dtype(file, out) in QUANTISED) for out in outs)
     return found
 
 

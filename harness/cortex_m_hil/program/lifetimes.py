@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from cortex_m_hil.program.control_flow import ControlFlow, bits
 from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, arguments, in_place, memory_of, scratch_values, written
@@ -42,6 +43,25 @@ class View:
     value: int
     base: int
     written: int
+
+
+@dataclass(frozen=True)
+class Peak:
+    """When the most of the arena is held.
+
+    `instruction`: the one that runs then; -1: before the first. `held`: values and their bytes, the largest first.
+    """
+
+    instruction: int
+    held: tuple[tuple[int, int], ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(-(-nbytes // ALIGNMENT) * ALIGNMENT for _, nbytes in self.held)
+
+
+ALIGNMENT: Final = 16
+"""Bytes: of each tensor in the arena (`MemoryPlanningPass` of ExecuTorch's exir/passes)."""
 
 
 class Lifetimes:
@@ -85,6 +105,29 @@ class Lifetimes:
         if reached < self.size:
             yield Extent(reached, self.size)
 
+    def peak(
+        self, size: Callable[[int, int], int] = lambda _, nbytes: nbytes, *, without: Collection[int] = ()
+    ) -> Peak:
+        """Return the peak of what is held: what an instruction reads and writes, and what is read after it.
+
+        Args:
+            size: What a value counts, of its number and its planned bytes.
+            without: Instructions that are not looked at.
+        """
+        extents = {value: extent for one in self._reads if (extent := self.extent(value := one.value)) is not None}
+        best: dict[Extent, tuple[int, int]] = {}
+        most, at = -1, -1
+        for position in (-1, *(one.index for one in self._file.instructions if one.index not in without)):
+            held = {
+                extents[value]: (value, size(value, extents[value].end - extents[value].begin))
+                for value in (self._during(position) if position >= 0 else self.live(-1))
+                if value in extents
+            }
+            total = sum(nbytes for _, nbytes in held.values())
+            if total > most:
+                best, most, at = held, total, position
+        return Peak(at, tuple(sorted((one for one in best.values() if one[1]), key=lambda one: -one[1])))
+
     def overlaps(self) -> Iterator[Overlap]:
         """What the plan itself gets wrong: two tensors in one place at one time."""
         yield from dict.fromkeys((*self._replaced, *self._laid_over()))
@@ -101,9 +144,20 @@ class Lifetimes:
 
     def _during(self, position: int) -> tuple[int, ...]:
         """Values that hold something while an instruction runs: what it reads for the last time and writes, too."""
-        written = [one.value for one in self._reads if one.at == position]
-        read = [one.value for one, reads in self._reads.items() if reads >> position & 1]
-        return tuple(dict.fromkeys((*self.live(position), *read, *written)))
+        return tuple(dict.fromkeys((*self.live(position), *self._touched[position])))
+
+    @cached_property
+    def _touched(self) -> list[list[int]]:
+        """What each instruction reads, and what it writes."""
+        found: list[list[int]] = [[] for _ in self._file.instructions]
+        for one, reads in self._reads.items():
+            for reader in bits(reads):
+                if reader < len(found):
+                    found[reader].append(one.value)
+        for one in self._reads:
+            if one.at >= 0:
+                found[one.at].append(one.value)
+        return found
 
     @cached_property
     def _live(self) -> list[list[int]]:

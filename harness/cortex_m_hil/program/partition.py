@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from cortex_m_hil.program.dataflow import COPY_IN_PLACE, VIEWS, arguments, memory_of, written
+from cortex_m_hil.program.dataflow import COPY_IN_PLACE, QUANTISED, VIEWS, arguments, memory_of, written
+from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
@@ -160,6 +161,7 @@ class Step:
         node: its graph node with the module's path, "" where it is not known; `source` is the user's `file:line`.
         why: why the quantiser left it in float; "" where it did not, or where that is not known.
         executed: instructions of the core, where they were counted.
+        results: dtypes of the tensors that it gives.
     """
 
     instruction: int
@@ -171,6 +173,21 @@ class Step:
     source: str = ""
     why: str = ""
     executed: int | None = None
+    results: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is among the operators that a share is of: it gives floats or quantised integers.
+
+        Index arithmetic, comparisons and the indices of an argmax have no Cortex-M kernel to be on.
+        """
+        known = self.kind in (Kind.CORTEX_M, Kind.DELEGATE)
+        return known or (self.kind.computes and any(map(_is_value, self.results)))
+
+    @property
+    def left_in_float(self) -> bool:
+        """Whether it computes floats of floats."""
+        return self.kind is Kind.FLOAT and any(one.startswith("float") for one in self.results)
 
     @property
     def module(self) -> str:
@@ -233,7 +250,27 @@ class Island(Group):
         return f"{self.place}: {', '.join(_few(self.operators))}, {macs}{reasons}"
 
 
+@dataclass(frozen=True)
+class Place(Group):
+    """Steps of one operator that one line of the user's gives, for which one reason holds."""
+
+    def __str__(self) -> str:
+        """`block.conv, model.py:12: aten::convolution.out ×2, 1536 MACs (why)`."""
+        first, count = self.steps[0], len(self.steps)
+        module = first.module or ("" if first.source else first.node or f"instruction {first.instruction}")
+        where = ", ".join(filter(None, (module, first.source)))
+        times = f" ×{count}" if count > 1 else ""
+        macs = ", MACs not known" if self.macs is None else f", {self.macs} MACs" if self.macs else ""
+        why = first.why or ("" if first.kind is Kind.FLOAT else first.kind.value)
+        return f"{where}: {first.operator}{times}{macs}" + (f" ({why})" if why else "")
+
+
 _SHOWN: Final = 3
+
+
+def _is_value(dtype: str) -> bool:
+    """Whether elements stand for real numbers; other integers are indices and such."""
+    return dtype.startswith("float") or dtype in QUANTISED
 
 
 def _few(items: Sequence[str]) -> list[str]:
@@ -294,19 +331,31 @@ class Partition(Group):
 
     @property
     def cortex_m_nodes(self) -> float | None:
-        """The share of Cortex-M kernels in the instructions that compute, 0 to 1. None where none computes."""
-        computing = sum(one.kind.computes for one in self.steps)
-        return self.count(Kind.CORTEX_M) / computing if computing else None
+        """The share of Cortex-M kernels in the instructions that count (`Step.counts`), 0 to 1. None without any."""
+        return self.count(Kind.CORTEX_M) / len(self.counting) if self.counting else None
 
     @property
-    def elsewhere(self) -> tuple[Island, ...]:
-        """Where multiply-accumulates are on no Cortex-M kernel, those with the most first.
+    def counting(self) -> tuple[Step, ...]:
+        """The steps that count in `cortex_m_nodes`."""
+        return tuple(one for one in self.steps if one.counts)
 
-        Float islands, and each portable operator on integers.
+    @property
+    def left_in_float(self) -> tuple[Step, ...]:
+        """The steps that compute in float."""
+        return tuple(one for one in self.steps if one.left_in_float)
+
+    @property
+    def elsewhere(self) -> tuple[Place, ...]:
+        """Where steps that count, or have multiply-accumulates, are on no Cortex-M kernel.
+
+        Those with the most multiply-accumulates first, the others as they stand in the program.
         """
-        alone = [Island((one,)) for one in self.steps if one.kind is Kind.INTEGER]
-        found = [one for one in (*self.islands, *alone) if one.macs]
-        return tuple(sorted(found, key=lambda one: -(one.macs or 0)))
+        found: dict[tuple[str, ...], list[Step]] = {}
+        for one in self.steps:
+            if one.kind is not Kind.CORTEX_M and (one.counts or one.macs):
+                place = (one.module, one.source) if one.source else (one.node, str(one.instruction))
+                found.setdefault((one.operator, *place, one.why), []).append(one)
+        return tuple(sorted((Place(tuple(steps)) for steps in found.values()), key=lambda one: -(one.macs or 0)))
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -325,9 +374,12 @@ def _step(
     nbytes = sum(spec.nbytes for spec in _tensors(file, instruction))
     reason = why if kind is Kind.FLOAT else None
     macs = macs_of(file, instruction)
+    outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
+    results = tuple(spec.dtype for out in outs if (spec := file.values[out].spec) is not None)
     return Step(
-        instruction.index, instruction.name, kind, macs, nbytes, node or "", source or "", reason or "", executed
-    )
+        instruction.index, instruction.name, kind, macs, nbytes, node or "", source or "", reason or "", executed,
+        results,
+    )  # fmt: skip
 
 
 def _connected(file: PteFile, kinds: Sequence[Kind]) -> list[list[int]]:
@@ -348,3 +400,37 @@ def _connected(file: PteFile, kinds: Sequence[Kind]) -> list[list[int]]:
             if belongs and spec is not None and _is_float(spec):
                 writer[memory_of(file, value)] = instruction.index
     return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
+
+
+# --- what floats cost ----------------------------------------------------------------------------------------
+
+
+def planned_in_int8(file: PteFile, found: Partition) -> int:
+    """Return about how many bytes the plan would take, were what is left in float in int8.
+
+    That is the peak of what is held at one time, with the tensors of such islands at a byte an element and without the
+    conversions at their ends. No plan takes less, and few take more.
+    """
+    lifetimes = Lifetimes(file)
+    base = {view.value: view.base for view in lifetimes.views}
+    islands = [one for one in found.islands if any(step.left_in_float for step in one.steps)]
+    inside = [file.instructions[step.instruction] for one in islands for step in one.steps]
+    made = {value for one in inside for value in written(file, one)}
+    taken = {base.get(value, value) for one in inside for value in arguments(file, one)} - made
+    edges = {base.get(value, value) for value in (*file.inputs, *file.outputs, *file.states)}
+    copies, gone = set(), set()
+    for one in (file.instructions[step.instruction] for step in found.steps if step.kind is Kind.CONVERSION):
+        if entering := taken.intersection(written(file, one)) - edges:
+            copies.update(entering)
+        if entering or (made - edges).intersection(base.get(value, value) for value in arguments(file, one)):
+            gone.add(one.index)
+
+    def size(value: int, nbytes: int) -> int:
+        spec = file.values[value].spec
+        if value in copies:
+            return 0
+        if value not in made or spec is None or not _is_float(spec):
+            return nbytes
+        return spec.numel + (nbytes if value in edges else 0)
+
+    return lifetimes.peak(size, without=gone).nbytes

@@ -24,14 +24,17 @@ def test_a_program_on_cortex_m_kernels(hil: Hil, files: Files) -> None:
     assert rows["cortex_m::quantized_linear.out"]["macs"] == 16 * 8
     assert sum(one["count"] for one in found["kinds"]) == found["count"] == 3
     shown = hil("partition", files.pte).out
-    assert "100 % of 128 MACs are on Cortex-M kernels; 1 of 1 operator that compute are Cortex-M kernels" in shown
-    assert "instructions" not in shown and "float island" not in shown
+    assert "100 % of 128 MACs and 1 of 1 operators (100 %) are on Cortex-M kernels" in shown
+    assert "instructions" not in shown and "float island" not in shown and "in float" not in shown
+    assert (found["planned_bytes"] > 0, found["planned_bytes_in_int8"]) == (True, None)
 
 
 def test_float_islands_are_named(hil: Hil) -> None:
     shown = hil("partition", REST).out
     assert "float island 1 (instruction 16; 0 % of the MACs): aten::add.out\n" in shown
+    assert re.search(r"^12 in float: 432 bytes are planned, about \d+ in int8$", hil("partition", FLOATS).out, re.M)
     found = answer(hil("partition", FLOATS, "--json").out)
+    assert (found["cortex_m_nodes"], found["planned_bytes"]) == (0, 432) and found["planned_bytes_in_int8"] < 432
     (island,) = found["islands"]
     assert found["cortex_m_macs"] == 0 and island["macs"] == found["macs"] == 288
     assert island["steps"] == list(range(20)) and "aten::cat.out" not in island["operators"]

@@ -122,7 +122,7 @@ def evaluate(
         asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
         plan = Plan(model, str(data), len(samples.samples), samples.digest, {one: jobs[one].content for one in jobs})
         say(_heading(found, samples))
-        if found.has_references and (told := left_in_float(first)):
+        if found.has_references and (told := left_in_float(first, layout)):
             say(told)
         evaluation = Evaluation(jobs, samples, task)
         runs = _work(kept, _campaign(kept, plan), evaluation, Deadline.after(budget))

@@ -16,8 +16,8 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json, Multiplier, Pte, Runtime, Targets, Verbose, resolve_target
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
 from cortex_m_hil.fuzz.judge import example_inputs
-from cortex_m_hil.program.partition import Group, Island, Kind, Partition
-from cortex_m_hil.text import counted, percent
+from cortex_m_hil.program.partition import Group, Island, Kind, Partition, planned_in_int8
+from cortex_m_hil.text import percent
 
 _Rows = list[tuple[str, str, Group]]
 
@@ -50,13 +50,20 @@ def partition_command(
             found = Partition.of(program.file, executed=executed(dut, runs))
             fields["ran"] = fields_of_target(resolved, dut.ran())
         label = label_of(resolved)
+    in_int8 = planned_in_int8(program.file, found) if found.left_in_float else None
+    fields |= {"planned_bytes": program.file.planned_bytes, "planned_bytes_in_int8": in_int8}
     end(_answer(found, fields, label))
 
 
 def _answer(found: Partition, fields: Mapping[str, Any], label: str = "") -> Answer:
     operators: _Rows = [(name, kind.value, group) for (name, kind), group in found.operators.items()]
     kinds: _Rows = [("", kind.value, group) for kind, group in found.kinds.items()]
-    blocks = [_table(found, operators), _table(found, [*kinds, ("", "all", found)]), *_islands(found), _summary(found)]
+    blocks = [
+        _table(found, operators),
+        _table(found, [*kinds, ("", "all", found)]),
+        *_islands(found),
+        _summary(found, fields),
+    ]
     shares = {"cortex_m_macs": found.cortex_m_macs, "cortex_m_nodes": found.cortex_m_nodes}
     islands = [
         {"operators": one.operators, "steps": [step.instruction for step in one.steps], **_fields(one)}
@@ -126,11 +133,16 @@ def _island(whole: Partition, number: int, island: Island) -> str:
     return f"float island {number} ({where}; {macs}{cost}): {', '.join(island.operators)}"
 
 
-def _summary(found: Partition) -> str:
-    computing = sum(len(group.steps) for kind, group in found.kinds.items() if kind.computes)
-    mine = found.count(Kind.CORTEX_M)
-    nodes = f"{mine} of {counted(computing, 'operator')} that compute are Cortex-M kernels"
-    if found.cortex_m_macs is None:
+def _summary(found: Partition, fields: Mapping[str, Any]) -> str:
+    operators = f"{found.count(Kind.CORTEX_M)} of {len(found.counting)} operators"
+    if found.cortex_m_nodes is not None:
+        operators += f" ({percent(found.cortex_m_nodes)})"
+    if found.cortex_m_macs is not None:
+        told = f"{percent(found.cortex_m_macs)} of {found.macs} MACs and {operators} are on Cortex-M kernels"
+    else:
         why = f"those of {', '.join(found.uncounted)} are not known" if found.uncounted else "there are none"
-        return f"share of MACs on Cortex-M kernels not known: {why}; {nodes}"
-    return f"{percent(found.cortex_m_macs)} of {found.macs} MACs are on Cortex-M kernels; {nodes}"
+        told = f"share of MACs on Cortex-M kernels not known: {why}; {operators} are Cortex-M kernels"
+    if not found.left_in_float:
+        return told
+    planned, in_int8 = fields["planned_bytes"], fields["planned_bytes_in_int8"]
+    return f"{told}\n{len(found.left_in_float)} in float: {planned} bytes are planned, about {in_int8} in int8"
