@@ -10,7 +10,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import files, subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
-from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner import executorch_install, overflow
 from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.model import Pools, Target
 from cortex_m_hil.targets.resolve import check_runtime
@@ -35,7 +35,7 @@ ELF_LIMIT = 256 << 20  # bytes
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
 LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
-_CAUSE = re.compile(r"error:|undefined reference|overflowed by|CMake Error")
+_CAUSE = re.compile(r"error:|undefined reference|CMake Error")
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[st
         copies = _copy(work, target, firmware)
         log = work / LOG
         for command in _commands(work, copies[target.board.directory], target, definitions):
-            _run(command, log, target, copies)
+            _run(command, log, target, definitions["HIL_RUNTIME"], copies)
         finished = work / "finished"
         finished.mkdir()
         shutil.copy2(work / "build" / RUNNER, finished / RUNNER)
@@ -273,6 +273,7 @@ class BuildTree:
 
     def resize(self, pools: Pools, stack: int) -> None:
         """What the next builds have, in bytes; `stack` 0: what the board has."""
+        self._target = replace(self._target, board=replace(self._target.board, pools=pools))
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
         sizes |= {"SHARED_POOL": pools.shared, "STACK_SIZE": stack}
         self._build = self._configure({f"HIL_{name}": str(size) for name, size in sizes.items()})
@@ -297,7 +298,7 @@ class BuildTree:
 
     def _run(self, command: list[str]) -> None:
         self._log.unlink(missing_ok=True)
-        _run(command, self._log, self._target, self._copies)
+        _run(command, self._log, self._target, self._recipe.definitions["HIL_RUNTIME"], self._copies)
 
 
 def _commands(work: Path, board: Path, target: Target, definitions: Mapping[str, str]) -> Iterator[list[str]]:
@@ -335,7 +336,7 @@ def _ccache(cmake: str, work: Path) -> list[str]:
     return [f"-DCMAKE_{language}_COMPILER_LAUNCHER={launcher}" for language in ("C", "CXX")]
 
 
-def _run(command: list[str], log: Path, target: Target, copies: Mapping[Path, Path]) -> None:
+def _run(command: list[str], log: Path, target: Target, runtime: str, copies: Mapping[Path, Path]) -> None:
     """The log names the folders that were copied, not their copies."""
     status = subprocesses.run(command, log, BUILD_TIMEOUT)
     text = log.read_text(errors="replace")
@@ -346,8 +347,10 @@ def _run(command: list[str], log: Path, target: Target, copies: Mapping[Path, Pa
         raise BuildError(f"no end after {BUILD_TIMEOUT:.0f} s: {' '.join(command[:3])} …", target=target.name)
     if status != 0:
         lines = text.splitlines()
-        cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
         tail = "\n".join(lines[-40:])
+        if regions := overflow.overflowed(text):
+            raise overflow.does_not_fit(target, runtime, regions, tail)
+        cause = next((line.strip() for line in lines if _CAUSE.search(line)), "no line of the log says why")
         raise BuildError(
             f"the runner does not build for {target.config} (exit status {status}): {cause}\n{tail}",
             target=target.name,

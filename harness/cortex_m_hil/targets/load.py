@@ -35,7 +35,15 @@ def parse_size(text: object) -> int:
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
-PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 32)]
+def size_text(nbytes: int) -> str:
+    """Return a size as `parse_size` takes it, in the largest unit that it is a multiple of."""
+    for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
+        if nbytes and nbytes % (1 << shift) == 0:
+            return f"{nbytes >> shift}{unit}"
+    return str(nbytes)
+
+
+PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 31)]  # C has no larger object there
 
 
 class _RawPools(Strict):

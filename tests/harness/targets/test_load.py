@@ -258,7 +258,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         ("pools:\n  program: 1M\n  planned: true\n  method: 1\n", 3, "not a size", ""),
         ("pools:\n  program: 1M\n  planned: 1.5\n  method: 1\n", 3, "not a size", ""),
         ("pools:\n  program: 0\n  planned: 1\n  method: 1\n", 2, "pools.program", "greater than 0"),
-        ("pools:\n  program: 4G\n  planned: 1\n  method: 1\n", 2, "pools.program", "less than 4294967296"),
+        ("pools:\n  program: 4G\n  planned: 1\n  method: 1\n", 2, "pools.program", "less than 2147483648"),
         ("pools:\n  program: 1M\n  planed: 1M\n  method: 1\n", 3, "unknown key 'planed'", "'planned'"),
         ("pools: {program: 1M, planned: 1M}\n", 1, "pools.method", "missing"),
         (GOOD_BOARD + "consol: uart\n", 2, "unknown key 'consol'", "'console'"),
