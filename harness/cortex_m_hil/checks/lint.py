@@ -9,6 +9,7 @@ from typing import Final
 
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.layout import wrong_layout
+from cortex_m_hil.checks.shortage import Shortage
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, blind_to_scales, misfits, takes
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.dataflow import arguments, quantised_arguments, scratch_values, written
@@ -60,6 +61,7 @@ class LintFinding:
     value: int = -1
     cause: str = ""
     hint: str = ""  # instead of that of its rule
+    details: tuple[tuple[str, str], ...] = ()  # further lines, each with its label
 
     @property
     def is_note(self) -> bool:
@@ -294,17 +296,19 @@ def _is_blind(instruction: Instruction, program: Program) -> bool:
 def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
     board = target.board
     planned = board.planned_room(program.file.size)
-    for rule, what, requested, available in (
-        (Rule.PLANNED_POOL, "the tensors need", program.file.planned_bytes, planned),
-        (Rule.PROGRAM_POOL, "the program needs", program.file.size, board.program_room),
+    for rule, region, what, requested, available in (
+        (Rule.PLANNED_POOL, "planned", "the tensors need", program.file.planned_bytes, planned),
+        (Rule.PROGRAM_POOL, "program", "the program needs", program.file.size, board.program_room),
     ):
         if requested > available:
-            problem, hint = f"{requested - available} too many", ""
+            shortage = Shortage(region, requested, available, target, program.file, program.named)
+            problem, hint = f"{requested - available} too many", shortage.hint()
             if rule is Rule.PLANNED_POOL and program.size_without_redzones is not None:
                 plain = program.size_without_redzones
                 problem = f"red zones need {requested - available} bytes more; without them the plan takes {plain}"
-                hint = "leave the red zones out (--redzones), or use a larger target" if plain <= available else ""
-            yield LintFinding(rule, f"{what} {requested} bytes and {target.name} has {available}: {problem}", hint=hint)
+                hint = f"leave the red zones out (--redzones); {hint}" if plain <= available else hint
+            text = f"{what} {requested} bytes and {target.name} has {available}: {problem}"
+            yield LintFinding(rule, text, hint=hint, details=tuple(shortage.details()))
 
 
 def _finding(
@@ -345,8 +349,8 @@ _HINTS: Final = {
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
     Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)",
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
-    Rule.PLANNED_POOL: "use a larger target, or a smaller model",
-    Rule.PROGRAM_POOL: "use a larger target, or a smaller model",
+    Rule.PLANNED_POOL: "a larger target; hil fit tells the least that a program runs in",
+    Rule.PROGRAM_POOL: "a larger target; hil size tells what its bytes are for",
 }
 """The next step, by what a finding is about."""
 
@@ -374,7 +378,7 @@ def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
                 message + more,
                 target=target_name,
                 operator=mine[0].operator,
-                details=[("cause", mine[0].cause)] if mine[0].cause else [],
+                details=[*([("cause", mine[0].cause)] if mine[0].cause else []), *mine[0].details],
                 hint=next_step(mine[0]),
                 log=log,
             )

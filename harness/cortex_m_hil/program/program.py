@@ -106,6 +106,11 @@ class Program:
         """What runs each instruction: Cortex-M kernels, portable ones, and those in float, with the float islands."""
         return Partition.of(self.file, self.nodes, self.sources, self.left_out)
 
+    def named(self, instruction: int) -> str:
+        """Return `aten::add.out, aten_add_tensor (block), model.py:12`, as far as these are known."""
+        known = (names[instruction] for names in (self.nodes, self.sources) if instruction < len(names))
+        return ", ".join(filter(None, (self.file.instructions[instruction].name, *known)))
+
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:
         """A program of which nothing but the bytes is known. Raises ProgramRejected."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from cortex_m_hil.errors import BuildError
 from cortex_m_hil.host import yaml_files
-from cortex_m_hil.targets.load import parse_size, size_text
+from cortex_m_hil.targets.load import line_of_pool, parse_size, size_text
 from cortex_m_hil.targets.model import Target
 
 _SAID: Final = (
@@ -70,16 +70,15 @@ def _pools(target: Target) -> dict[str, tuple[int, str]]:
 
 def _smaller_pools(target: Target, inside: Mapping[str, int], nbytes: int) -> str:
     """Return the most that each pool can have beside the others as they are."""
-    file = target.board.directory / "board.yaml"
-    tree = yaml_files.parse(file, "")
+    tree = yaml_files.parse(target.board.directory / "board.yaml", "")
     if any(parse_size(tree["pools"].get(name, 0)) != size for name, size in inside.items()):
         return "a target of the same CPU with more memory: these are no sizes of the board's, they are being tried"
     fits = {name: (size - nbytes) // _ALIGNMENT * _ALIGNMENT for name, size in inside.items()}
     alone = [f"{name} at most {size_text(fit)}" for name, fit in fits.items() if fit > 0]
-    line = yaml_files.locate(tree, ("pools", max(fits, key=lambda name: fits[name])))[1]
+    place = line_of_pool(target.board, max(fits, key=lambda name: fits[name]))
     what = " or ".join(alone) or f"{' and '.join(inside)} smaller by {nbytes} bytes together"
     beside = ", the others as they are" if alone and len(inside) > 1 else ""
-    return f"pools in {file}:{line}: {what}{beside} (hil fit tells what a program needs)"
+    return f"pools in {place}: {what}{beside} (hil fit tells what a program needs)"
 
 
 def _less_code(target: Target, runtime: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from cortex_m_hil.checks.shortage import Shortage, region_of
 from cortex_m_hil.errors import (
     HarnessError,
     IdentityError,
@@ -37,8 +38,6 @@ REQUEST = 30.0  # for one request that executes no program
 END = 5.0  # seconds for a process whose pipe closed to end
 TO_THE_END = 0xFFFFFFFF
 STREAM = 8192  # chunks of one stream
-_SMALLER = "use a larger target, or a smaller model"
-_MORE_STACK = "a larger HIL_STACK_SIZE in the board's board.ld"
 
 _ERRORS: dict[int, type[HarnessError]] = {
     Status.PROGRAM_REJECTED: ProgramRejected,
@@ -73,6 +72,7 @@ class Session:
         self._exchange = Exchange(process, self._events)
         self._operators: Callable[[int], str] = lambda _: ""
         self.file: PteFile | None = None  # what the host read in the program that is loaded
+        self._offered: PteFile | None = None  # and in the one that was to be loaded last
         self.broken = False
         with self._breaking():
             self.identity = self._hello()
@@ -92,7 +92,7 @@ class Session:
         `operators` names an instruction's operator, for messages; `file` is what the host read in the program, which
         the target must read in it too; `planned` is what its tensors need at least, in bytes, where that is not known.
         """
-        self._operators = operators
+        self._operators, self._offered = operators, file
         board = self.target.board
         if len(pte) > board.program_room:
             raise self._too_large("program pool", len(pte), board.program_room)
@@ -206,7 +206,7 @@ class Session:
         for name in (row.name for row in STATISTICS if row.beyond):
             if found[name].size and found[name].used > found[name].size:
                 self.broken = True  # the next program's peak would be this one's
-                raise self._too_large(name, found[name].used, found[name].size, hint=_MORE_STACK)
+                raise self._too_large(name, found[name].used, found[name].size)
         return found
 
     def coverage(self) -> Mapping[str, bytes]:
@@ -334,11 +334,14 @@ class Session:
             message = f"delegate {failure.operator!r}: {message}"
         return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)
 
-    def _too_large(self, pool: str, requested: int, available: int, *, hint: str = _SMALLER) -> OutOfTargetMemory:
+    def _too_large(self, pool: str, requested: int, available: int) -> OutOfTargetMemory:
+        region = region_of(pool)
+        shortage = Shortage(region, requested, available, self.target, self._offered, self._operators)
         return OutOfTargetMemory(
             f"{pool}: {requested} bytes requested, {available} available",
             target=self.target.name,
-            hint=hint,
+            details=shortage.details() if region else (),
+            hint=shortage.hint() if region else "",
             log=self.log,
         )
 

@@ -126,7 +126,12 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
                 f"{target.origin}: fallback {target.fallback!r} of {target.name!r} is not a target",
                 hint=did_you_mean(target.fallback, targets),
             )
-    return {name: dataclasses.replace(target, executorch=executorch) for name, target in targets.items()}
+    return {
+        name: dataclasses.replace(
+            target, executorch=executorch, alternatives=tuple(one for one in targets.values() if one is not target)
+        )
+        for name, target in targets.items()
+    }
 
 
 def _taken(target: Target, path: Path, default: Path) -> ConfigError:
@@ -246,6 +251,14 @@ def _check_launcher(
         raise ConfigError(f"{where}: launcher {raw!r} without its {kind.shorthand}", hint=f"launcher: {example}")
     value = {kind.shorthand: value} if kind.shorthand and isinstance(value, str) else {} if value is None else value
     return kind.parse(yaml_files.validate_at((*place, key), kind.settings, value, tree, path, _EXAMPLES), where)
+
+
+def line_of_pool(board: Board, key: str) -> str:
+    """Return `file:line` of a key of `pools` in a board's file; the file alone where that cannot be read."""
+    file = board.directory / "board.yaml"
+    with contextlib.suppress(ConfigError):
+        return f"{file}:{yaml_files.locate(yaml_files.parse(file, _BEGINS), ('pools', key))[1]}"
+    return str(file)
 
 
 def _load_board(name: str, base: Path, where: str) -> Board:

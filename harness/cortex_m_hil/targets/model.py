@@ -96,6 +96,7 @@ class Target:
     executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
     fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
     entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # as the file has it
+    alternatives: tuple[Target, ...] = field(default=(), compare=False, repr=False)  # the others that there are
 
     @property
     def config(self) -> str:

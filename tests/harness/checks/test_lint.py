@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from cortex_m_hil import errors, flow
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.inputs import misfits, require_fit
 from cortex_m_hil.checks.lint import NOTES, LintFinding, Rule, lint, raise_findings
+from cortex_m_hil.checks.shortage import Shortage
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.fuzz.judge import example_inputs
@@ -193,6 +195,54 @@ def test_memory_says_what_was_asked_and_had() -> None:
     assert lint(given, target(Isa.DSP, exact), operators=OPERATORS) == ()
 
 
+def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it() -> None:
+    given = program(Isa.DSP)
+    planned, size = given.file.planned_bytes, given.file.size
+    lacking = target(Isa.DSP, Pools(program=size, planned=planned - 16, method=0))
+    (found,) = lint(given, lacking, operators=OPERATORS)
+    told = [text for label, text in found.details if label in ("peak", "held")]
+    peak, held = told[0], [int(re.findall(r"^(\d+) bytes: ", one)[0]) for one in told[1:]]
+    at = re.findall(rf"^instruction (\d+), (\S+): {planned} bytes are held, 100 % of the plan$", peak)
+    assert [name for _, name in at] == [given.file.instructions[int(at[0][0])].operator]
+    assert held == sorted(held, reverse=True) and planned - 16 * len(held) < sum(held) <= planned
+    assert f"planned {planned} of {planned - 16} bytes, program {size} of {size} bytes" in dict(found.details)["needs"]
+    assert found.hint.startswith("no other target of DSP is known: add one to targets.yaml; planned of at least ")
+    larger = replace(target(Isa.DSP, Pools(program=size, planned=planned, method=0)), name="larger")
+    smaller = replace(target(Isa.DSP, Pools(program=size - 7, planned=planned, method=0)), name="smaller")
+    other = replace(target(Isa.MVE, Pools(program=size, planned=planned, method=0)), name="other")
+    for known, hint in (
+        ((smaller, larger, other), "targets of DSP that hold it: larger; hil fit -t larger tells"),
+        ((smaller, other), "no target of DSP holds it: smaller lacks 7 bytes"),
+    ):
+        (found,) = lint(given, replace(lacking, alternatives=known), operators=OPERATORS)
+        assert found.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("pools", "shortage", "says"),
+    [
+        ("{program: 4K, planned: 2K, method: 1K}", ("planned", 3000, 2048), "planned of at least 3000 bytes in {}:2,"),
+        ("{program: 4K, planned: 2K, method: 1K}", ("temp", 900, 800), "method of at least 1124 bytes in {}:2,"),
+        ("{program: 4K, planned: 4K, method: 1K, shared: 5K}", ("planned", 3000, 1120), "shared of at least 7000 "),
+        ("{program: 4K, planned: 4K, method: 1K, shared: 5K}", ("planned", 5000, 4096), "planned of at least 5000 "),
+    ],
+)
+def test_a_board_of_the_users_is_told_with_the_key(
+    tmp_path: Path, pools: str, shortage: tuple[str, int, int], says: str
+) -> None:
+    board = tmp_path / "acme"
+    shutil.copytree(load_targets()["m4-qemu"].board.directory, board)
+    (board / "board.yaml").write_text(f"console: semihosting\npools: {pools}\n")
+    text = "targets: {acme: {cpu: cortex-m4, board: ./acme, launcher: {qemu: mps2-an386}}}"
+    (tmp_path / "targets.yaml").write_text(text)
+    acme = load_targets(tmp_path / "targets.yaml")["acme"]
+    hint = Shortage(*shortage, acme, None, lambda _: "").hint()
+    assert "targets of DSP that hold it: m4-fvp, m4-qemu, m7-qemu, m33-qemu, …; hil fit -t m4-qemu tells" in hint
+    assert says.format(board / "board.yaml") in hint
+    stack = Shortage("stack", 70_000, 65_536, acme, None, lambda _: "").hint()
+    assert stack == f"HIL_STACK_SIZE of at least 70000 bytes in {board / 'board.ld'}, before INCLUDE sections.ld"
+
+
 def hint_of(*found: LintFinding) -> str:
     with pytest.raises(errors.VerdictError) as caught:
         raise_findings(found, "x")
@@ -255,7 +305,7 @@ def test_red_zones_that_do_not_fit_are_left_out() -> None:
     small = Pools(program=given.file.size, planned=given.file.planned_bytes - 16, method=0)
     assert "leave the red zones out" in hint_of(*lint(given, target(Isa.DSP, small), operators=OPERATORS))
     given = replace(given, size_without_redzones=given.file.planned_bytes)
-    assert "larger target" in hint_of(*lint(given, target(Isa.DSP, small), operators=OPERATORS))
+    assert "red zones" not in hint_of(*lint(given, target(Isa.DSP, small), operators=OPERATORS))
 
 
 # --- inputs ----------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from cortex_m_hil.errors import ProgramRejected
 from cortex_m_hil.fuzz.mutate import mutants
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.networks import NETWORKS, load
+from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Kind, Partition, planned_in_int8
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
@@ -207,6 +208,8 @@ def test_what_floats_cost_is_what_the_int8_network_takes_less() -> None:
     assert int8.partition.cortex_m_nodes == 1 and not int8.partition.left_in_float
     assert [one.operator for one in floats.partition.left_in_float] == ["aten::hardtanh.out"] * 2
     assert planned_in_int8(floats.file, floats.partition) == int8.file.planned_bytes < floats.file.planned_bytes / 3
+    for one in (floats, int8):
+        assert Lifetimes(one.file).peak().nbytes == one.file.planned_bytes
     assert planned_in_int8(int8.file, int8.partition) == int8.file.planned_bytes
 
 

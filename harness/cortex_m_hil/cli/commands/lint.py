@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
-from cortex_m_hil.checks.lint import LintFinding
+from cortex_m_hil.checks.lint import LintFinding, next_step
 from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Pte, Runtime, SeveralTargets, Targets, Verbose
@@ -69,7 +69,9 @@ def _fields(finding: LintFinding) -> dict[str, object]:
 def _finding(finding: LintFinding) -> str:
     level = "note" if finding.is_note else "error"
     operator = f" [{finding.operator}]" if finding.operator else ""
-    return f"{level}: {finding.rule.value}: {finding.message}{operator}"
+    below = [f"  {label}: {text}" for label, text in finding.details]
+    below += [f"  → {next_step(finding)}"] if below else []
+    return "\n".join([f"{level}: {finding.rule.value}: {finding.message}{operator}", *below])
 
 
 def _summary(path: Path, program: Program, resolved: Resolved) -> str:
