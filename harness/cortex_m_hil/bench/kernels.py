@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ProtocolError
 from cortex_m_hil.flow.execution import operator_at
-from cortex_m_hil.fuzz.judge import example_inputs
-from cortex_m_hil.host import files
 from cortex_m_hil.lowering import lower
 from cortex_m_hil.lowering.networks import check_name, load
-from cortex_m_hil.program.bundled import SUFFIXES, read_program
+from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import ResponseTimeout
@@ -47,16 +44,13 @@ def ratio(ours: Counted, reference: Counted | None) -> float | None:
 
 
 def check_model(model: str) -> None:
-    """ConfigError for what `program_of` does not know. Imports nothing."""
+    """Raise ConfigError for what is neither a file of a program nor known to `program_of`. Imports nothing."""
     if not model.endswith(SUFFIXES):
         check_name(model)
 
 
 def program_of(model: str, isa: Isa) -> Program:
-    """A `.pte` or `.bpte` file, as it is, with example inputs; else a network or `package.module:function`, lowered."""
-    if model.endswith(SUFFIXES):
-        program = read_program(files.read(Path(model), files.PROGRAM_LIMIT), model)
-        return replace(program, inputs=program.inputs or example_inputs(program))
+    """Return a network or what `package.module:function` gives, lowered. What a file holds is `cli.files`' to read."""
     module, inputs = load(model)
     return lower(module, inputs, isa=isa, name=model)
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cortex_m_hil.checks.inputs import Taken, converted
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host import archives, arrays, files
 from cortex_m_hil.program.tensor import Array, TensorSpec
@@ -119,14 +120,14 @@ def check_path(path: Path) -> None:
     raise ConfigError(f"--data {path}: {problem}", hint=f"a folder with a {LABELS}, or an .npz (hil docs evaluate)")
 
 
-def read(path: Path, spec: TensorSpec, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
-    """The data in a folder or an `.npz`, as inputs of a model that takes `spec`.
+def read(path: Path, taken: Taken, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
+    """The data in a folder or an `.npz`, as inputs of a model that takes `taken`. No number is changed but by `raw`.
 
     `limit` is how many samples are taken, 0 for all: evenly spread, since files are often sorted by class, or the first
     ones `in_order`. ConfigError for what is wrong with the files, with file and line.
     """
     found = _of_folder if path.is_dir() else _of_archive
-    data = found(path, spec, raw, lambda number: _chosen(number, limit, in_order=in_order))
+    data = found(path, taken, raw, lambda number: _chosen(number, limit, in_order=in_order))
     if data.calibration:
         return data
     few = [data.samples[number] for number in _chosen(len(data.samples), CALIBRATION, in_order=False)]
@@ -155,20 +156,20 @@ class _Row:
     stride: int = 0
 
 
-def _of_folder(folder: Path, spec: TensorSpec, raw: Raw, chosen: Any) -> DataSet:
+def _of_folder(folder: Path, taken: Taken, raw: Raw, chosen: Any) -> DataSet:
     benchmark = BENCHMARKS.get(folder.resolve().name)
     rows = list(_rows(folder / LABELS))
     if not rows:
         raise ConfigError(f"{folder / LABELS}: there is no sample in it", hint=_FORMAT)
     picked = [rows[number] for number in chosen(len(rows))]
-    dtype = _dtype(folder, picked[0], spec, raw.dtype or (benchmark.raw if benchmark else ""))
+    dtype = _dtype(folder, picked[0], taken.spec, raw.dtype or (benchmark.raw if benchmark else ""))
     samples, total = [], 0
     for row in picked:
-        numbers = np.frombuffer(_windows(folder, row, spec.numel * dtype.itemsize, dtype), dtype)
+        numbers = np.frombuffer(_windows(folder, row, taken.spec.numel * dtype.itemsize, dtype), dtype)
         total += numbers.nbytes
         if total > _INPUTS_LIMIT:
             raise ConfigError(f"{row.place}: more than {_INPUTS_LIMIT} bytes of inputs", hint="--limit takes fewer")
-        samples.append(Sample(row.label, _inputs(numbers, spec, raw, f"{row.place}: {row.file}")))
+        samples.append(Sample(row.label, _inputs(numbers, taken, raw, f"{row.place}: {row.file}")))
     return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark, rows[0].classes)
 
 
@@ -246,37 +247,36 @@ def _content(folder: Path, row: _Row) -> bytes:
         raise ConfigError(f"{row.place}: {error.message}", hint="the file of each line lies in this folder") from error
 
 
-def _inputs(numbers: Array, spec: TensorSpec, raw: Raw, place: str) -> Array:
+def _inputs(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
     """Windows of raw numbers as inputs. Those of 4 dimensions lie channels last in files, as pixels do."""
-    shape = spec.shape
+    shape = taken.spec.shape
     if len(shape) == 4:
         stored = numbers.reshape(-1, shape[0], shape[2], shape[3], shape[1])
-        return _values(stored.transpose(0, 1, 4, 2, 3), spec, raw, place)
-    return _values(numbers.reshape(-1, *shape), spec, raw, place)
+        return _values(stored.transpose(0, 1, 4, 2, 3), taken, raw, place)
+    return _values(numbers.reshape(-1, *shape), taken, raw, place)
 
 
-def _values(numbers: Array, spec: TensorSpec, raw: Raw, place: str) -> Array:
+def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
     """The numbers that the model is given. ConfigError where its dtype has none for one of them."""
-    if (raw.scale, raw.zero_point) != (1.0, 0):
-        numbers = (numbers.astype(np.float64) - raw.zero_point) * raw.scale
+    is_computed = (raw.scale, raw.zero_point) != (1.0, 0)
+    if is_computed:
+        wide = converted(numbers, Taken(TensorSpec.contiguous("float64", numbers.shape)), place)
+        numbers = (wide - raw.zero_point) * raw.scale
     if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
         what = f"{place}: a number is not finite"
         raise ConfigError(what, hint="is --raw right?" if raw.dtype else "leave out samples with NaN or infinity")
-    dtype = np.dtype(spec.dtype)
-    if dtype.kind in "iu":
-        bounds = np.iinfo(dtype)
-        if numbers.dtype.kind == "f":
-            numbers = np.rint(numbers)
-        if numbers.size and (numbers.min() < bounds.min or numbers.max() > bounds.max):
-            what = f"{place}: numbers from {numbers.min():g} to {numbers.max():g}, the model's input is {dtype.name}"
-            raise ConfigError(what, hint="--zero-point 128 turns uint8 into int8")
-    return np.ascontiguousarray(numbers.astype(dtype))
+    try:
+        return converted(numbers, taken, place, is_computed=is_computed)
+    except ConfigError as error:
+        if (numbers.dtype.name, taken.spec.dtype) == ("uint8", "int8"):
+            error.hint = "--zero-point 128 turns uint8 into int8"
+        raise
 
 
 # --- an archive ----------------------------------------------------------------------------------------------
 
 
-def _of_archive(path: Path, spec: TensorSpec, raw: Raw, chosen: Any) -> DataSet:
+def _of_archive(path: Path, taken: Taken, raw: Raw, chosen: Any) -> DataSet:
     if raw.dtype:
         raise ConfigError(f"--raw {raw.dtype}: the arrays of an .npz have a dtype", hint=f"{path} without --raw")
     found = {name.removesuffix(".npy"): data for name, data in archives.unpack(path).items()}
@@ -298,7 +298,7 @@ def _of_archive(path: Path, spec: TensorSpec, raw: Raw, chosen: Any) -> DataSet:
         raise ConfigError(what, hint=f"classes are numbered from 0, at most {CLASSES}")
 
     def windows(name: str, numbers: Array, number: int) -> Array:
-        return _values(_shaped(path, name, numbers, number, spec), spec, raw, f"{path}: {name}")
+        return _values(_shaped(path, name, numbers, number, taken.spec), taken, raw, f"{path}: {name}[{number}]")
 
     samples = [Sample(int(labels[number]), windows("inputs", inputs, number)) for number in chosen(len(labels))]
     more = _array(path, "calibration", found) if "calibration" in found else inputs[:0]

@@ -16,6 +16,7 @@ from cortex_m_hil import flow, launchers
 from cortex_m_hil.campaigns.data_sets import DataSet, Sample
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.checks.accuracy import answer, squared_error
+from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.checks.quanta import quanta_apart
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
 from cortex_m_hil.host import files
@@ -25,7 +26,7 @@ from cortex_m_hil.lowering.options import DEFAULT
 from cortex_m_hil.program.bundled import SUFFIXES, read_program
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.schema import ValueKind
-from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 
 WINDOWS: Final = 64  # inputs of one run, or those of a single sample where it has more
@@ -74,15 +75,15 @@ class Model:
             if layout:
                 raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
             self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name)
-            specs = self._file.file.input_specs()
+            inputs = [Taken.of(self._file.file, number) for number in range(len(self._file.file.inputs))]
         else:
             chosen: Any = layout or DEFAULT.layout
             self._exported = export(*load(name), chosen)
-            specs = _specs(self._exported.inputs)
-        if len(specs) != 1 or specs[0].kind is not ValueKind.TENSOR:
-            what = f"{name} takes ({', '.join(map(str, specs))})"
+            inputs = _taken(self._exported.inputs)
+        if len(inputs) != 1 or inputs[0].spec.kind is not ValueKind.TENSOR:
+            what = f"{name} takes ({', '.join(map(str, inputs))})"
             raise ConfigError(what, hint="data are for a model with one input, a tensor")
-        self.spec = specs[0]
+        self.taken = inputs[0]
 
     @property
     def has_references(self) -> bool:
@@ -99,10 +100,10 @@ class Model:
         return self._programs[isa]
 
 
-def _specs(inputs: Any) -> tuple[TensorSpec, ...]:
+def _taken(inputs: Any) -> list[Taken]:
     from cortex_m_hil.lowering.reference import to_host
 
-    return tuple(to_host(one).spec for one in inputs)
+    return [Taken(to_host(one).spec) for one in inputs]
 
 
 def _as_torch(window: Array) -> tuple[Any, ...]:

@@ -1,13 +1,148 @@
-"""Do these inputs fit this program? Where they do not, the call is wrong, and nothing is learnt about the program."""
+"""Do these inputs fit this program? Where they do not, the call is wrong, and nothing is learnt about the program.
+
+No value of a user's is changed on its way into a program. What is here decides it for every way in: the API, files,
+data sets and bundles.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.program.dataflow import InputQuantization, input_quantization
 from cortex_m_hil.program.dimensions import SIZES, misfit
+from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+
+_QUANTA: Final = ("int8", "uint8", "int16")  # what quantised integers are; others are indices and counts
+_WHOLE: Final = {ValueKind.INT: "1", ValueKind.BOOL: "True", ValueKind.DOUBLE: "1.0"}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What an input takes: its spec, and how its integers stand for numbers, None where nothing says it."""
+
+    spec: TensorSpec
+    quantization: InputQuantization | None = None
+
+    @classmethod
+    def of(cls, file: PteFile, number: int) -> Taken:
+        """Return what the input of that number takes. Raises ProgramRejected as `PteFile.input_specs` does."""
+        return cls(file.input_specs()[number], input_quantization(file, number))
+
+    def __str__(self) -> str:
+        known = self.quantization
+        if known is None:
+            return str(self.spec)
+        scale = f"scale {known.scale:.9g}, " if known.scale is not None else ""
+        return f"{self.spec} ({scale}zero point {known.zero_point})"
+
+
+# --- values --------------------------------------------------------------------------------------------------
+
+
+def changed(values: Array, dtype: str) -> Array:
+    """Return where a value would be another one in the dtype; NaN and infinities are values as others."""
+    wanted = np.dtype(dtype)
+    if values.dtype.name == wanted.name:
+        return np.zeros(values.shape, np.bool_)
+    if wanted.kind == "b":
+        return np.asarray((values != 0) & (values != 1))
+    if values.dtype.kind == "b":
+        return np.zeros(values.shape, np.bool_)
+    with np.errstate(all="ignore"):
+        cast = values.astype(wanted)
+        if values.dtype.kind == wanted.kind == "f":
+            return np.asarray((cast.astype(values.dtype) != values) & ~np.isnan(values))
+        if values.dtype.kind == "f":
+            wide, bounds = values.astype(np.float64), np.iinfo(wanted)
+            return np.asarray(~((wide == np.rint(wide)) & (wide >= bounds.min) & (wide < float(bounds.max) + 1)))
+        if wanted.kind == "f":
+            bounds = np.iinfo(values.dtype)
+            wide = cast.astype(np.float64)
+            inside = (wide >= bounds.min) & (wide < float(bounds.max) + 1)
+            return np.asarray(~inside | (np.where(inside, wide, 0).astype(values.dtype) != values))
+        return np.asarray((cast.astype(values.dtype) != values) | ((cast < 0) != (values < 0)))
+
+
+def converted(values: Array, taken: Taken, place: str, *, is_computed: bool = False) -> Array:
+    """Return the values in the dtype of an input, each of them what it was.
+
+    Args:
+        values: numbers of any dtype.
+        taken: what the input takes.
+        place: what messages call the values.
+        is_computed: the values are what the caller asked to compute. Then an input of floats takes the nearest that it
+            has, and one of integers takes floats that are whole.
+
+    Raises:
+        ConfigError: a value would be another one, or floats, which stand for themselves, are for an input of integers.
+    """
+    wanted = np.dtype(taken.spec.dtype)
+    wrong = changed(values, taken.spec.dtype)
+    if is_computed and wanted.kind == "f":
+        with np.errstate(over="ignore"):
+            wrong = np.isfinite(values) & ~np.isfinite(values.astype(wanted))
+    if wrong.any() or (values.dtype.kind == "f" and wanted.kind in "iu" and not is_computed):
+        found = f"{place}: {values.dtype.name}, and the model's input takes {taken}"
+        example = f"; {_examples(values, wrong, wanted)}" if wrong.any() else ""
+        raise ConfigError(found + example, hint=_COMPUTED if is_computed else dtype_advice(taken, values))
+    return np.ascontiguousarray(values.astype(wanted))
+
+
+_COMPUTED: Final = (
+    "a scale and a zero point with which every number is one of the input's; nothing is rounded or clipped"
+)
+
+
+def _examples(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
+    first = values[wrong][0].item()
+    return f"{int(wrong.sum())} of {values.size} values are no {wanted.name}, such as {first!r}"
+
+
+# --- advice --------------------------------------------------------------------------------------------------
+
+
+def dtype_advice(taken: Taken, values: Array) -> str:
+    """Return what to do about values of another dtype than an input's: nothing that changes one without saying so."""
+    dtype = taken.spec.dtype
+    if values.dtype.kind == "f" and dtype in _QUANTA:
+        return _quantise(taken)
+    wrong = changed(values, dtype)
+    cast = f'x.to(torch.{dtype}), or array.astype("{dtype}")'
+    if not wrong.any():
+        return f"{cast}, which changes none of these values"
+    told = _examples(values, wrong, np.dtype(dtype))
+    if np.dtype(dtype).kind == "f":
+        with np.errstate(all="ignore"):
+            if np.isinf(values[wrong].astype(dtype)).any():
+                return f"{told}: {dtype} ends at {np.finfo(dtype).max:.3g}; scale them as the model was trained"
+        return f"{told}: round them where they are made, so that references get the same ones: {cast}"
+    if values.dtype.name == "uint8" and dtype == "int8":
+        return f'{told}: pixels of a model that takes them less 128 are (x.astype("int16") - 128).astype("int8")'
+    return f"{told}: {dtype} has no place for them; give what the model was trained on"
+
+
+def _quantise(taken: Taken) -> str:
+    bounds, known = np.iinfo(taken.spec.dtype), taken.quantization
+    scale = f"{known.scale:.9g}" if known is not None and known.scale is not None else "scale"
+    zero_point = f"{known.zero_point:+d}".replace("+", "+ ").replace("-", "- ") if known is not None else "+ zero_point"
+    call = f"numpy.clip(numpy.rint(x / {scale}) {zero_point}, {bounds.min}, {bounds.max})"
+    formula = f'{call}.astype("{taken.spec.dtype}")'
+    if known is None:
+        return f"the program does not say its scale and zero point, the tool that quantised it does: {formula}"
+    if known.scale is None:
+        return f"the program does not say its scale, the tool that quantised it does: {formula}"
+    return f"quantise the values: {formula}"
+
+
+# --- inputs of a program -------------------------------------------------------------------------------------
 
 
 def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
@@ -22,10 +157,15 @@ def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[st
     alike = True
     for number, (index, given) in enumerate(zip(program.file.inputs, inputs, strict=True)):
         value, spec = program.file.values[index], specs[number]
-        taken = value.spec_of(given.spec.shape)
-        if taken is None or not taken.same_memory(given.spec):
-            most = "at most " if value.is_dynamic else ""
-            yield f"input {number}: the program takes {most}{spec}, not {given.spec}", _fix(taken or spec, given.spec)
+        fitting = value.spec_of(given.spec.shape)
+        if fitting is None or not fitting.same_memory(given.spec):
+            most, taken = "at most " if value.is_dynamic else "", Taken.of(program.file, number)
+            wanted = taken if given.spec.dtype != spec.dtype else spec
+            yield f"input {number}: the program takes {most}{wanted}, not {given.spec}", _fix(fitting, taken, given)
+            alike = False
+        elif not isinstance(own := value.scalar, str | None) and HostTensor.from_scalar(own) != given:
+            what = f"input {number} is {given.item()}, and the program was lowered with {own}, which is built into it"
+            yield what, "ExecuTorch takes no other number: lower the module with this one, or make it a tensor"
             alike = False
     if alike and (problem := misfit(program.dimensions, [given.spec.shape for given in inputs])):
         yield problem, SIZES
@@ -42,14 +182,22 @@ def require_fit(program: Program, inputs: Sequence[HostTensor], target: str, run
             raise ConfigError(what, target=target, hint=hint)
 
 
-def _fix(spec: TensorSpec, given: TensorSpec) -> str:
-    if spec.kind is not given.kind:
+def _fix(fitting: TensorSpec | None, taken: Taken, given: HostTensor) -> str:
+    spec = fitting or taken.spec
+    if spec.kind is not given.spec.kind:
+        if ValueKind.TENSOR not in (spec.kind, given.spec.kind):
+            return f"a number as the program was lowered with: {scalar_example(spec.kind)} for one"
         return "numbers are for scalars, tensors and arrays for tensors; each as the program was lowered with"
-    if spec.dtype != given.dtype:
-        return f'x.to(torch.{spec.dtype}), or array.astype("{spec.dtype}")'
-    if spec.shape != given.shape:
+    if spec.dtype != given.spec.dtype:
+        return dtype_advice(taken, given.array())
+    if spec.shape != given.spec.shape:
         return "a program has the shapes that it was lowered with: lower the module with inputs like these for others"
     return f"the bytes would mean another tensor: {_relayout(spec)}"
+
+
+def scalar_example(kind: ValueKind) -> str:
+    """Return how a number of that kind is written."""
+    return _WHOLE[kind]
 
 
 def _relayout(spec: TensorSpec) -> str:

@@ -4,102 +4,153 @@ from __future__ import annotations
 
 import os
 import shlex
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from cortex_m_hil import flow
+from cortex_m_hil.api import load_program
+from cortex_m_hil.bench.kernels import check_model, program_of
+from cortex_m_hil.checks.inputs import Taken, dtype_advice, scalar_example
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.fuzz.judge import example_inputs
 from cortex_m_hil.host import arrays
+from cortex_m_hil.program.bundled import SUFFIXES
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import counted
 
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
 
 
-def read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
-    file = program.file
-    return _read_all(f"{program.name} takes", "input", "--input", _sized(file, file.inputs, file.input_specs()), paths)
+@dataclass(frozen=True)
+class Found:
+    """Inputs of a program, and in words where they are from; `is_made` tells that they follow a formula."""
+
+    inputs: tuple[HostTensor, ...]
+    source: str
+    is_made: bool = False
 
 
-def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
-    """Those of `paths`; else those that --keep-programs left beside the `.pte`.
+def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> Found:
+    """Return those of `paths`; else those that --keep-programs left beside the `.pte`.
 
-    Else those of the first case of a `.bpte`, or such as follow a formula.
+    Else those of the first case of a `.bpte`, or such as follow a formula. Raises ConfigError for what does not fit.
     """
-    kept = [flow.kept_input(pte, number) for number in range(len(program.file.input_specs()))]
-    if paths or any(map(os.path.lexists, kept)):
-        return read_inputs(program, paths or kept)
-    return program.inputs or example_inputs(program)
+    specs = program.file.input_specs()
+    kept = [flow.kept_input(pte, number) for number in range(len(specs))]
+    if paths:
+        return Found(_read_inputs(program, paths), f"those of {', '.join(map(str, paths))}")
+    if any(map(os.path.lexists, kept)):
+        return Found(_read_inputs(program, kept), f"kept beside the program: {', '.join(one.name for one in kept)}")
+    if program.cases:
+        return Found(program.inputs, f"those of test case 0 of {pte.name}")
+    if not specs:
+        return Found((), "the program takes none")
+    return Found(example_inputs(program), FORMULA, is_made=True)
+
+
+FORMULA: Final = "made by a formula, since none are given and none lie beside the program"
+
+
+def programs_of(model: str, paths: Sequence[Path]) -> Callable[[Isa], tuple[Program, str]]:
+    """Return what gives a model for an ISA class, with inputs, and in words where they are from.
+
+    Args:
+        model: a `.pte` or `.bpte`, which is the same for each class; or what `kernels.program_of` lowers.
+        paths: the files of --input.
+
+    Raises:
+        ConfigError: there is no such model, or the inputs do not fit it.
+    """
+    check_model(model)
+    if not model.endswith(SUFFIXES):
+        if paths:
+            raise ConfigError("--input is for a .pte file", hint="package.module:function returns its inputs")
+        return lambda isa: (program_of(model, isa), f"those that {model} brings")
+    program = load_program(Path(model))
+    found = find_inputs(program, Path(model), paths)
+    program = replace(program, inputs=found.inputs)
+    return lambda _: (program, found.source)
+
+
+def _read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, ...]:
+    file = program.file
+    taken = [Taken.of(file, number) for number in range(len(file.inputs))]
+    return _read_all(f"{program.name} takes", "input", "--input", _sized(file, file.inputs, taken), paths)
 
 
 def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:
     """An array for each output: one that is left out would be compared with nothing."""
     file = program.file
-    specs = _sized(file, file.outputs, file.output_specs())
-    found = _read_all(f"{program.name} has", "output", "--expect", specs, paths)
+    given = _sized(file, file.outputs, [Taken(spec) for spec in file.output_specs()])
+    found = _read_all(f"{program.name} has", "output", "--expect", given, paths)
     return tuple(one.array() for one in found)
 
 
-def _sized(file: PteFile, values: Sequence[int], specs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, bool]]:
-    """Each spec, and whether its shape is an upper bound."""
-    return [(spec, file.values[value].is_dynamic) for value, spec in zip(values, specs, strict=True)]
+def _sized(file: PteFile, values: Sequence[int], taken: Sequence[Taken]) -> list[tuple[Taken, bool]]:
+    """Each of them, and whether its shape is an upper bound."""
+    return [(one, file.values[value].is_dynamic) for value, one in zip(values, taken, strict=True)]
 
 
 def _read_all(
-    whose: str, role: str, option: str, specs: Sequence[tuple[TensorSpec, bool]], paths: Sequence[Path]
+    whose: str, role: str, option: str, taken: Sequence[tuple[Taken, bool]], paths: Sequence[Path]
 ) -> tuple[HostTensor, ...]:
-    if len(specs) != len(paths):
-        wanted = " ".join(f"{option} {number}.npy ({_wanted(*spec)})" for number, spec in enumerate(specs))
-        problem = f"{whose} {counted(len(specs), role)}, {len(paths)} {option} given"
+    if len(taken) != len(paths):
+        wanted = " ".join(f"{option} {number}.npy ({_wanted(*one)})" for number, one in enumerate(taken))
+        problem = f"{whose} {counted(len(taken), role)}, {len(paths)} {option} given"
         raise ConfigError(problem, hint=f"give {wanted or f'no {option}'}")
-    pairs = enumerate(zip(paths, specs, strict=True))
-    return tuple(_read_tensor(path, f"{role} {number}", *spec) for number, (path, spec) in pairs)
+    pairs = enumerate(zip(paths, taken, strict=True))
+    return tuple(_read_tensor(path, f"{role} {number}", *one) for number, (path, one) in pairs)
 
 
-def _wanted(spec: TensorSpec, is_bound: bool) -> str:
-    """Dtype and logical shape; the dim order is not the user's business here."""
+def _wanted(taken: Taken, is_bound: bool) -> str:
+    """Dtype, logical shape and quantisation; the dim order is not the user's business here."""
+    spec = taken.spec
     if spec.kind is not ValueKind.TENSOR:
         return f"a single {spec.kind.value}"
-    return f"{'at most ' if is_bound else ''}{spec.dtype}{list(spec.shape)}"
+    return f"{'at most ' if is_bound else ''}{replace(taken, spec=TensorSpec.contiguous(spec.dtype, spec.shape))}"
 
 
-def _read_tensor(path: Path, role: str, spec: TensorSpec, is_bound: bool) -> HostTensor:
+def _read_tensor(path: Path, role: str, taken: Taken, is_bound: bool) -> HostTensor:
     """The array in the program's dim order and the target's byte order. ConfigError if it is another's."""
+
+    spec = taken.spec
+
+    def refuse(dtype: np.dtype[Any], shape: tuple[int, ...], hint: str) -> NoReturn:
+        problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(taken, is_bound)}"
+        raise ConfigError(problem, hint=hint)
 
     def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         if spec.kind is not ValueKind.TENSOR:
-            good = shape == () and dtype.kind in _NUMBERS[spec.kind]
-            hint = "an array without dimensions: numpy.save(file, numpy.array(value))"
-        else:
-            fits = spec.within(shape) if is_bound else shape == spec.shape
-            good = dtype.name == spec.dtype and fits  # ">f4" is called float32 too
-            hint = f"array.astype({spec.dtype!r})"
-            if not fits:
-                hint = "the shape is the logical one, however the program lays the tensor out in memory"
-        if not good:
-            problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(spec, is_bound)}"
-            raise ConfigError(problem, hint=hint)
+            if shape != () or dtype.kind not in _NUMBERS[spec.kind]:
+                example = f"numpy.array({scalar_example(spec.kind)})"
+                refuse(dtype, shape, f"an array without dimensions: numpy.save(file, {example})")
+        elif not (spec.within(shape) if is_bound else shape == spec.shape):
+            refuse(dtype, shape, "the shape is the logical one, however the program lays the tensor out in memory")
+        elif dtype.kind not in "biuf":
+            refuse(dtype, shape, f"an array of {spec.dtype}")
 
     array = arrays.read_array(path, check)
     if spec.kind is not ValueKind.TENSOR:
-        return _scalar(path, array.item(), spec)
-    return HostTensor.from_array(array.astype(array.dtype.newbyteorder("<")), spec.dim_order)
+        return _scalar(path, array.item())
+    if array.dtype.name != spec.dtype:  # ">f4" is called float32 too
+        refuse(array.dtype, array.shape, dtype_advice(taken, array))
+    return HostTensor.from_array(array, spec.dim_order)
 
 
-def _scalar(path: Path, value: int | float | bool, spec: TensorSpec) -> HostTensor:
+def _scalar(path: Path, value: int | float | bool) -> HostTensor:
     try:
         return HostTensor.from_scalar(value)
-    except struct.error:
-        problem = f"{path}: {value} does not fit {_wanted(spec, False)}, which has 64 bits"
-        raise ConfigError(problem, hint="save a smaller number") from None
+    except ConfigError as error:
+        error.message = f"{path}: {error.message}"
+        raise
 
 
 def check_outputs(program: Program, paths: Sequence[Path]) -> None:

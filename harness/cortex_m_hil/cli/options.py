@@ -26,6 +26,9 @@ SeveralTargets = Annotated[
 ]
 Runtime = Annotated[str, typer.Option("--runtime", help="What executes the program: builtin or executorch")]
 Pte = Annotated[Path, typer.Argument(metavar="PROGRAM.pte", show_default=False)]
+Inputs = Annotated[
+    list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
+]
 # Only declared: what a command answers is written by `answers`, and `app` sees the word before typer does.
 Json = Annotated[bool, typer.Option("--json", help="For machines: one JSON object per line")]
 RequireFvp = Annotated[bool, typer.Option("--require-fvp", help="An error instead of a fallback")]

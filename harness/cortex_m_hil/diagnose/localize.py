@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, TargetHang
@@ -239,12 +240,13 @@ def localize(
         tolerance: `qtol`, `atol` and `rtol` of it.
 
     Raises:
-        ConfigError: the program has no references.
+        ConfigError: the program has no references, or the inputs do not fit it.
         What running it raises: a fault or a hang has the name of its operator.
     """
     if program.intermediates is None:
         raise ConfigError(f"{program.name} has no references to compare with", hint="lower the module: hil.lower(…)")
     given = program.inputs if inputs is None else tuple(inputs)
+    require_fit(program, given, dut.target.name, dut.resolved.runtime)
     stepper = _Stepper(dut, program, given, program.intermediates(given), tolerance or Tolerance())
     as_it_ran = list(stepper.rows(repair=False))
     rows = [replace(row, at_fault=None) for row in as_it_ran]

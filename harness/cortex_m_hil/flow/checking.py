@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from cortex_m_hil.flow.execution import Guards, operator_that_keeps_its_size
 from cortex_m_hil.flow.running import run, telling_what_lint_knows
 from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program, References
-from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import shown
@@ -156,26 +155,37 @@ def _naming_what_keeps_its_size(dut: Dut, program: Program, comparison: Comparis
 
 
 def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
-    """Arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants."""
+    """Return arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants.
+
+    No value is changed; whether dtypes and shapes are the program's is for `require_fit`.
+    """
     specs = program.file.input_specs()
-    tensors = []
-    for number, value in enumerate(arrays):
-        if isinstance(value, HostTensor):
-            tensors.append(value)
-        elif isinstance(value, (bool, int, float)):
-            tensors.append(_scalar(number, value))
-        else:
-            array = np.asarray(value)
-            if array.dtype.kind not in "biufc":
-                problem = f"input {number} is {shown(value)}, and no tensor, array or number"
-                raise ConfigError(problem, hint="numpy.array(values, dtype)")
-            order = specs[number].dim_order if number < len(specs) else ()
-            tensors.append(HostTensor.from_array(array, order if len(order) == array.ndim else None))
-    return tuple(tensors)
+    orders = [specs[number].dim_order if number < len(specs) else () for number in range(len(arrays))]
+    return tuple(_sent(number, *both) for number, both in enumerate(zip(arrays, orders, strict=True)))
 
 
-def _scalar(number: int, value: int | float | bool) -> HostTensor:
+def _sent(number: int, value: Any, order: tuple[int, ...]) -> HostTensor:
     try:
-        return HostTensor.from_scalar(value)
-    except struct.error:
-        raise ConfigError(f"input {number}: {value} does not fit 64 bits", hint="give a smaller number") from None
+        if isinstance(value, HostTensor):
+            return value
+        if isinstance(value, (bool, int, float)):
+            return HostTensor.from_scalar(value)
+        array = _array(value)
+        return HostTensor.from_array(array, order if len(order) == array.ndim else None)
+    except ConfigError as error:
+        error.message = f"input {number}: {error.message}"
+        raise
+
+
+def _array(value: Any) -> Array:
+    """The array of what has a dtype. Of lists NumPy would choose one, which may not hold what is in them."""
+    if isinstance(value, (list, tuple)):
+        raise ConfigError(f"{shown(value)} has no dtype", hint="an array: numpy.array(values), or torch.tensor(values)")
+    try:
+        array = np.asanyarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ConfigError(f"{shown(value)} is no array: {first}", hint="x.detach().numpy()") from error
+    if array.dtype.kind not in "biufc":
+        raise ConfigError(f"{shown(value)} is no tensor, array or number", hint="an array of numbers: numpy.array(…)")
+    return array

@@ -41,7 +41,9 @@ def to_host(value: Any) -> HostTensor:
         raise ConfigError(what, hint="leave it out: a module around this one, whose forward passes None on")
     if not isinstance(value, torch.Tensor):
         raise ConfigError(f"an input is a {type(value).__name__}; tensors and numbers are supported", hint=_AS_TENSOR)
-    tensor = value.detach().cpu()
+    if value.layout is not torch.strided:
+        raise ConfigError(f"an input has {value.layout}, which no program takes", hint="x.to_dense()")
+    tensor = value.detach().resolve_conj().resolve_neg().cpu()
     try:
         order = tuple(tensor.dim_order())
         return HostTensor.from_array(tensor.numpy(), order)

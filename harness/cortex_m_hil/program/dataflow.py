@@ -180,6 +180,67 @@ def output_quantization(file: PteFile, output_index: int) -> OutputQuantization 
     return OutputQuantization(scale, zero_point, qmin, qmax, DTYPES[number])
 
 
+class InputQuantization(NamedTuple):
+    """How the integers of an input stand for numbers; ``scale`` is None where the program does not say it."""
+
+    scale: float | None
+    zero_point: int
+
+
+# By operator, without its layout: the argument that is a tensor's zero point, by the argument that is the tensor.
+# An offset is the zero point's negative (`aten_to_cortex_m_pass.py` of ExecuTorch).
+_ZERO_POINTS: Final = {
+    "cortex_m::quantized_add": {0: 1, 4: 5},
+    "cortex_m::quantized_mul": {0: 1, 2: 3},
+    "cortex_m::quantized_div": {0: 1, 2: 3},
+    "cortex_m::quantized_batch_matmul": {0: 1, 2: 3},
+    "cortex_m::quantized_avg_pool2d": {0: 5},
+    "cortex_m::quantized_max_pool2d": {0: 6},
+    "cortex_m::softmax": {0: 2},
+}
+_OFFSETS: Final = {
+    "cortex_m::quantized_linear": {0: 4},
+    "cortex_m::quantized_conv2d": {0: 6},
+    "cortex_m::quantized_depthwise_conv2d": {0: 7},
+    "cortex_m::quantized_transpose_conv2d": {0: 7},
+}
+
+
+def input_quantization(file: PteFile, input_index: int) -> InputQuantization | None:
+    """Return what the first operator that reads an integer input, maybe through views, knows of its quantisation.
+
+    A dequantize knows all of it. Operators that compute on integers know the zero point: of the scale their multipliers
+    hold no more than its product with others. None where nothing is known.
+    """
+    spec = file.values[file.inputs[input_index]].spec
+    if spec is None or spec.dtype not in (*_QUANTISED, "uint8"):
+        return None
+    same = {memory_of(file, file.inputs[input_index])}
+    for instruction in (one for one in file.instructions if one.kind is InstructionKind.KERNEL):
+        places = [at for at, value in enumerate(instruction.args[:-1]) if memory_of(file, value) in same]
+        for at in places:
+            if (found := _known_of(file, instruction, at)) is not None:
+                return found
+        outs = {memory_of(file, value) for value in written(file, instruction)}
+        same = same | outs if 0 in places and instruction.operator in VIEWS else same - outs
+    return None
+
+
+def _known_of(file: PteFile, instruction: Instruction, at: int) -> InputQuantization | None:
+    """The quantisation of the argument there, as the operator's other arguments tell it."""
+    scalars = [file.values[value].scalar for value in instruction.args]
+    if instruction.operator in DEQUANTIZE and len(scalars) >= 7:
+        scale, zero_point = scalars[1:3]
+        known = isinstance(scale, float) and 0.0 < scale < math.inf
+        return InputQuantization(scale if known else None, zero_point) if isinstance(zero_point, int) else None
+    name = instruction.operator.partition(".")[0].removesuffix("_nhwc")
+    for table, sign in ((_ZERO_POINTS, 1), (_OFFSETS, -1)):
+        place = table.get(name, {}).get(at, len(scalars))
+        if place < len(scalars) and isinstance(zero_point := scalars[place], int):
+            return InputQuantization(None, sign * zero_point)
+    return None
+
+
 def computing_operator(file: PteFile, output_index: int) -> Instruction | None:
     """The instruction that computed an output: behind views and the final dequantize."""
     made_by = skip_views(file, producer(file, file.outputs[output_index]))

@@ -123,9 +123,14 @@ class HostTensor:
 
     @classmethod
     def from_array(cls, array: Array, dim_order: tuple[int, ...] | None = None) -> HostTensor:
-        """From an array of logical shape, laid out in ``dim_order`` (default: row-major)."""
+        """Return the values of an array of logical shape, laid out in ``dim_order`` (default: row-major).
+
+        None of them is changed. Raises ConfigError for a dtype that no tensor can have, and for a masked array.
+        """
         import numpy as np
 
+        if isinstance(array, np.ma.MaskedArray):
+            raise ConfigError("a masked array has elements without a value", hint="array.filled(value)")
         order = tuple(range(array.ndim)) if dim_order is None else dim_order
         spec = TensorSpec(array.dtype.name, tuple(array.shape), order)
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -133,12 +138,17 @@ class HostTensor:
 
     @classmethod
     def from_scalar(cls, value: int | float | bool) -> HostTensor:
-        """An Int, Bool or Double input."""
+        """Return an Int, Bool or Double input. Raises ConfigError for what 64 bits do not hold as it is."""
         if isinstance(value, bool):
             return cls(TensorSpec.scalar(ValueKind.BOOL), struct.pack("<q", value))
         if isinstance(value, int):
+            if not -(1 << 63) <= value < 1 << 63:
+                number = str(value) if value.bit_length() < 100 else f"a number of {value.bit_length()} bits"
+                raise ConfigError(f"{number} does not fit an Int, which has 64 bits", hint="-2**63 to 2**63 - 1")
             return cls(TensorSpec.scalar(ValueKind.INT), struct.pack("<q", value))
-        return cls(TensorSpec.scalar(ValueKind.DOUBLE), struct.pack("<d", value))
+        if isinstance(value, float):
+            return cls(TensorSpec.scalar(ValueKind.DOUBLE), struct.pack("<d", value))
+        raise ConfigError(f"{type(value).__name__} is no int, float or bool", hint="a number of Python's own")
 
     def array(self) -> Array:
         """A read-only view of logical shape."""

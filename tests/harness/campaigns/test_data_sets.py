@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from cortex_m_hil.campaigns.data_sets import BENCHMARKS, Raw, read
+from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.tensor import TensorSpec
 
-IMAGE = TensorSpec.contiguous("float32", (1, 3, 2, 2))
-BYTES = TensorSpec.contiguous("int8", (1, 4))
-FRAMES = TensorSpec.contiguous("float32", (1, 4))
+IMAGE = Taken(TensorSpec.contiguous("float32", (1, 3, 2, 2)))
+BYTES = Taken(TensorSpec.contiguous("int8", (1, 4)))
+FRAMES = Taken(TensorSpec.contiguous("float32", (1, 4)))
 
 
 def folder(path: Path, lines: str, **content: bytes) -> Path:
@@ -49,7 +50,7 @@ def test_bytes_are_signed_or_not_as_the_task_or_the_user_says(tmp_path: Path) ->
     assert read(other, BYTES, Raw("uint8", zero_point=128)).samples[0].windows.tolist() == [[[0, -1, -128, 127]]]
     with pytest.raises(ConfigError, match=r"y_labels.csv:1: a.bin: is it uint8 or int8\?"):
         read(other, BYTES, Raw())
-    with pytest.raises(ConfigError, match="numbers from 0 to 255, the model's input is int8"):
+    with pytest.raises(ConfigError, match=r"takes int8\[1, 4\]; 2 of 4 values are no int8, such as 128\D*--zero-point"):
         read(other, BYTES, Raw("uint8"))
 
 
@@ -117,7 +118,7 @@ def test_what_is_wrong_with_a_folder_is_told_with_its_line(lines: str, said: str
 def test_windows_have_a_limit_together(tmp_path: Path) -> None:
     path = folder(tmp_path / "ad01", "big.bin,2,1,1048576,4\n", big=bytes(4 << 20))
     with pytest.raises(ConfigError, match=r"y_labels\.csv:1: 786433 windows of 1048576 bytes"):
-        read(path, TensorSpec.contiguous("float32", (1, 1 << 18)), Raw())
+        read(path, Taken(TensorSpec.contiguous("float32", (1, 1 << 18))), Raw())
 
 
 def test_a_folder_without_labels_or_of_something_else(tmp_path: Path) -> None:

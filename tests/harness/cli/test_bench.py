@@ -11,6 +11,7 @@ from cortex_m_hil.bench.kernels import Count, OperatorCount
 from cortex_m_hil.bench.matrix import Compared, Seconds
 from cortex_m_hil.cli.answers import CANNOT_TELL, OK
 from cortex_m_hil.cli.commands.bench import Row
+from cortex_m_hil.cli.files import FORMULA
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.cpu import Isa
 
@@ -66,10 +67,29 @@ def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files) -> None
     assert f" {row['instructions']} " in shown and "no reference: no ExecuTorch is installed" in shown
 
 
+@pytest.mark.usefixtures("no_executorch")
+def test_what_runs_a_program_does_so_on_the_same_inputs_and_says_which(hil: Hil, files: Files) -> None:
+    """Instructions depend on values: a run and a count of one file were of other inputs, and did not say so."""
+    counts = set()
+    for more, source in (((), FORMULA), (("-i", files.input), f"those of {files.input}")):
+        where = (files.pte, "-t", "m4-qemu", *more)
+        ran = answer(hil("run", *where, "--json").out)
+        [row] = answer(hil("bench", "kernels", *where, "--json").out)["rows"]
+        assert (
+            ran["instructions"] == row["instructions"] == answer(hil("partition", *where, "--json").out)["instructions"]
+        )
+        assert ran["inputs"] == row["inputs"] == source
+        assert f"inputs: {source}" in hil("bench", "kernels", *where).out and source in hil("partition", *where).out
+        counts.add(ran["instructions"])
+    done = hil("bench", "kernels", files.pte, files.pte, "-t", "m4-qemu", "-i", files.input)
+    assert (len(counts), done.status) == (2, CANNOT_TELL) and "--input is for one model" in done.err
+    assert "--input without --target" in hil("partition", files.pte, "-i", files.input).err
+
+
 def test_each_operator_is_compared_with_the_same_of_the_reference() -> None:
     ours = Count(120, (OperatorCount("a", 1, 90, 0.75), OperatorCount("move", 2, 30, 0.25)))
     theirs = Count(60, (OperatorCount("move", 2, 0, 0.0), OperatorCount("a", 1, 60, 1.0)))
-    row = Row("net", ours, theirs)
+    row = Row("net", "its own", ours, theirs)
     found = row.fields("m4-qemu", Isa.DSP)
     assert (found["instructions"], found["reference_instructions"], found["ratio"]) == (120, 60, 2.0)
     assert [(one["operator"], one["reference_instructions"], one["ratio"]) for one in found["operators"]] == [

@@ -33,6 +33,7 @@ from command_line import (
     running,
     spawn,
 )
+from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview
 from cortex_m_hil.errors import ConfigError
@@ -253,17 +254,17 @@ def test_an_input_of_dynamic_shape_may_be_smaller(tmp_path: Path) -> None:
     for rows, is_bound, good in ((8, True, True), (3, True, True), (9, True, False), (3, False, False)):
         np.save(tmp_path / "x.npy", np.zeros((rows, 16), np.float32))
         if good:
-            assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec, is_bound).spec.shape == (rows, 16)
+            assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec), is_bound).spec.shape == (rows, 16)
             continue
         with pytest.raises(ConfigError, match=rf"of the program is {'at most ' if is_bound else ''}float32\[8, 16\]"):
-            cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec, is_bound)
+            cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec), is_bound)
 
 
 def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -> None:
     array = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
     np.save(tmp_path / "x.npy", array)
     spec = TensorSpec("int8", (1, 2, 3, 4), (0, 2, 3, 1))
-    tensor = cli_files._read_tensor(tmp_path / "x.npy", "input 0", spec, False)
+    tensor = cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(spec), False)
     assert tensor.spec == spec
     assert tensor.data == array.transpose(0, 2, 3, 1).tobytes()
     np.testing.assert_array_equal(tensor.array(), array)
@@ -272,10 +273,10 @@ def test_channels_last_inputs_are_given_by_their_logical_shape(tmp_path: Path) -
 @pytest.mark.parametrize(("kind", "value"), [(ValueKind.INT, 7), (ValueKind.BOOL, True), (ValueKind.DOUBLE, 0.5)])
 def test_numbers_are_given_as_arrays_without_dimensions(tmp_path: Path, kind: ValueKind, value: float) -> None:
     np.save(tmp_path / "x.npy", np.array(value))
-    assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind), False).item() == value
+    assert cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), False).item() == value
     np.save(tmp_path / "x.npy", np.array([value]))
     with pytest.raises(ConfigError, match=f"a single {kind.value}"):
-        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(kind), False)
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(kind)), False)
 
 
 def test_lint_comes_before_a_run_and_can_be_left_out(hil: Hil, files: Files) -> None:
@@ -331,14 +332,16 @@ def test_a_folder_is_no_program(hil: Hil, tmp_path: Path) -> None:
     expect(hil("run", tmp_path, "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: cannot read", "Is a directory")
 
 
-def test_missing_inputs_are_described(hil: Hil, files: Files) -> None:
-    done = hil("run", files.pte, "-t", "m4-qemu")
-    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 0 --input given", "--input 0.npy (float32[1, 16])")
+def test_inputs_that_nobody_gives_follow_a_formula_and_are_no_ones_expectation(hil: Hil, files: Files) -> None:
+    done = hil("run", files.pte, "-t", "native")
+    assert done.status == OK and "inputs    made by a formula, since none are given" in done.out
+    done = hil("run", files.pte, "-t", "native", "--expect", files.input)
+    expect(done, CANNOT_TELL, "ConfigError: --expect without --input: on which inputs?", "--input FILE.npy")
 
 
 def test_too_many_inputs(hil: Hil, files: Files) -> None:
     done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input, "-i", files.input)
-    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 2 --input given")
+    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 2 --input given", "--input 0.npy (float32[1, 16])")
 
 
 @pytest.mark.parametrize(
@@ -437,8 +440,8 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path) -> None:
 
 def test_a_number_that_does_not_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array(1 << 63, np.uint64))
-    with pytest.raises(ConfigError, match="9223372036854775808 does not fit a single Int"):
-        cli_files._read_tensor(tmp_path / "x.npy", "input 0", TensorSpec.scalar(ValueKind.INT), False)
+    with pytest.raises(ConfigError, match="9223372036854775808 does not fit an Int"):
+        cli_files._read_tensor(tmp_path / "x.npy", "input 0", Taken(TensorSpec.scalar(ValueKind.INT)), False)
 
 
 def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:

@@ -122,9 +122,9 @@ def test_a_number_that_is_not_finite_is_expected_in_its_place(hil: Hil, floats: 
         (
             np.zeros((1, 8), np.float64),
             "is float64[1, 8]; output 0 of the program is float32[1, 8]",
-            "astype('float32')",
+            'array.astype("float32")',
         ),
-        (np.zeros((1, 8), np.int8), "is int8[1, 8]; output 0", "astype('float32')"),
+        (np.zeros((1, 8), np.int8), "is int8[1, 8]; output 0", 'array.astype("float32")'),
     ],
 )
 def test_files_of_other_outputs(hil: Hil, files: Files, array: Array, text: str, hint: str) -> None:

@@ -21,6 +21,7 @@ def test_fit_answers_for_each_target(hil: Hil, files: Files) -> None:
     assert [need["region"] for need in core["needs"]] == ["program", "planned", "method", "stack"]
     assert [need["region"] for need in host["needs"]] == ["program", "planned", "method"]
     assert core["needs"][0]["size"] == host["needs"][0]["size"] == 2336
+    assert core["inputs"] == f"those of {files.input}"
     assert core["compiler"].startswith("arm-none-eabi-g++") and core["runs"] >= 7 and core["temp"] == 0
 
 
@@ -31,6 +32,7 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
     pools = ", ".join(f"{name}: {sizes[name]}" for name in ("program", "planned", "method"))
     assert f"board.yaml   pools: {{{pools}}}\n" in shown
     assert f"board.ld     HIL_STACK_SIZE = {sizes['stack']};\n" in shown
+    assert "inputs       made by a formula, since none are given" in shown
     assert "depends on   the inputs' values; builtin 5; arm-none-eabi-g++" in shown
 
 

@@ -38,6 +38,7 @@ from cortex_m_hil.errors import (
     UnsupportedOperator,
 )
 from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import execute
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.links.protocol import MemoryRegion, Reader, Request
@@ -218,6 +219,8 @@ def test_a_number_as_input_is_the_one_of_the_trace(dut: Dut) -> None:
     given = list(lowered.inputs)
     given[numbers[0]] = HostTensor.from_scalar(5)
     with pytest.raises(ProgramRejected, match=r"set_input: Error::InvalidArgument: .* should have the same value"):
+        execute(dut, dut.session(), lowered, tuple(given))
+    with pytest.raises(ConfigError, match=r"input \d is 5, and the program was lowered with 2"):
         flow.run(dut, lowered, tuple(given))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,8 @@ from cortex_m_hil import flow
 from cortex_m_hil.bench import kernels, lowering, matrix
 from cortex_m_hil.cli.answers import Answer, answer_each, end
 from cortex_m_hil.cli.app import Commands, app
-from cortex_m_hil.cli.options import Choice, Json, Multiplier, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.files import programs_of
+from cortex_m_hil.cli.options import Choice, Inputs, Json, Multiplier, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table, with_status
 from cortex_m_hil.cli.pytest_runs import named_tests
 from cortex_m_hil.errors import ConfigError
@@ -43,6 +45,7 @@ def bench_kernels(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL...", help=f"A .pte file; {_NETWORKS} [default: all networks]")
     ] = None,
+    inputs: Inputs = None,
     timeout_multiplier: Multiplier = 1.0,
     targets_file: Targets = None,
     verbose: Verbose = False,
@@ -50,28 +53,31 @@ def bench_kernels(
 ) -> None:
     """Count the instructions of programs, exactly. By operator too; on targets of QEMU.
 
+    Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
     (hil docs runtimes).
     """
     chosen = models or list(NETWORKS)
-    for model in chosen:
-        kernels.check_model(model)
+    if inputs and len(chosen) > 1:
+        raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
+    program_for = [programs_of(model, inputs or []) for model in chosen]
     choices = [Choice(target, targets_file, runtime) for runtime in ("builtin", "executorch")]
 
     def ask(name: str) -> Answer:
         resolved, reference = (choice.resolve(name) for choice in choices)
         isa = resolved.target.isa
-        programs = list(with_status(chosen, str, lambda model: kernels.program_of(model, isa)))
+        made = list(with_status(list(zip(chosen, program_for, strict=True)), itemgetter(0), lambda one: one[1](isa)))
+        programs, sources = [program for program, _ in made], [source for _, source in made]
         with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
             counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
             ran = dut.ran()
         references, version, missing = _references(reference, programs, timeout_multiplier)
-        rows = [Row(*row) for row in zip(chosen, counts, references, strict=True)]
+        rows = [Row(*row) for row in zip(chosen, sources, counts, references, strict=True)]
         fields = {**fields_of_target(resolved, ran), "isa": resolved.target.isa}
         fields |= {"reference_version": version, "no_reference": missing}
         told = f"no reference: {missing}" if missing else f"reference: executorch {version}"
         lines = [label_of(resolved), _table_of(rows), told, ""]
-        lines += [line for row in rows for line in (row.model, row.operators, "")]
+        lines += [line for row in rows for line in (row.model, f"inputs: {row.inputs}", row.operators, "")]
         return Answer("\n".join(lines).rstrip(), {**fields, "rows": [row.fields(name, fields["isa"]) for row in rows]})
 
     answer_each(choices[0].names, ask)
@@ -95,6 +101,7 @@ class Row:
     """One model on one target."""
 
     model: str
+    inputs: str
     count: kernels.Count
     reference: kernels.Count | None
 
@@ -115,8 +122,8 @@ class Row:
     def fields(self, target: str, isa: object) -> dict[str, Any]:
         operators = [{**asdict(one), **_counted(one, their)} for one, their in self.compared]
         return {
-            "model": self.model, "target": target, "isa": isa, **_counted(self.count, self.reference),
-            "operators": operators,
+            "model": self.model, "inputs": self.inputs, "target": target, "isa": isa,
+            **_counted(self.count, self.reference), "operators": operators,
         }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +12,12 @@ from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.cli.answers import NO, OK, Answer, Problem, end, say
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import find_inputs
-from cortex_m_hil.cli.options import Json, Multiplier, OneTarget, Targets, resolve_target
+from cortex_m_hil.cli.files import Found, find_inputs
+from cortex_m_hil.cli.options import Inputs, Json, Multiplier, OneTarget, Targets, resolve_target
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.resolve import RUNTIMES
 from cortex_m_hil.text import counted
 
@@ -28,9 +26,7 @@ from cortex_m_hil.text import counted
 def compare_runtimes_command(
     ptes: Annotated[list[Path], typer.Argument(metavar="PROGRAM.pte...", show_default=False)],
     target: OneTarget,
-    inputs: Annotated[
-        list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
-    ] = None,
+    inputs: Inputs = None,
     timeout_multiplier: Multiplier = 1.0,
     targets_file: Targets = None,
     as_json: Json = False,
@@ -42,7 +38,8 @@ def compare_runtimes_command(
     """
     if inputs and len(ptes) > 1:
         raise ConfigError("--input is for one program", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
-    programs = [(program, find_inputs(program, pte, inputs or [])) for pte in ptes for program in [load_program(pte)]]
+    loaded = [(load_program(pte), pte) for pte in ptes]
+    programs = [(program, find_inputs(program, pte, inputs or [])) for program, pte in loaded]
     first, second = (resolve_target(target, targets_file, runtime) for runtime in RUNTIMES)
     with (
         flow.open_dut(first, multiplier=timeout_multiplier) as builtin,
@@ -65,25 +62,31 @@ class _Result:
     """Of one program: how many values were compared, and the differences; or why it could not be."""
 
     program: str
+    inputs: str
     compared: int = 0
     differences: tuple[Difference, ...] = ()
     error: Problem | None = None
 
     @property
     def fields(self) -> dict[str, object]:
-        found = {"program": self.program, "compared": self.compared, "differences": self.differences}
+        found = {
+            "program": self.program,
+            "inputs": self.inputs,
+            "compared": self.compared,
+            "differences": self.differences,
+        }
         return found if self.error is None else {**found, "error": self.error.fields}
 
 
-def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> _Result:
+def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: Found) -> _Result:
     """Says what differs. An error in the result, if one of the two refuses the program, or fails it."""
     try:
-        found = list(compare_runtimes(builtin, installed, program, inputs))
+        values = list(compare_runtimes(builtin, installed, program, found.inputs))
     except VerdictError as error:
         problem = Problem.of(error)
         say(f"{program.name}\n    {problem.text}")
-        return _Result(program.name, error=problem)
-    differences = tuple(one for one in found if one is not None)
+        return _Result(program.name, found.source, error=problem)
+    differences = tuple(one for one in values if one is not None)
     if differences:
         say("\n".join([program.name, *(f"    {one.instruction}  {one.operator}: {one}" for one in differences)]))
-    return _Result(program.name, len(found), differences)
+    return _Result(program.name, found.source, len(values), differences)

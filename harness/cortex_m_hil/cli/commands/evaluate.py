@@ -111,7 +111,7 @@ def evaluate(
     resolved = {name: choice.resolve(name) for name in choice.names}
     with opened(store_file) as kept, log_of_errors(verbose):
         found = Model(model, layout)
-        samples = read(data, found.spec, Raw(raw, scale, zero_point), limit, in_order=stream)
+        samples = read(data, found.taken, Raw(raw, scale, zero_point), limit, in_order=stream)
         with no_lint_named():
             jobs = jobs_of(
                 list(resolved), lambda name: flow.open_dut(resolved[name], multiplier=timeout_multiplier), found,

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cortex_m_hil.api import load_program
-from cortex_m_hil.bench import kernels
 from cortex_m_hil.bench.memory import Fit, Fitting, Region
 from cortex_m_hil.cli.answers import Answer, answer_each
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import find_inputs
-from cortex_m_hil.cli.options import Choice, Json, Multiplier, RequireFvp, Runtime, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.files import programs_of
+from cortex_m_hil.cli.options import (
+    Choice,
+    Inputs,
+    Json,
+    Multiplier,
+    RequireFvp,
+    Runtime,
+    SeveralTargets,
+    Targets,
+    Verbose,
+)
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
-from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.lowering.networks import NETWORKS
-from cortex_m_hil.program.bundled import SUFFIXES
-from cortex_m_hil.program.program import Program
-from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
 _MODELS = (
@@ -33,9 +34,7 @@ _MODELS = (
 def fit(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODELS, show_default=False)],
     target: SeveralTargets,
-    inputs: Annotated[
-        list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
-    ] = None,
+    inputs: Inputs = None,
     require_fvp: RequireFvp = False,
     timeout_multiplier: Multiplier = 1.0,
     runtime: Runtime = "builtin",
@@ -50,30 +49,20 @@ def fit(
     formula.
     """
     choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
-    program_for = _programs(model, inputs or [])
+    program_for = programs_of(model, inputs or [])
 
     def ask(name: str) -> Answer:
         resolved = choice.resolve(name)
-        program = program_for(resolved.target.isa)
+        program, source = program_for(resolved.target.isa)
         with log_of_errors(verbose), Fitting(resolved, multiplier=timeout_multiplier) as fitting:
             found = fitting.fit(program)
-        return Answer(_text(found, resolved), {**fields_of_target(resolved, found.ran), **_fields(found, model)})
+        fields = {**fields_of_target(resolved, found.ran), **_fields(found, model), "inputs": source}
+        return Answer(_text(found, resolved, source), fields)
 
     answer_each(choice.names, ask)
 
 
-def _programs(model: str, inputs: Sequence[Path]) -> Callable[[Isa], Program]:
-    kernels.check_model(model)
-    if not model.endswith(SUFFIXES):
-        if inputs:
-            raise ConfigError("--input is for a .pte file", hint="package.module:function returns its inputs")
-        return lambda isa: kernels.program_of(model, isa)
-    program = load_program(Path(model))
-    program = replace(program, inputs=find_inputs(program, Path(model), inputs))
-    return lambda _: program
-
-
-def _text(found: Fit, resolved: Resolved) -> str:
+def _text(found: Fit, resolved: Resolved, source: str) -> str:
     """Sizes with their proof, and the lines for a board's files."""
     numbers = [(f"{need.size}", f"{need.step}", f"{need.used}") for need in found.needs]
     proofs = [need.below.partition(":")[0] or "cannot be smaller" for need in found.needs]
@@ -87,6 +76,7 @@ def _text(found: Fit, resolved: Resolved) -> str:
         f"board.yaml   pools: {{{', '.join(f'{region.value}: {found.size(region)}' for region in pools)}}}",
         f"board.ld     {f'HIL_STACK_SIZE = {stack};' if stack else 'the stack is not measured here'}",
         f"temp         {found.temp} bytes of the method pool are given back after each instruction",
+        f"inputs       {source}",
         f"depends on   the inputs' values; {found.ran.runtime} {found.ran.runtime_version}; {found.compiler}",
     ]
     return "\n".join(lines)

@@ -13,11 +13,12 @@ from cortex_m_hil.api import load_program
 from cortex_m_hil.bench.kernels import executed
 from cortex_m_hil.cli.answers import Answer, end
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.options import Json, Multiplier, Pte, Runtime, Targets, Verbose, resolve_target
+from cortex_m_hil.cli.files import find_inputs
+from cortex_m_hil.cli.options import Inputs, Json, Multiplier, Pte, Runtime, Targets, Verbose, resolve_target
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
-from cortex_m_hil.fuzz.judge import example_inputs
+from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.partition import Group, Island, Kind, Partition, planned_in_int8
-from cortex_m_hil.text import percent
+from cortex_m_hil.text import counted, percent
 
 _Rows = list[tuple[str, str, Group]]
 
@@ -28,6 +29,7 @@ def partition_command(
     target: Annotated[
         str | None, typer.Option("--target", "-t", metavar="NAME", help="Count instructions there too; one of QEMU")
     ] = None,
+    inputs: Inputs = None,
     runtime: Runtime = "builtin",
     timeout_multiplier: Multiplier = 1.0,
     targets_file: Targets = None,
@@ -41,15 +43,18 @@ def partition_command(
     Operators that give each other floats are a float island.
     """
     program = load_program(pte)
-    fields: dict[str, Any] = {"program": pte, "ran": None}
+    fields: dict[str, Any] = {"program": pte, "ran": None, "inputs": None}
     found, label = program.partition, ""
+    if inputs and target is None:
+        raise ConfigError("--input without --target: nothing is run", hint="--target NAME counts instructions there")
     if target is not None:
         resolved = resolve_target(target, targets_file, runtime)
-        runs = replace(program, inputs=example_inputs(program))
+        given = find_inputs(program, pte, inputs or [])
+        runs = replace(program, inputs=given.inputs)
         with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
             found = Partition.of(program.file, executed=executed(dut, runs))
-            fields["ran"] = fields_of_target(resolved, dut.ran())
-        label = label_of(resolved)
+            fields |= {"ran": fields_of_target(resolved, dut.ran()), "inputs": given.source}
+        label = f"{label_of(resolved)}; inputs: {given.source}"
     in_int8 = planned_in_int8(program.file, found) if found.left_in_float else None
     fields |= {"planned_bytes": program.file.planned_bytes, "planned_bytes_in_int8": in_int8}
     end(_answer(found, fields, label))

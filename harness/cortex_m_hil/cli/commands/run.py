@@ -16,9 +16,10 @@ from cortex_m_hil.checks.comparison import Comparison
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.cli.answers import Answer, answer_each, answer_each_case
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.cli.files import check_outputs, read_expected, read_inputs, write_output
+from cortex_m_hil.cli.files import check_outputs, find_inputs, read_expected, write_output
 from cortex_m_hil.cli.options import (
     Choice,
+    Inputs,
     Json,
     Multiplier,
     Pte,
@@ -50,9 +51,7 @@ _DEFAULT = Tolerance()
 def run(
     pte: Pte,
     target: SeveralTargets,
-    inputs: Annotated[
-        list[Path] | None, typer.Option("--input", "-i", metavar="FILE.npy", help="One .npy per input, in order")
-    ] = None,
+    inputs: Inputs = None,
     outputs: Annotated[
         list[Path] | None,
         typer.Option("--output", "-o", metavar="FILE.npy", help="Where to write outputs, in order; for one target"),
@@ -80,7 +79,8 @@ def run(
     """Run a program once on each target.
 
     Inputs are .npy files of the program's logical shape and dtype, however they lie in memory: a channels-last
-    input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Outputs are written, and expected, the same
+    input of shape [1, 3, 8, 8] is given as an array of shape (1, 3, 8, 8). Without --input they are those that
+    pytest's --keep-programs left beside the program, or follow a formula. Outputs are written, and expected, the same
     way. An output that is not what --expect says is a Mismatch, with exit status 1. A program with state runs once,
     from its initial state; a stream of frames is for Python (hil docs writing-tests).
 
@@ -90,16 +90,16 @@ def run(
     choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
     loaded = load_program(pte)
     tolerance = _tolerance(bool(expected) or _expects(loaded), {"qtol": qtol, "atol": atol, "rtol": rtol})
-    programs = _with_files(loaded, inputs or [], expected or [])
+    programs = _with_files(loaded, pte, inputs or [], expected or [])
     if qtol is not None:
-        programs = [_in_quanta(program) for program in programs]
+        programs = [(_in_quanta(program), source) for program, source in programs]
     check_outputs(loaded, outputs or [])
     if outputs and len(choice.names) * len(programs) > 1:
         what = "target" if len(choice.names) > 1 else "test case"
         raise ConfigError(f"--output is for one {what}", hint=f"hil run for each {what}, with files of its own")
     orders = [
-        _Order(pte, program, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or ())
-        for number, program in enumerate(programs)
+        _Order(pte, program, source, number if loaded.cases else None, tolerance, not no_lint, redzones, outputs or ())
+        for number, (program, source) in enumerate(programs)
     ]
     with _Duts(timeout_multiplier) as duts:
 
@@ -126,19 +126,27 @@ def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
     return Tolerance(**chosen)
 
 
-def _with_files(program: Program, inputs: Sequence[Path], expected: Sequence[Path]) -> list[Program]:
-    """The test cases of a bundled program; else the program with inputs, and what is expected, from files."""
+def _with_files(
+    program: Program, pte: Path, inputs: Sequence[Path], expected: Sequence[Path]
+) -> list[tuple[Program, str]]:
+    """The test cases of a bundled program; else the program with inputs, and what is expected, from files.
+
+    Beside each, in words, where its inputs are from.
+    """
     if program.cases:
         if inputs or expected:
             option = "--input" if inputs else "--expect"
             hint = "run its .pte: Path(…).write_bytes(hil.load_program(file).pte)"
             raise ConfigError(f"{option} for a bundled program, which brings its own", hint=hint)
-        return list(program.cases)
-    program = dataclasses.replace(program, inputs=read_inputs(program, inputs))
+        return [(case, f"those of test case {number} of {pte.name}") for number, case in enumerate(program.cases)]
+    found = find_inputs(program, pte, inputs)
+    program = dataclasses.replace(program, inputs=found.inputs)
     if expected:
+        if found.is_made:
+            raise ConfigError("--expect without --input: on which inputs?", hint="--input FILE.npy for each input")
         references = References(expected=read_expected(program, expected))
         program = dataclasses.replace(program, reference=lambda _: references)
-    return [program]
+    return [(program, found.source)]
 
 
 def _in_quanta(program: Program) -> Program:
@@ -180,6 +188,7 @@ class _Order:
 
     pte: Path
     program: Program
+    source: str
     case: int | None
     tolerance: Tolerance
     linted: bool
@@ -193,13 +202,19 @@ class _Order:
         watched = WatchedMemory(self.program) if self.redzones else None
         zones = watched.describe() if watched is not None else ""
         lines = [*([] if self.case is None else [f"case      {self.case}"])]
-        lines += lines_of_result(result, identity, resolved)
+        lines += [*lines_of_result(result, identity, resolved), f"inputs    {self.source}"]
         nbytes = sum(one.spec.nbytes for one in self.program.file.initial_state())
         if nbytes:
             lines.append(f"state     {nbytes} bytes, as the program begins: one call keeps nothing for the next")
         if watched is not None:
             lines.append(f"red zones {'intact' if watched.zones else 'none'}: {zones}")
-        fields = {"program": self.pte, "case": self.case, "build_id": identity.build_id, "redzones": zones or None}
+        fields = {
+            "program": self.pte,
+            "inputs": self.source,
+            "case": self.case,
+            "build_id": identity.build_id,
+            "redzones": zones or None,
+        }
         fields |= {"state_bytes": nbytes}
         fields |= fields_of_target(resolved, result.ran) | fields_of_result(result, identity)
         return Answer("\n".join([*lines, *_lines_of(comparison)]), {**fields, "compared": _fields_of(comparison)})
