@@ -332,9 +332,12 @@ class OpenTarget:
             )
             self._require_cortex_m(program, minimum, layout, quantize)
             if not others:
-                return self._verify(program, tolerance, linted=lint).comparison
-            programs = [program, *(lowering.on_inputs(program, other) for other in others)]
-            return worst([self._verify_set(number, one, tolerance, lint) for number, one in enumerate(programs)])
+                found = self._verify(program, tolerance, linted=lint).comparison
+            else:
+                programs = [program, *(lowering.on_inputs(program, other) for other in others)]
+                found = worst([self._verify_set(number, one, tolerance, lint) for number, one in enumerate(programs)])
+            flow.warn_of_training(program)
+            return found
 
     @checked_call("hil.verify")
     def verify(self, program: Program, tolerance: Tolerance = _DEFAULT, *, excluded: Sequence[str] = ()) -> Checked:

@@ -151,9 +151,9 @@ def test_arrays_are_laid_out_and_tensors_are_sent_as_they_lie(native: hil.OpenTa
     [
         (torch.rand(1, 8), "inputs takes tuple or list, not Tensor float32"),  # its rows would be taken for the inputs
         (np.zeros((1, 8), np.float32), "inputs takes tuple or list, not ndarray float32"),
-        (("a",), "input 0 is 'a'"),
-        ((None,), "input 0 is None"),
-        ((2**70,), "does not fit 64 bits"),
+        (("a",), "input 0: 'a' is no tensor"),
+        ((None,), "input 0: None is no tensor"),
+        ((2**70,), "does not fit an Int, which has 64 bits"),
         ((np.zeros((1, 9), np.float32),), r"takes float32\[1, 8\], not float32\[1, 9\]"),
     ],
 )
@@ -394,3 +394,77 @@ def test_one_lowering_is_checked_on_several_inputs() -> None:
         for wrong, said in mistakes:
             with pytest.raises(errors.ConfigError, match=said):
                 target.check(module, first, more_inputs=wrong)
+
+
+# --- modes ----------------------------------------------------------------------------------------------------
+
+
+def fresh(**more: torch.nn.Module) -> torch.nn.Sequential:
+    """A network as torch makes it: in training mode."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+    for name, one in more.items():
+        net.add_module(name, one)
+    return net
+
+
+IMAGE = (torch.linspace(-1, 1, 2 * 6 * 6).reshape(1, 2, 6, 6),)
+
+
+@pytest.mark.filterwarnings("error::cortex_m_hil.HilWarning")
+def test_a_module_as_torch_makes_it_warns_of_nothing_and_a_bad_verdict_says_its_mode(native: hil.OpenTarget) -> None:
+    net = fresh(drop=torch.nn.Dropout(0.5))
+    native.check(net, IMAGE)
+    assert native.lower(net, IMAGE).training is not None and native.lower(net.eval(), IMAGE).training is None
+    for mode, told in ((True, ["1 (BatchNorm2d), drop (Dropout) in training mode: lowered as eval(), "]), (False, [])):
+        with pytest.raises(errors.Mismatch) as caught:
+            native.check(net.train(mode), IMAGE, eager_sqnr=200)
+        said = [text.partition("and so")[0] for label, text in caught.value.details if label == "mode"]
+        assert said == told and net.training is mode
+
+
+def test_a_part_in_training_mode_warns_once_behind_the_verdict(native: hil.OpenTarget) -> None:
+    """It was lowered in eval mode, without a word, though somebody had it otherwise."""
+    net = fresh().eval()
+    net.add_module("late", torch.nn.Dropout(0.5))
+    exported = hil.export(net, IMAGE)
+    for call in (
+        lambda: native.check(net, IMAGE), lambda: native.lower(net, IMAGE), lambda: native.check(exported),
+        lambda: hil.lower(net, IMAGE, isa=hil.Isa.SCALAR),
+    ):  # fmt: skip
+        with pytest.warns(
+            hil.HilWarning, match=r"Sequential: late \(Dropout\) in training mode: .*module\.eval\(\)"
+        ) as seen:
+            call()
+        assert [one.filename for one in seen] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(errors.Mismatch):
+            native.check(net, IMAGE, eager_sqnr=200)
+        native.check(net.eval(), IMAGE)
+
+
+class Asks(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.dropout(x, 0.5, self.training)
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (torch.nn.ReLU(), None),
+        (torch.nn.Dropout(0.0), None),
+        (torch.nn.BatchNorm2d(4, track_running_stats=False), None),
+        (torch.nn.InstanceNorm2d(4, track_running_stats=True), "part (InstanceNorm2d)"),
+        (torch.nn.BatchNorm2d(4), "part (BatchNorm2d)"),
+        (torch.nn.Dropout2d(), "part (Dropout2d)"),
+        (Asks(), "part (Asks)"),
+    ],
+)
+def test_what_computes_otherwise_in_training_mode(part: torch.nn.Module, told: str | None) -> None:
+    from cortex_m_hil.lowering.live import _training
+
+    net = fresh().eval()
+    net.add_module("part", part.train())
+    found = _training(net)
+    assert (found and found.submodules) == (told and (told,)) and (found is None or found.is_in_part)

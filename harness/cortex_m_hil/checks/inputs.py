@@ -160,8 +160,8 @@ def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[st
         fitting = value.spec_of(given.spec.shape)
         if fitting is None or not fitting.same_memory(given.spec):
             most, taken = "at most " if value.is_dynamic else "", Taken.of(program.file, number)
-            wanted = taken if given.spec.dtype != spec.dtype else spec
-            yield f"input {number}: the program takes {most}{wanted}, not {given.spec}", _fix(fitting, taken, given)
+            shown = taken if given.spec.dtype != spec.dtype else spec
+            yield f"input {number}: the program takes {most}{shown}, not {given.spec}", _fix(fitting, taken, given)
             alike = False
         elif not isinstance(own := value.scalar, str | None) and HostTensor.from_scalar(own) != given:
             what = f"input {number} is {given.item()}, and the program was lowered with {own}, which is built into it"

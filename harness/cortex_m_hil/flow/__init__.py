@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex_m_hil.flow.checking import Checked, arrange, export, lower, verify
+from cortex_m_hil.flow.checking import Checked, arrange, export, lower, verify, warn_of_training
 from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.running import findings, keep, kept_input, run, scratch_needs, stream
@@ -32,4 +32,5 @@ __all__ = [
     "stream",
     "stream_frames",
     "verify",
+    "warn_of_training",
 ]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from cortex_m_hil import lowering
-from cortex_m_hil.calls import checked_call
+from cortex_m_hil.calls import checked_call, warn
 from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors import ConfigError, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, operator_that_keeps_its_size
 from cortex_m_hil.flow.running import run, telling_what_lint_knows
@@ -99,7 +99,20 @@ def lower(
         ToolchainError: the installed ExecuTorch lacks something.
     """
     options = LoweringOptions(calibration, quantize, layout, redzones, quantizer)
-    return lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
+    program = lowering.lower(module, inputs, isa=isa, options=options, dynamic_shapes=dynamic_shapes)
+    warn_of_training(program)
+    return program
+
+
+def warn_of_training(program: Program) -> None:
+    """Issue a HilWarning where the module was in eval mode and a part of it that asks for its mode was not.
+
+    That is somebody's doing. A module that is wholly in training mode may just be as torch made it, and means nothing:
+    of that a bad verdict tells.
+    """
+    training = program.training
+    if training is not None and training.is_in_part:
+        warn(f"{program.name}: {training}; module.eval() puts all of it in that mode, and silences this")
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,12 @@ def _verified(
         comparison = _naming_what_keeps_its_size(dut, program, comparison)
     checked = Checked(program, result, comparison, references)
     observe(checked)
-    comparison.raise_for_verdict(dut.resolved.display_name)
+    try:
+        comparison.raise_for_verdict(dut.resolved.display_name)
+    except VerdictError as error:
+        if program.training is not None:
+            error.details = (*error.details, ("mode", str(program.training)))
+        raise
     return checked
 
 
@@ -182,7 +200,7 @@ def _array(value: Any) -> Array:
     if isinstance(value, (list, tuple)):
         raise ConfigError(f"{shown(value)} has no dtype", hint="an array: numpy.array(values), or torch.tensor(values)")
     try:
-        array = np.asanyarray(value)
+        array: Array = np.asanyarray(value)
     except (RuntimeError, TypeError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise ConfigError(f"{shown(value)} is no array: {first}", hint="x.detach().numpy()") from error

@@ -30,6 +30,7 @@ from cortex_m_hil.lowering.snapshot import Snapshot
 from cortex_m_hil.lowering.stages import stage_of
 from cortex_m_hil.lowering.states import state_kept
 from cortex_m_hil.program.dimensions import Dimension
+from cortex_m_hil.program.program import Training
 
 T = TypeVar("T")
 
@@ -94,6 +95,7 @@ class Exported:
         program: the `torch.export.ExportedProgram`, with parameters and constants of its own.
         states: the buffers that forward changes, by name; `program` has what they held before.
         dimensions: of the inputs, those that are not fixed.
+        training: what of the module was in training mode and computes otherwise in it; None for nothing.
     """
 
     title: str
@@ -103,6 +105,7 @@ class Exported:
     program: Any
     states: tuple[str, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
+    training: Training | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """The float module; for other arguments than its own the exported program speaks, for the module may change."""
@@ -127,7 +130,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
     torch, title = load_torch(), title_of(module)
     if shapes is not None:
         check_shapes(title, module, inputs, shapes)
-    before = Snapshot(module)
+    before, training = Snapshot(module), _training(module)
     try:
         with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
             module.eval()
@@ -148,9 +151,24 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
                 hint=_CARRIED,
             )
         # Before the parameters get the layout back that they had.
-        return Exported(title, layout, inputs, outputs, _own(exported), states, dimensions)
+        return Exported(title, layout, inputs, outputs, _own(exported), states, dimensions, training)
     finally:
         before.restore()
+
+
+def _training(module: Any) -> Training | None:
+    parts = [(name, one) for name, one in module.named_modules() if one.training and _learns(one)]
+    named = tuple(f"{name} ({type(one).__name__})" if name else type(one).__name__ for name, one in parts)
+    return Training(named, is_in_part=not module.training) if named else None
+
+
+def _learns(module: Any) -> bool:
+    """Whether a module's own forward asks for its mode: a normalisation with statistics, a dropout that drops."""
+    if isinstance(module, load_torch().nn.modules.batchnorm._NormBase):
+        return module.running_mean is not None
+    code = getattr(getattr(type(module), "forward", None), "__code__", None)
+    rate = getattr(module, "p", getattr(module, "dropout", None))
+    return code is not None and "training" in code.co_names and not (isinstance(rate, (int, float)) and rate == 0)
 
 
 def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[Any, list[str], str]:

@@ -267,6 +267,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size,
         no_key=source.no_key, undisturbed=undisturbed, sources=sources, left_out=tuple(entry["left_out"]),
         state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
+        training=source.exported.training,
     )  # fmt: skip
 
 

@@ -231,8 +231,10 @@ def _known_of(file: PteFile, instruction: Instruction, at: int) -> InputQuantiza
     scalars = [file.values[value].scalar for value in instruction.args]
     if instruction.operator in DEQUANTIZE and len(scalars) >= 7:
         scale, zero_point = scalars[1:3]
-        known = isinstance(scale, float) and 0.0 < scale < math.inf
-        return InputQuantization(scale if known else None, zero_point) if isinstance(zero_point, int) else None
+        if not isinstance(zero_point, int):
+            return None
+        known = scale if isinstance(scale, float) and 0.0 < scale < math.inf else None
+        return InputQuantization(known, zero_point)
     name = instruction.operator.partition(".")[0].removesuffix("_nhwc")
     for table, sign in ((_ZERO_POINTS, 1), (_OFFSETS, -1)):
         place = table.get(name, {}).get(at, len(scalars))

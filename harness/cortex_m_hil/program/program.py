@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
@@ -15,6 +15,8 @@ from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.text import printable
+
+_SHOWN: Final = 4  # submodules
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,24 @@ class References:
     eager: tuple[Array, ...] | None = None
     disturbed: tuple[tuple[Array, ...], ...] = ()
     expected: tuple[Array, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What of a module computes otherwise in training mode, in which it was given; it is lowered as ``eval()``.
+
+    Attributes:
+        submodules: their paths and classes.
+        is_in_part: the module itself was in eval mode, so that somebody chose training for a part of it, or put one in
+            place that is new. A module that is wholly in training mode may just be as torch made it.
+    """
+
+    submodules: tuple[str, ...]
+    is_in_part: bool
+
+    def __str__(self) -> str:
+        more = f" and {len(self.submodules) - _SHOWN} more" if len(self.submodules) > _SHOWN else ""
+        return f"{', '.join(self.submodules[:_SHOWN])}{more} in training mode: lowered as eval(), and so are references"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +96,7 @@ class Program:
     gives references for one frame after another, from a state on: the outputs, and behind them the states. The
     dialect's alone, or also those of the models that compute in float.
     ``dimensions`` are those of the inputs that are not fixed; empty, too, for a file that came from elsewhere.
+    ``training`` is None unless the module, or a part of it, was in training mode and computes otherwise in it.
     ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
     """
 
@@ -100,6 +121,7 @@ class Program:
     sources: tuple[str, ...] = field(default=(), repr=False)
     left_out: tuple[str, ...] = field(default=(), repr=False)
     dimensions: tuple[Dimension, ...] = ()
+    training: Training | None = None
 
     @cached_property
     def partition(self) -> Partition:

@@ -134,7 +134,7 @@ DATA: dict[str, Way] = {"inputs of an .npz": _samples, "calibration of an .npz":
 
 # What is given, the dtype of the program's input, and what becomes of it: for what runs one program, and for data sets,
 # whose numbers may be stored in another dtype as long as they are the same numbers.
-TABLE: list[tuple[Any, str, str, str, str]] = [
+TABLE: list[tuple[str, Any, str, str, str]] = [
     ("float32", 0.3, "float32", EXACT, EXACT),
     (">f4", 0.3, "float32", EXACT, EXACT),
     ("float64", 0.5, "float32", ERROR, EXACT),
@@ -269,7 +269,7 @@ def test_a_number_of_more_bits_is_no_double(scaled: Program, tmp_path: Path) -> 
     ("value", "said"),
     [
         ([2**53 + 1, 0.5, 1.0, 2.0], "has no dtype"),
-        (np.ma.masked_array(np.zeros(SHAPE, np.float32), mask=True), "a masked array"),
+        (np.ma.masked_all(SHAPE, np.float32), "a masked array"),  # type: ignore[no-untyped-call]
         (torch.zeros(SHAPE, dtype=torch.bfloat16), "bfloat16"),
         (torch.zeros(SHAPE).to_sparse(), "."),
         ("0.5", "no tensor, array or number"),
