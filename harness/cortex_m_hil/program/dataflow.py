@@ -213,7 +213,7 @@ def input_quantization(file: PteFile, input_index: int) -> InputQuantization | N
     hold no more than its product with others. None where nothing is known.
     """
     spec = file.values[file.inputs[input_index]].spec
-    if spec is None or spec.dtype not in (*_QUANTISED, "uint8"):
+    if spec is None or spec.dtype not in (*QUANTISED, "uint8"):
         return None
     same = {memory_of(file, file.inputs[input_index])}
     for instruction in (one for one in file.instructions if one.kind is InstructionKind.KERNEL):

@@ -18,7 +18,7 @@ from cortex_m_hil.cli.options import Inputs, Json, Multiplier, Pte, Runtime, Tar
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.partition import Group, Island, Kind, Partition, planned_in_int8
-from cortex_m_hil.text import counted, percent
+from cortex_m_hil.text import percent
 
 _Rows = list[tuple[str, str, Group]]
 
