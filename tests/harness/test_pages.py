@@ -45,6 +45,7 @@ SAID: Final = {
     "hil results list": "3        v1.4 ",
     "hil results show last": "tests/targets/test_it.py::test_runs  m4-qemu  builtin  pass ",
     "hil results compare v1.4 last": "changed since nightly 3:",
+    "hil results show --markdown": "### Passed: 1 passed\n",
     "hil results name 12 v1.4": "nightly 12 is 'v1.4'; nightly 3, which was, has no name now\n",
     "hil results export last -o last.jsonl.gz": "last.jsonl.gz, ",
     "hil results import nightly-*.jsonl.gz": "read: 2, known already: 0\n",
