@@ -42,7 +42,7 @@ LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
 def no_target(config: pytest.Config) -> str:
-    option = option_names.spelled(config, "--target")
+    option = option_names.spelled(config, "--hil-target")
     owner = "".join(f"; {line}" for line in option_names.others(config) if line.startswith("--target "))
     return f"no target given: {option}=m4-fvp (names, comma lists, globs, all), or hil_targets in the ini file{owner}"
 
@@ -178,6 +178,7 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 @pytest.fixture
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
     """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
+    records.runner_is_used(request.node)
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("hil_timeout_multiplier")
     multiplier *= SLOWER if runner_elf.counts else 1.0

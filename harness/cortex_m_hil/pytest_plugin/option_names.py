@@ -37,8 +37,12 @@ def destination(name: str) -> str:
 
 
 def spelled(config: pytest.Config, name: str) -> str:
-    """Return the name of an option as it is to be written in this run: the short one, unless it is another's."""
-    return SHORT[name] if name in config.stash.get(TAKEN, {}) else name
+    """Return the name of an option as it is to be written in this run: a short one, unless it is another's.
+
+    `name` is the one that is always there.
+    """
+    short = next((one for one, always in SHORT.items() if always == name), name)
+    return name if short in config.stash.get(TAKEN, {}) else short
 
 
 def others(config: pytest.Config) -> Iterator[str]:

@@ -125,7 +125,7 @@ def replaced(config: pytest.Config) -> Iterator[str]:
     *before, (last, values) = _sources(config) or [("", [])]
     for source, others in before:
         if others != values:
-            name = option_names.spelled(config, "--target")
+            name = option_names.spelled(config, "--hil-target")
             yield f"{name} of {source} ({', '.join(others)}) is replaced by that of {last}"
 
 
@@ -158,9 +158,8 @@ def only_shows(config: pytest.Config) -> bool:
 
 def decisive(config: pytest.Config) -> Iterator[str]:
     """Options that may change a verdict, where they are not the default."""
-    short = {always: name for name, always in option_names.SHORT.items()}
     for option, attributes in _DECISIVE.items():
         value = config.getoption(option)
         if value != attributes["default"]:
-            name = option_names.spelled(config, short.get(option, option))
+            name = option_names.spelled(config, option)
             yield name if value is True else f"{name}={value}"

@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[quarantine.ENTRIES] = quarantine.load(file)
         for option in ("--hil-bundles", "--hil-keep-programs"):
             if (folder := config.getoption(option)) is not None:
-                check_folder(folder, option)
+                check_folder(folder, option_names.spelled(config, option))
         if not options.only_shows(config):
             coverage.prepare(config, config.stash[RESOLVED])
     except HarnessError as error:

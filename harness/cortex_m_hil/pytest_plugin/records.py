@@ -66,6 +66,11 @@ def uses_runner(item: pytest.Item) -> bool:
     return "runner_elf" in getattr(item, "fixturenames", ())
 
 
+def runner_is_used(item: pytest.Item) -> None:
+    """Drop that a test uses no runner: it may ask for one as late as in its body."""
+    item.user_properties[:] = [one for one in item.user_properties if one != (RUNTIME, NO_RUNNER)]
+
+
 def begin_again(item: pytest.Item) -> None:
     """Drops what an earlier attempt of the same test recorded."""
     item.user_properties[:] = [

@@ -18,7 +18,8 @@ from cortex_m_hil.results import Verdict
 from cortex_m_hil.text import counted, printable
 
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
-_OF_TARGETS: Final = ("--target", "--targets-file")  # options of hil upstream as well
+_OF_PYTEST: Final = ("--hil-target", "--hil-targets-file")
+_OF_COMMAND: Final = ("--target", "--targets-file")  # of hil upstream
 NAMED: Final = 10  # failures of a rerun line; more of them are asked for by pytest's own memory of the last run
 SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
 
@@ -111,7 +112,7 @@ def _uninformative(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
 def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
     """The command that runs tests again; of each the target that was asked for, and the node id."""
     command, separator = config.stash.get(RERUN, ("pytest", ""))
-    option, file_option = [name if separator else option_names.spelled(config, name) for name in _OF_TARGETS]
+    option, file_option = _OF_COMMAND if separator else [option_names.spelled(config, one) for one in _OF_PYTEST]
     words = [f"{option}={target}" for target in dict.fromkeys(requested for requested, _ in bad)]
     file = config.getoption("hil_targets_file")
     words += [f"{file_option}={file}"] if file else []

@@ -972,7 +972,7 @@ def test_what_ran_is_not_the_runner_where_tests_launch_an_elf_of_their_own(pytes
         ]
     )
     assert 'name="hil_runtime" value="no runner (own ELF or none)"' in (pytester.path / "junit.xml").read_text()
-    pytester.makepyfile(test_smoke=SMOKE)
+    pytester.makepyfile(test_smoke="def test_late(target_spec, request): request.getfixturevalue('hil_dut')\n")
     both = run(pytester, "--target=native")
     both.stdout.fnmatch_lines(["native · builtin (no *)  2 passed, 1 no runner (own ELF or none)  in *"])
 
