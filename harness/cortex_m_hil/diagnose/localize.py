@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +40,26 @@ COARSE: Final = 6.0  # dB: an operator that loses more than a bit of what its in
 # its range has 48 (a uniform signal) to 41 (a normal one, to 4 sigma); values of small networks that are right have
 # 37 to 54 (measured on `native`). 30 is two bits less than 41: noise of 3 % of the signal.
 GOOD: Final = 30.0
+
+
+class Cause(str, Enum):
+    """Why an operator is named, gravest first; the last two only where none of the others is found."""
+
+    LAYOUT = "layout"
+    KERNEL = "kernel"
+    GRAPH = "graph"
+    QUANTISATION = "quantisation"
+    UNJUDGED = "unjudged"
+
+    @property
+    def meaning(self) -> str:
+        return {
+            Cause.LAYOUT: "its arguments are in the layout of another ISA class",
+            Cause.KERNEL: "its kernel is wrong",
+            Cause.GRAPH: "a pass built the wrong graph",
+            Cause.QUANTISATION: "its quantisation is coarse",
+            Cause.UNJUDGED: "whether a pass built the right graph is not known",
+        }[self]
 
 
 @dataclass(frozen=True)
@@ -108,6 +130,11 @@ class Row:
         """Other values on right inputs, in the right layout, or writes where the values of others are."""
         return (self.at_fault is not None and self.layout is None) or bool(self.damaged)
 
+    @property
+    def is_graph_wrong(self) -> bool:
+        """The dialect's node departs from fake-quant on equal inputs."""
+        return self.graph_quanta is not None and self.graph_quanta > ROUNDING
+
 
 @dataclass(frozen=True)
 class Localization:
@@ -118,6 +145,11 @@ class Localization:
 
     rows: tuple[Row, ...]
     conclusions: tuple[str, ...]
+
+    @cached_property
+    def causes(self) -> tuple[tuple[Cause, Row], ...]:
+        """The operators that the conclusions name as the cause, with why; `hil shrink` follows the first."""
+        return tuple(_causes(self.rows))
 
     @property
     def at_fault(self) -> tuple[Row, ...]:
@@ -154,7 +186,10 @@ class Localization:
 
     def fields(self) -> dict[str, Any]:
         """For machines: the conclusions, and a row for each value."""
-        return {"conclusions": self.conclusions, "rows": [_fields(row) for row in self.rows]}
+        causes = [
+            {"cause": cause, "instruction": row.instruction, "operator": row.operator} for cause, row in self.causes
+        ]
+        return {"conclusions": self.conclusions, "causes": causes, "rows": [_fields(row) for row in self.rows]}
 
 
 _COLUMNS: Final = ("", "operator", "module", "line", "value", "inputs", "from dialect", "graph", "SQNR", "", "values")
@@ -442,21 +477,28 @@ def _ratio(values: Array, reference: Array) -> float | None:
 # --- conclusions -----------------------------------------------------------------------------------------
 
 
+_GRAVE: Final[Mapping[Cause, Callable[[Row], bool]]] = {
+    Cause.LAYOUT: lambda row: row.layout is not None,
+    Cause.KERNEL: lambda row: row.is_kernel_wrong,
+    Cause.GRAPH: lambda row: row.is_graph_wrong,
+}
+
+
+def _causes(rows: Sequence[Row]) -> Iterator[tuple[Cause, Row]]:
+    grave = [(cause, row) for cause, applies in _GRAVE.items() for row in rows if applies(row)]
+    yield from grave
+    if not grave:
+        if (coarsest := _coarsest(_losses(rows))) is not None:
+            yield Cause.QUANTISATION, coarsest
+        yield from ((Cause.UNJUDGED, row) for row in rows if _is_unjudged(row))
+
+
 def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
     """What the rows say of kernels, of the graph, and of the quantisation; the gravest first."""
-    layouts = [row for row in rows if row.layout is not None]
-    for row in layouts:
-        yield _of_layout(row)
-    kernels = [row for row in rows if row.is_kernel_wrong]
-    for row in kernels:
-        yield _of_kernel(row)
-    nodes = [row for row in rows if row.graph_quanta is not None and row.graph_quanta > ROUNDING]
-    for row in nodes:
-        yield (
-            f"a pass built the wrong graph: the dialect's {row.place} is {row.graph_quanta} quanta from the "
-            "fake-quantised module on equal inputs"
-        )
-    if not layouts and not kernels and not nodes:
+    grave = [(cause, row) for cause, row in _causes(rows) if cause in _GRAVE]
+    for cause, row in grave:
+        yield {Cause.LAYOUT: _of_layout, Cause.KERNEL: _of_kernel, Cause.GRAPH: _of_graph}[cause](row)
+    if not grave:
         yield from _of_quantisation(rows)
     unknown = sum(not row.known for row in rows)
     if unknown:
@@ -498,6 +540,13 @@ def _of_kernel(row: Row) -> str:
     return f"this kernel is wrong: {row.place} {' and '.join(parts)}"
 
 
+def _of_graph(row: Row) -> str:
+    return (
+        f"a pass built the wrong graph: the dialect's {row.place} is {row.graph_quanta} quanta from the "
+        "fake-quantised module on equal inputs"
+    )
+
+
 def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
     """Where all kernels and nodes are right, as far as is known: does the quantisation lose much at one place?"""
     if (first := next((row for row in rows if row.departure is not None), None)) is not None:
@@ -509,20 +558,28 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
             "of its scale and zero point"
         )
     right = "kernels are right" if unjudged else "kernels and graph are right"
-    losses = [
-        (row.inputs_db - row.dialect_db, row.dialect_db, row)
-        for row in rows
-        if row.inputs_db is not None and row.dialect_db is not None and math.isfinite(row.inputs_db)
-    ]
+    losses = _losses(rows)
     if not losses:
         yield f"{right}; what an operator loses to quantisation is not known"
-        return
-    coarse = [one for one in losses if one[0] > COARSE and one[1] < GOOD]
-    if coarse:
-        *_, row = max(coarse, key=lambda one: one[0])
+    elif (row := _coarsest(losses)) is not None:
         yield (
             f"quantisation is coarse here: {row.place} has {row.dialect_db:.1f} dB against the float module, its "
             f"inputs {row.inputs_db:.1f} dB; {right}"
         )
     else:
         yield f"{right}, and no operator loses much to quantisation"
+
+
+def _losses(rows: Sequence[Row]) -> list[tuple[float, float, Row]]:
+    """Return for each operator of which it is known the dB that it loses, and those that it has left."""
+    return [
+        (row.inputs_db - row.dialect_db, row.dialect_db, row)
+        for row in rows
+        if row.inputs_db is not None and row.dialect_db is not None and math.isfinite(row.inputs_db)
+    ]
+
+
+def _coarsest(losses: Sequence[tuple[float, float, Row]]) -> Row | None:
+    """Return the operator that loses most, where one loses much; None where none does."""
+    coarse = [one for one in losses if one[0] > COARSE and one[1] < GOOD]
+    return max(coarse, key=lambda one: one[0])[-1] if coarse else None

@@ -1,7 +1,7 @@
 """The smallest part of a module that fails as a test does, and the largest that passes.
 
-A part fails alike if its verdict has the same class and the same operator is at fault; any other failure is not
-followed. Operators go first (from the end, from the beginning, one by one), then the sizes of tensors, then digits; and
+A part fails alike if its verdict has the same class and `localize` names the same operator, for the same cause; any
+other failure is not followed. Operators go first (from the end, from the beginning, one by one), then the sizes of tensors, then digits; and
 all over again while anything becomes smaller: what the target had no memory for fits once its tensors are smaller.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cortex_m_hil import flow, lowering
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.diagnose.localize import Cause, localize
 from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards
@@ -29,13 +29,19 @@ PARTS: Final = 2000  # that are tried at most
 
 @dataclass(frozen=True)
 class Symptom:
-    """How something fails: the class of the verdict, and the operator at fault, "" where none is known."""
+    """How something fails: the class of the verdict, and the operator at fault, "" where none is known.
+
+    `cause` is why `localize` names the operator, None where it was not asked or names none: then the operator is that of
+    the verdict.
+    """
 
     verdict: str
     operator: str
+    cause: Cause | None = None
 
     def __str__(self) -> str:
-        return f"{self.verdict} of {self.operator}" if self.operator else self.verdict
+        why = f" ({self.cause.meaning})" if self.cause is not None else ""
+        return f"{self.verdict} of {self.operator}{why}" if self.operator else self.verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +78,17 @@ class Judge:
         try:
             flow.verify(self.dut, program, tolerance=self.tolerance, linted=self.linted, guards=self.guards)
         except VerdictError as error:
-            return tuple(Symptom(type(error).__name__, name) for name in self._at_fault(program, error))
+            return tuple(dict.fromkeys(symptoms(self.dut, program, error)))
         return ()
 
-    def _at_fault(self, program: Program, error: VerdictError) -> list[str]:
-        if isinstance(error, Mismatch):
-            found = localize(self.dut, program)
-            if wrong := [row.operator for row in (*found.wrong_layout, *found.at_fault)]:
-                return list(dict.fromkeys(wrong))
-        return [error.operator.partition(" (")[0]]
+
+def symptoms(dut: Dut, program: Program, error: VerdictError) -> Iterator[Symptom]:
+    """Yield how a program failed: for each operator that `localize` names, else with that of the verdict."""
+    verdict = type(error).__name__
+    causes = localize(dut, program).causes if isinstance(error, Mismatch) else ()
+    yield from (Symptom(verdict, row.operator, cause) for cause, row in causes)
+    if not causes:
+        yield Symptom(verdict, error.operator.partition(" (")[0])
 
 
 def shrink(

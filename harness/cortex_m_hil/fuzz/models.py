@@ -19,14 +19,13 @@ from cortex_m_hil import flow, lowering
 from cortex_m_hil.checks.comparison import Kind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
-from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.runtimes import compare_runtimes
+from cortex_m_hil.diagnose.shrink import symptoms
 from cortex_m_hil.errors import (
     ConfigError,
     HarnessError,
     LintError,
     LoweringError,
-    Mismatch,
     OutOfTargetMemory,
     UnsupportedOperator,
     VerdictError,
@@ -233,13 +232,9 @@ def kind_of_reason(why: str) -> str:
 def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:
     error = tried.error
     assert error is not None
-    operator = error.operator
-    if isinstance(error, Mismatch):
-        found = localize(dut, program)
-        if wrong := (*found.wrong_layout, *found.at_fault):
-            operator = wrong[0].operator
+    operator = next(symptoms(dut, program, error)).operator
     kind = f"{type(error).__name__} {tried.kind}".strip()
-    return _told(Failure(kind, operator.partition(" (")[0], (place_of(dut),), error.message), dut)
+    return _told(Failure(kind, operator, (place_of(dut),), error.message), dut)
 
 
 def _told(failure: Failure, dut: Dut) -> Failure:

@@ -92,7 +92,7 @@ def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found:
             written[role] = str(path)
     part = found.part
     size = {"operators": len(part.steps), "elements": part.elements, "tried": found.tried, "ended": found.ended}
-    symptom = {"verdict": found.symptom.verdict, "operator": found.symptom.operator}
+    symptom = {"verdict": found.symptom.verdict, "operator": found.symptom.operator, "cause": found.symptom.cause}
     files_of = {"fails": written["fails"], "passes": written.get("passes")}
     _tell(item, {"test": item.nodeid, "target": failure.dut.resolved.name, **files_of, **symptom, **size})
 

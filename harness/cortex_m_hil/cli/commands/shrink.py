@@ -29,6 +29,8 @@ from cortex_m_hil.cli.options import (
 )
 from cortex_m_hil.cli.output import tell_log
 from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
+from cortex_m_hil.diagnose.localize import Cause
+from cortex_m_hil.diagnose.shrink import Symptom
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.launchers.process import Process
@@ -65,7 +67,7 @@ def shrink_command(
 ) -> None:
     """Cut a failing module down to the part that is wrong.
 
-    By the same class of verdict, with the same operator at fault. Writes that part as a test, and the largest part that
+    By the same class of verdict, with the operator that hil localize names, for the same cause. Writes that part as a test, and the largest part that
     passes. Exit status 1 where a test fails.
     """
     resolved = resolve_target(target, targets_file, runtime)
@@ -129,12 +131,17 @@ def _answer(told: Sequence[dict[str, Any]], test: str, again: str) -> None:
     raise typer.Exit(OK)
 
 
-_FIELDS: Final = ("test", "target", "fails", "passes", "verdict", "operator", "operators", "elements", "tried", "ended")
+_FIELDS: Final = (
+    *("test", "target", "fails", "passes", "verdict", "operator", "cause", "operators", "elements", "tried", "ended"),
+)
 
 
 def _text(one: dict[str, Any]) -> str:
-    what = f"{one['verdict']} of {one['operator']}" if one["operator"] else one["verdict"]
+    symptom = Symptom(one["verdict"], one["operator"], Cause(one["cause"]) if one["cause"] else None)
     size = f"{counted(one['operators'], 'operator')}, {counted(one['elements'], 'element')}"
     end = f"{counted(one['tried'], 'part')} tried" + ("" if one["ended"] else "; the budget is spent")
-    passes = one["passes"] or "none: no part was seen to pass"
-    return f"{one['test']}: {what}: {size} ({end})\n  fails   {one['fails']}\n  passes  {passes}\n"
+    lines = [f"{one['test']}: {symptom}: {size} ({end})", f"  fails   {one['fails']}"]
+    lines.append(f"  passes  {one['passes'] or 'none: no part was seen to pass'}")
+    if one["cause"] and one["operators"] > 1:
+        lines.append(f"  note    {one['operator']} is named by hil localize; with fewer operators no part failed alike")
+    return "\n".join([*lines, ""])
