@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cortex_m_hil.errors import HarnessError, LintError
+from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
     from cortex_m_hil.program.tensor import HostTensor
@@ -67,6 +68,36 @@ def with_status(
         with console.status(f"{number} of {len(steps)}: {name(step)}"):
             result = work(step)
         yield result
+
+
+class Progress:
+    """Tells on standard error what a long work is at: a line that a terminal refreshes, else a line now and then.
+
+    A text that begins with another word than the last is told at once.
+    """
+
+    def __init__(self, name: str, seconds: float = 10.0) -> None:
+        """With `name` before each text; `seconds` are between two lines of one word."""
+        self._name, self._seconds = name, seconds
+        self._console = Console(stderr=True, markup=False)
+        self._status = self._console.status("")
+        self._word, self._next = "", Deadline.after(0)
+
+    def __enter__(self) -> Progress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def __call__(self, text: str) -> None:
+        word = text.partition(" ")[0]
+        if self._console.is_terminal:
+            self._status.update(f"{self._name}: {text}")
+        elif word != self._word or self._next.expired:
+            self._next = Deadline.after(self._seconds)
+            print(f"{self._name}: {text}", file=sys.stderr, flush=True)
+        self._word = word
 
 
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:

@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +21,7 @@ from cortex_m_hil.host import supervisor
 from cortex_m_hil.host.deadline import Deadline
 
 END_TIMEOUT = 5.0  # seconds for the supervisor to end everything, and again for the kernel to take it away
+WATCH = 1.0  # seconds between two looks at what a command has done
 GRACE = 2.0  # seconds for a command that has something to put away before it ends
 
 
@@ -127,18 +128,31 @@ def start(
 
 
 def run(
-    command: Sequence[str], log: Path, seconds: float, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    log: Path,
+    seconds: float,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> int | None:
     """The exit status of a command that starts others, as builds do; None if it has not ended within `seconds`.
 
-    What it says is added to `log`. Whatever it left running has ended as well.
+    What it says is added to `log`, which `meanwhile` may read: it is called every second. Whatever it left running has
+    ended as well.
     """
     with log.open("ab") as out:
         child = Child(command, 0.0, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
-            return child.wait(seconds)
+            return child.wait(seconds) if meanwhile is None else _watched(child, Deadline.after(seconds), meanwhile)
         finally:
             child.end()
+
+
+def _watched(child: Child, deadline: Deadline, meanwhile: Callable[[], None]) -> int | None:
+    while (status := child.wait(min(WATCH, deadline.remaining))) is None and not deadline.expired:
+        meanwhile()
+    return status
 
 
 def foreground(command: Sequence[str]) -> int:

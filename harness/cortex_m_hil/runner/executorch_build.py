@@ -1,6 +1,7 @@
 """A user's ExecuTorch checkout, built by ExecuTorch's own bare-metal preset and installed for one CPU.
 
-Nothing is fetched: what the checkout lacks is named. A build is kept by the content of everything that it is made of.
+Nothing is fetched: what the checkout lacks is named. A build is kept by the content of everything that it is made of,
+and one that was interrupted, or failed, goes on where it ended.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +23,6 @@ import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import subprocesses, toolchain
-from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.cpu import HOST, cpus
@@ -29,6 +30,8 @@ from cortex_m_hil.targets.cpu import HOST, cpus
 PRESET: Final = "arm-baremetal"
 DESCRIPTION: Final = executorch_install.DESCRIPTION
 _TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
+_UNFINISHED: Final = ".unfinished"
+_TAIL: Final = 4096  # bytes of a log that are read for how far a build is
 # docs/runtimes.md says why.
 _OPTIONS: Final = (
     "CMAKE_BUILD_TYPE=Release",
@@ -74,8 +77,8 @@ def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Pa
     """The prefix of the order, built if it is not there; from now on the one for its CPU, or for its coverage.
 
     `link` is made one to the prefix instead, and what the CPU's targets use stays. `told` gets what is done, as it
-    begins. Raises ConfigError where the order is wrong, ToolchainError where a tool is missing, and BuildError, with
-    the first error and what the checkout lacks, where the build fails.
+    begins, and again with how far it is. Raises ConfigError where the order is wrong, ToolchainError where a tool is
+    missing, and BuildError, with the first error and what the checkout lacks, where the build fails.
     """
     _check(order)
     if link is not None and not link.is_symlink() and link.exists():
@@ -84,7 +87,6 @@ def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Pa
     directory = home / f"{order.cpu}-{_key(order)}"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(home, "*-*-*")
         with filelock.FileLock(directory.with_suffix(".lock"), timeout=2 * _TIMEOUT):
             built = not (directory / DESCRIPTION).is_file()
             if built:
@@ -138,22 +140,84 @@ def _counting() -> tuple[Path, ...]:
 
 def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
     """Built and installed beside `directory`, then renamed: what is there is whole."""
-    log = directory.with_suffix(".log")
+    log, work = directory.with_suffix(".log"), directory.with_suffix(_UNFINISHED)
     log.unlink(missing_ok=True)
-    with TemporaryFolder(f"{directory.name}-", directory.parent) as work:
-        for what, command in _commands(order, work):
-            told(what)
-            _run(command, log, order, what)
-        prefix = work / "prefix"
-        if not (prefix / "lib" / executorch_install.CORE).is_file():
-            raise BuildError(f"the preset {PRESET} of {order.source} installs no {executorch_install.CORE}")
-        if order.coverage:
-            _keep_notes(order, work / "build", prefix / executorch_install.NOTES)
-        told_of = {"version": _version(order), "order": asdict(order)}
-        (prefix / DESCRIPTION).write_text(json.dumps(told_of, default=str, indent=1))
-        if directory.exists():
-            shutil.rmtree(directory)
-        prefix.rename(directory)
+    _Stages(order, work, log, told).run()
+    prefix = work / "prefix"
+    if not (prefix / "lib" / executorch_install.CORE).is_file():
+        raise BuildError(f"the preset {PRESET} of {order.source} installs no {executorch_install.CORE}")
+    if order.coverage:
+        _keep_notes(order, work / "build", prefix / executorch_install.NOTES)
+    told_of = {"version": _version(order), "order": asdict(order)}
+    (prefix / DESCRIPTION).write_text(json.dumps(told_of, default=str, indent=1))
+    if directory.exists():
+        shutil.rmtree(directory)
+    prefix.rename(directory)
+    shutil.rmtree(work)
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """The commands of a build in `work`, which stays until all have ended well; ninja knows what it has built."""
+
+    order: Order
+    work: Path
+    log: Path
+    told: Callable[[str], None]
+
+    def run(self) -> None:
+        configure, build, install_ = _commands(self.order, self.work)
+        configured = self.work / "configured"
+        if self._goes_on(configure):
+            self.told("goes on with what was built before")
+        if not configured.exists():
+            self._run("configures", configure)
+            configured.touch()
+        self._run("builds", build)
+        shutil.rmtree(self.work / "prefix", ignore_errors=True)
+        self._run("installs", install_)
+
+    def _goes_on(self, configure: Sequence[str]) -> bool:
+        """Whether there is something of the same command, such as of the same checkout; anything else is removed."""
+        begun, said = self.work / "begun", json.dumps(configure)
+        with contextlib.suppress(OSError):
+            if begun.read_text() == said:
+                return True
+        shutil.rmtree(self.work, ignore_errors=True)
+        self._remove_older(said)
+        self.work.mkdir()
+        begun.write_text(said)
+        return False
+
+    def _remove_older(self, said: str) -> None:
+        """Remove what the same command has left of other content, unless somebody is at it."""
+        for other in self.work.parent.glob(f"{self.order.cpu}-*{_UNFINISHED}"):
+            with contextlib.suppress(OSError, filelock.Timeout):
+                if (other / "begun").read_text().replace(str(other), str(self.work)) == said:
+                    with filelock.FileLock(other.with_suffix(".lock"), timeout=0):
+                        shutil.rmtree(other)
+
+    def _run(self, what: str, command: Sequence[str]) -> None:
+        self.told(what)
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        # A preset's paths are relative to where it is used.
+        status = subprocesses.run(
+            command, self.log, _TIMEOUT, cwd=self.order.source, meanwhile=lambda: self._tell_how_far(what, begin)
+        )
+        if status is None:
+            hint = f"the same command goes on where it ended; its log is {self.log}"
+            raise BuildError(f"{self.order.source} {what}: no end after {_TIMEOUT:.0f} s", hint=hint)
+        if status != 0:
+            raise _failure(self.order, self.log, status)
+
+    def _tell_how_far(self, what: str, begin: int) -> None:
+        """As ninja says it: `[12/345]` before each step."""
+        with self.log.open("rb") as log:
+            log.seek(max(begin, self.log.stat().st_size - _TAIL))
+            steps = re.findall(rb"^\[(\d+)/(\d+)\]", log.read(), re.MULTILINE)
+        if steps:
+            done, all_ = map(int, steps[-1])
+            self.told(f"{what} {done} of {all_}")
 
 
 def _keep_notes(order: Order, build: Path, folder: Path) -> None:
@@ -175,7 +239,8 @@ def _version(order: Order) -> str:
     return ", ".join(versions)
 
 
-def _commands(order: Order, work: Path) -> Iterator[tuple[str, list[str]]]:
+def _commands(order: Order, work: Path) -> tuple[list[str], list[str], list[str]]:
+    """Return what configures, builds and installs."""
     cmake, build = str(toolchain.find("cmake").path), str(work / "build")
     toolchain.find("ninja")
     given = [f"-DTARGET_CPU={order.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
@@ -184,26 +249,28 @@ def _commands(order: Order, work: Path) -> Iterator[tuple[str, list[str]]]:
     if order.coverage:
         given += [f"-DCMAKE_PROJECT_INCLUDE={_counting()[0]}", f"-DHIL_COUNTED_SOURCES={order.source.absolute()}"]
     configure = [cmake, "-S", str(order.source.absolute()), "-B", build, "-G", "Ninja", "--preset", PRESET]
-    yield "configures", [*configure, *given, *order.options]
-    yield "builds, which takes minutes", [cmake, "--build", build]
-    yield "installs", [cmake, "--install", build, "--prefix", str(work / "prefix")]
+    return (
+        [*configure, *given, *order.options],
+        [cmake, "--build", build],
+        [cmake, "--install", build, "--prefix", str(work / "prefix")],
+    )
 
 
-def _run(command: Sequence[str], log: Path, order: Order, what: str) -> None:
-    # A preset's paths are relative to where it is used.
-    status = subprocesses.run(command, log, _TIMEOUT, cwd=order.source)
-    if status is None:
-        raise BuildError(f"{order.source} {what}: no end after {_TIMEOUT:.0f} s", hint=f"its log is {log}")
-    if status == 0:
-        return
+def _failure(order: Order, log: Path, status: int) -> BuildError:
+    """Return the error of a stage: what the checkout lacks, else the first error of its log."""
     text = log.read_text(errors="replace")
-    lacks = executorch_install.submodules_to_get(order.source, text)
-    if order.cmsis_nn is None and "cmsis" in text[-4000:].lower():
-        lacks += "--cmsis-nn PATH, a checkout of CMSIS-NN, which ExecuTorch would fetch; "
-    raise BuildError(
-        f"{order.source} for {order.cpu}: {executorch_install.first_error(text) or f'status {status}'}",
+    missing = executorch_install.Missing.from_log(order.source, text)
+    first = executorch_install.first_error(text) or f"status {status}"
+    steps = [missing.command]
+    needs_kernels = order.cmsis_nn is None and not any("CMSIS" in option for option in order.options)
+    if order.cmsis_nn is None and ("cmsis" in text[-4000:].lower() or (missing.words and needs_kernels)):
+        steps.append("--cmsis-nn PATH, a checkout of CMSIS-NN, which ExecuTorch would fetch")
+    steps.append(f"the whole log is {log}")
+    return BuildError(
+        f"{order.source} {missing.words}" if missing.words else f"{order.source} for {order.cpu}: {first}",
         log="\n".join(text.splitlines()[-40:]),
-        hint=f"{lacks}the whole log is {log}",
+        details=[("first error", first)] if missing.words else [],
+        hint="; ".join(filter(None, steps)),
     )
 
 

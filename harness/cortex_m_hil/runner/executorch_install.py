@@ -24,6 +24,7 @@ from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import subprocesses, toolchain, trees
 from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
+from cortex_m_hil.text import counted
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "hil docs runtimes says how one is built, and where to say where it is"
@@ -31,6 +32,11 @@ NOTES = "notes"  # below a prefix that counts coverage: what gcov needs of it
 DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
 CORE = "libexecutorch_core.a"
+NEEDED_SUBMODULES: Final = (
+    *(f"third-party/{name}" for name in ("flatbuffers", "flatcc", "gflags", "json")),
+    "backends/xnnpack/third-party/FXdiv",
+)
+"""Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missed."""
 _REGISTRY = "libcortex_m_ops_lib.a"
 # An ARMv6-M library does for both, and ExecuTorch's builds are of the M0+.
 STANDS_IN: Final = {"cortex-m0": "cortex-m0plus"}
@@ -315,12 +321,14 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
     if status != 0:
         text = log.read_text(errors="replace")
         tail = "\n".join(text.splitlines()[-40:])
-        first = f": {first_error(text)}" if first_error(text) else ""
+        missing = Missing.from_log(install.source, text)
+        what = f"{install.source} {missing.words}" if missing.words else first_error(text)
+        why = f": {what}" if what else ""
         raise BuildError(
-            f"{install.origin}: build: {install.build!r} ended with status {status}{first}\n{tail}",
+            f"{install.origin}: build: {install.build!r} ended with status {status}{why}\n{tail}",
             target=target.name,
             log=tail,
-            hint=f"{submodules_to_get(install.source, text)}the whole of what it said is in {log}",
+            hint="; ".join(filter(None, (missing.command, f"the whole of what it said is in {log}"))),
         )
 
 
@@ -333,15 +341,28 @@ def first_error(log: str) -> str:
     return " ".join(f"{found[0]} {below}".split())
 
 
-def submodules_to_get(source: Path | None, log: str) -> str:
-    """The command that gets the submodules of `source` that a build missed: empty, and named in its log.
+@dataclass(frozen=True)
+class Missing:
+    """Submodules that a checkout lacks; `command` gets them all. Both are "" where none is missed."""
 
-    Most builds need few of ExecuTorch's, so what is not named is not missed.
-    """
-    said = ""
-    with contextlib.suppress(ToolchainError):  # no git
-        said = toolchain.ask(["git", "-C", str(source), "submodule", "status"], 60).out if source else ""
-    unknown = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)  # to git; files may have been copied there
-    absent = [path for path in unknown if source is not None and not any((source / path).glob("*"))]
-    named = [path for path in absent if re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", log)]
-    return f"{shlex.join(['git', '-C', str(source), 'submodule', 'update', '--init', *named])}; " if named else ""
+    words: str = ""
+    command: str = ""
+
+    @classmethod
+    def from_log(cls, source: Path | None, log: str) -> Missing:
+        """Return what a failed build missed: submodules that are empty, and named in its log.
+
+        With those that any build for a Cortex-M needs, so that the next build does not fail for the next of them. Of
+        the others most builds need few, so what is not named is not missed.
+        """
+        said = ""
+        with contextlib.suppress(ToolchainError):  # no git
+            said = toolchain.ask(["git", "-C", str(source), "submodule", "status"], 60).out if source else ""
+        unknown = re.findall(r"^-[0-9a-f]+ (.+)$", said, re.MULTILINE)  # to git; files may have been copied there
+        absent = [path for path in unknown if source is not None and not any((source / path).glob("*"))]
+        named = [path for path in absent if re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", log)]
+        if not named:
+            return cls()
+        needed = [path for path in absent if path in named or path in NEEDED_SUBMODULES]
+        get = ["git", "-C", str(source), "submodule", "update", "--init", "--depth", "1", *needed]
+        return cls(f"lacks {counted(len(needed), 'submodule')}: {', '.join(needed)}", shlex.join(get))

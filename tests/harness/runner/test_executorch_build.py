@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from command_line import answers, spawn
+from command_line import answers, running, spawn
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.runner import executorch_install
@@ -62,6 +64,7 @@ PRESET = {
     "cacheVariables": {"CMAKE_TOOLCHAIN_FILE": "${sourceDir}/toolchain.cmake"},
 }
 M0 = load_targets()["m0-qemu"]
+DEADLINE = 60.0  # seconds
 
 
 def git(folder: Path, *words: str) -> str:
@@ -110,7 +113,7 @@ def test_targets_of_the_cpu_find_what_was_installed(checkout: Path, tmp_path: Pa
     assert "hil executorch install --source CHECKOUT --cpu cortex-m0" in caught.value.hint
     told: list[str] = []
     first = install(Order(checkout, "cortex-m0plus"), told.append)
-    assert first.built and [what.partition(",")[0] for what in told] == ["configures", "builds", "installs"]
+    assert first.built and [*dict.fromkeys(what.split()[0] for what in told)] == ["configures", "builds", "installs"]
     assert first.version == f"1.6.0 {git(checkout, 'rev-parse', '--short=12', 'HEAD').strip()}"
     found = executorch_install.find(M0, tmp_path / "cache")  # whose code an M0+ library is
     assert found.directory.resolve() == first.directory and found.version.startswith(f"{first.version}, libraries ")
@@ -201,7 +204,7 @@ def error_of_the_compiler(checkout: Path) -> Order:
 
 
 FAILURES: list[tuple[Callable[[Path], Order], str, str]] = [
-    (missing_submodule, r"CMake Error at CMakeLists.txt:\d+", "submodule update --init third-party/json; "),
+    (missing_submodule, "lacks 1 submodule: third-party/json", "update --init --depth 1 third-party/json; --cmsis-nn "),
     (missing_cmsis_nn, r"CMake Error at CMakeLists.txt:\d+", "--cmsis-nn PATH, a checkout of CMSIS-NN"),
     (error_of_the_compiler, r"core.cpp:2:20: error: 'nothing' was not declared", "the whole log is "),
 ]
@@ -213,8 +216,70 @@ def test_a_build_that_fails_says_where_and_what_is_missing(
 ) -> None:
     with pytest.raises(BuildError, match=said) as caught:
         install(order(checkout))
-    assert caught.value.message.startswith(f"{checkout} for cortex-m4: ") and hint in caught.value.hint
-    assert installed() == () and list((tmp_path / "cache" / "executorch").glob("*/")) == []
+    assert caught.value.message.startswith(f"{checkout} ") and hint in caught.value.hint
+    assert installed() == ()
+    assert [one.suffix for one in (tmp_path / "cache" / "executorch").glob("*/")] == [".unfinished"]
+
+
+def test_all_submodules_that_are_missed_are_named_at_once(checkout: Path, tmp_path: Path) -> None:
+    """By headline and hint alike, though CMake stops at the first; and not what no build needs."""
+    for path in ("third-party/flatcc", "backends/xnnpack/third-party/FXdiv", "third-party/unneeded"):
+        git(checkout, "submodule", "--quiet", "add", str(tmp_path / "json"), path)
+    git(checkout, "commit", "--quiet", "-m", "submodules")
+    git(checkout, "submodule", "--quiet", "deinit", "--force", "--all")
+    with pytest.raises(BuildError) as caught:
+        install(missing_submodule(checkout))
+    wanted = ["backends/xnnpack/third-party/FXdiv", "third-party/flatcc", "third-party/json"]
+    assert caught.value.message == f"{checkout} lacks 3 submodules: {', '.join(wanted)}"
+    command = caught.value.hint.partition(";")[0]
+    assert command == f"git -C {checkout} submodule update --init --depth 1 {' '.join(wanted)}"
+    assert "CMake Error at CMakeLists.txt" in str(caught.value)
+    git(checkout, *command.split()[3:])
+    assert install(missing_submodule(checkout)).built
+
+
+WAITS = """
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/waited.cpp DEPENDS cmsis-nn VERBATIM
+  COMMAND sh -c "test -e ${GO} || { echo > ${BEGUN}; exec sleep 600; }"
+  COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_BINARY_DIR}/waited.cpp)
+target_sources(executorch_core PRIVATE ${CMAKE_BINARY_DIR}/waited.cpp)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_build_that_was_interrupted_goes_on(number: int, checkout: Path, tmp_path: Path) -> None:
+    """Neither what was configured nor what was compiled is done anew, and nothing is left but the prefix."""
+    (checkout / "CMakeLists.txt").write_text(CMAKE + WAITS)
+    go, begun = tmp_path / "go", tmp_path / "begun"
+    os.mkfifo(begun)
+    options = (f"-DGO={go}", f"-DBEGUN={begun}")
+    order = ["executorch", "install", "--source", checkout, "--cpu", "cortex-m0plus", "--", *options]
+    with running(*order, cwd=tmp_path) as first:
+        begun.read_text()  # until the build waits, with CMSIS-NN built
+        first.send_signal(number)
+        first.wait(DEADLINE)
+    home = tmp_path / "cache" / "executorch"
+    assert installed() == () and [one.suffix for one in home.glob("*/")] == [".unfinished"]
+    go.touch()
+    told: list[str] = []
+    found = install(Order(checkout, "cortex-m0plus", None, options), told.append)
+    assert found.built and [*told[:2], told[-1]] == ["goes on with what was built before", "builds", "installs"]
+    log = found.directory.with_suffix(".log").read_text()
+    assert "waited.cpp" in log and "nn.cpp" not in log and "Configuring done" not in log
+    assert [one.name for one in home.glob("*/") if not one.is_symlink()] == [found.directory.name]
+
+
+def test_what_is_left_of_other_content_is_removed(checkout: Path, tmp_path: Path) -> None:
+    """By the next build of the same command; a build of another command is left to go on."""
+    for order in (missing_submodule(checkout), Order(checkout, "cortex-m4", None, ("-DNEEDS_JSON=1",))):
+        with pytest.raises(BuildError):
+            install(order)
+    home = tmp_path / "cache" / "executorch"
+    before = {*home.glob("*.unfinished")}
+    (checkout / "op.cpp").write_text("int op() { return 5; }\n")
+    with pytest.raises(BuildError):
+        install(missing_submodule(checkout))
+    assert len(before) == len({*home.glob("*.unfinished")}) == 2 and len(before & {*home.glob("*.unfinished")}) == 1
 
 
 def test_a_cmsis_nn_of_ones_own(checkout: Path, tmp_path: Path) -> None:

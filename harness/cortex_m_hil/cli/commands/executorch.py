@@ -10,6 +10,7 @@ import typer
 from cortex_m_hil.cli.answers import Answer, answer_each, tell
 from cortex_m_hil.cli.app import Commands, app
 from cortex_m_hil.cli.options import Json
+from cortex_m_hil.cli.output import Progress
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.runner import executorch_build
 from cortex_m_hil.runner.executorch_build import Installed, Order
@@ -44,17 +45,16 @@ def install(
     """Build a checkout of yours for a CPU, and install it.
 
     By ExecuTorch's own preset for bare metal. Targets of that CPU then run it with --runtime=executorch; with --link
-    only where HIL_EXECUTORCH_PREFIX names that. Nothing is fetched; what the checkout lacks is named.
+    only where HIL_EXECUTORCH_PREFIX names that. Nothing is fetched; what the checkout lacks is named. A build that was
+    interrupted goes on where it ended.
     """
     if link and "{cpu}" not in link and len(cpu) > 1:
         raise ConfigError(f"--link {link} is one place, and there are {len(cpu)} CPUs", hint="--link 'prefix-{cpu}'")
 
     def ask(name: str) -> Answer:
-        found = executorch_build.install(
-            Order(source, name, cmsis_nn, tuple(options or ()), coverage),
-            lambda what: print(f"{name}: {what}", file=typer.get_text_stream("stderr"), flush=True),
-            Path(link.replace("{cpu}", name)) if link else None,
-        )
+        order = Order(source, name, cmsis_nn, tuple(options or ()), coverage)
+        with Progress(name) as told:
+            found = executorch_build.install(order, told, Path(link.replace("{cpu}", name)) if link else None)
         state = "installed" if found.built else "was installed already"
         return Answer(f"{_line(found)} {state}", {**_fields(found), "built": found.built})
 
