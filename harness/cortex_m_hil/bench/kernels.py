@@ -1,9 +1,10 @@
-"""Instructions of a program on a target: exact numbers, of the whole and of each operator."""
+"""What a program costs on a target, of the whole and of each operator: instructions, exactly, or cycles of a board."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ProtocolError
@@ -15,32 +16,45 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.launcher import Clock
+
+COSTS: Final = (Clock.INSTRUCTIONS, Clock.CORE)
+"""What measures the cost of a program; the other clocks follow a simulator's host."""
 
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """All calls of one operator; `share` is that of the program's instructions."""
+    """All calls of one operator; `share` is that of what all operators take."""
 
     operator: str
     calls: int
-    instructions: int
+    ticks: int
     share: float
 
 
 @dataclass(frozen=True)
 class Count:
-    """Of one program on one target; `operators` with the most instructions first."""
+    """What one program takes on one target, by `clock`; `operators` with the most first.
 
-    instructions: int
+    Cycles of the whole are no sum: each step fetches anew what a core keeps from one instruction to the next.
+    """
+
+    ticks: int
     operators: tuple[OperatorCount, ...]
+    clock: Clock = Clock.INSTRUCTIONS
 
 
 Counted = Count | OperatorCount
 
 
 def ratio(ours: Counted, reference: Counted | None) -> float | None:
-    """How many times the reference's instructions ours takes; None where there is no reference, or it takes none."""
-    return ours.instructions / reference.instructions if reference is not None and reference.instructions else None
+    """Return how many times the reference's ticks ours takes; None where there is no reference, or it takes none."""
+    return ours.ticks / reference.ticks if reference is not None and reference.ticks else None
+
+
+def figures(clock: Clock, ticks: int | None, prefix: str = "") -> dict[str, int | None]:
+    """Return a number under the name of its unit, and None under the others that measure cost."""
+    return {f"{prefix}{one.value}": ticks if one is clock else None for one in COSTS}
 
 
 def check_model(model: str) -> None:
@@ -57,30 +71,42 @@ def program_of(model: str, isa: Isa) -> Program:
 
 def count(dut: flow.Dut, program: Program) -> Count:
     """By operator. Runs the program, and raises, as `executed` does."""
+    whole = executed(dut, program)
     found: dict[str, list[int]] = {}
-    for one, instructions in zip(program.file.instructions, executed(dut, program), strict=True):
-        found.setdefault(one.name, []).append(instructions)
-    total = sum(map(sum, found.values()))
+    for one, ticks in zip(program.file.instructions, whole.each, strict=True):
+        found.setdefault(one.name, []).append(ticks)
+    total = sum(whole.each)
     rows = [OperatorCount(name, len(all_), sum(all_), sum(all_) / total) for name, all_ in found.items()]
-    return Count(total, tuple(sorted(rows, key=lambda row: -row.instructions)))
+    return Count(whole.ticks, tuple(sorted(rows, key=lambda row: -row.ticks)), whole.clock)
 
 
-def executed(dut: flow.Dut, program: Program) -> tuple[int, ...]:
-    """What the core executes for each instruction of a program, exactly.
+@dataclass(frozen=True)
+class Executed:
+    """What a program takes by `clock`: all of it, and `each` of its instructions."""
 
-    Runs the program as a whole, then by steps. What it raises is what `flow.run` does; ConfigError where the target
-    counts no instructions.
+    clock: Clock
+    ticks: int
+    each: tuple[int, ...]
+
+
+def executed(dut: flow.Dut, program: Program) -> Executed:
+    """Return what each instruction of a program takes: instructions of the core, exactly, or cycles of a board's.
+
+    Runs the program as a whole, then by steps. What it raises is what `flow.run` does; ConfigError where the target's
+    clock is no measure of cost.
     """
     result = flow.run(dut, program)
-    if result.instructions is None:
-        what = f"{dut.target.name} counts no instructions, it has {result.ran.clock.value}"
-        raise ConfigError(what, target=dut.resolved.name, hint="a target of QEMU does: hil targets")
+    clock = result.ran.clock
+    if clock not in COSTS:
+        what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}"
+        hint = "a target of QEMU counts instructions, a board cycles: hil targets"
+        raise ConfigError(what, target=dut.resolved.name, hint=hint)
     found = [0] * len(program.file.instructions)
     for at, ticks in _steps(dut, program, program.inputs):
         found[at] += ticks
-    if sum(found) != result.instructions:
+    if clock is Clock.INSTRUCTIONS and sum(found) != result.ticks:
         raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
-    return tuple(found)
+    return Executed(clock, result.ticks, tuple(found))
 
 
 def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:

@@ -97,8 +97,9 @@ class Fitting:
         """Configures; the first program compiles. ConfigError for a board. Raises what `build_runner` does."""
         target = resolved.target
         if isinstance(target.launcher, HardwareLauncher):
-            hint = "a simulator of the same CPU; the figures of pools are the same there"
-            raise ConfigError("each size would be another flash of the board", target=resolved.name, hint=hint)
+            what = "a board would be flashed ten times and more, once for each size that is tried"
+            hint = f"a simulator of a {target.cpu} (hil targets): its pools need the same there"
+            raise ConfigError(what, target=resolved.name, hint=hint)
         self._resolved, self._multiplier, self._changed = resolved, multiplier, changed or {}
         self._folder = TemporaryFolder("hil-fit-")
         try:

@@ -63,13 +63,16 @@ Multiplier = Annotated[
 class Choice:
     """The targets that a command is asked about, and what runs them."""
 
-    def __init__(self, patterns: Sequence[str], file: Path | None, runtime: str, *, require_fvp: bool = False) -> None:
-        """ConfigError if a pattern or the runtime matches nothing there is."""
+    def __init__(
+        self, patterns: Sequence[str], file: Path | None, runtime: str, *, require_fvp: bool = False, live: bool = True
+    ) -> None:
+        """ConfigError if a pattern or the runtime matches nothing there is. `live` as in `resolve`."""
         from cortex_m_hil.targets.load import load_user_targets
         from cortex_m_hil.targets.resolve import check_runtime, select
 
         check_runtime(runtime)
-        self._known, self._runtime, self._require_fvp = load_user_targets(file), runtime, require_fvp
+        self._known, self._runtime = load_user_targets(file), runtime
+        self._require_fvp, self._live = require_fvp, live
         self.names = select(patterns, self._known)
         if not self.names:
             raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
@@ -78,7 +81,7 @@ class Choice:
         """ToolchainError where the target cannot run here."""
         from cortex_m_hil.targets.resolve import resolve
 
-        return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp)
+        return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp, live=self._live)
 
 
 def runtimes_of(given: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cortex_m_hil.flow.checking import Checked, arrange, export, lower, verify, warn_of_training
-from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, require
+from cortex_m_hil.flow.dut import EXECUTE, LONGEST_EXECUTION, Dut, open_dut, operators, require
 from cortex_m_hil.flow.execution import POISON, Guard, Guards, prepare
 from cortex_m_hil.flow.running import findings, keep, kept_input, run, scratch_needs, stream
 from cortex_m_hil.flow.self_test import selftest
@@ -24,6 +24,7 @@ __all__ = [
     "kept_input",
     "lower",
     "open_dut",
+    "operators",
     "prepare",
     "require",
     "run",

@@ -19,6 +19,7 @@ from cortex_m_hil.errors import (
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.results import Identity, Ran
+from cortex_m_hil.runner import weight
 from cortex_m_hil.runner.build import Elf, build_runner
 from cortex_m_hil.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.launcher import Clock, HardwareLauncher
@@ -195,6 +196,24 @@ def require(resolved: Resolved) -> None:
     """Raises what the target's simulator misses, or has not: before a build. A board is looked for when it is used."""
     if not isinstance(resolved.target.launcher, HardwareLauncher):
         launchers.require(resolved.target)
+
+
+def operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
+    """Return the operators that the target's runner has, without a board: those that its ELF names, else a simulator's.
+
+    None, and why, where only a board could say it.
+    """
+    is_board = isinstance(resolved.target.launcher, HardwareLauncher)
+    elf = build_runner(resolved.target, resolved.runtime)
+    if found := weight.operators(elf.path):
+        return found, ""
+    if is_board:
+        return (
+            None,
+            f"a runner of {resolved.runtime} says it when it runs; a simulator of {resolved.target.cpu} can be asked",
+        )
+    with open_dut(resolved) as dut:
+        return dut.session().identity.operators, ""
 
 
 def open_dut(

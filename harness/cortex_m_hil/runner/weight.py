@@ -92,6 +92,12 @@ def weigh(path: Path) -> ElfWeight:
     return ElfWeight(tuple(elf.sections), parts)
 
 
+def operators(path: Path) -> tuple[str, ...]:
+    """Return what a builtin runner for Arm has, by its own table, in that order; nothing for any other ELF."""
+    elf = _Elf(files.read(path, LIMIT))
+    return tuple(_kernels(elf)) if elf.machine == _ARM else ()
+
+
 # --- the format ----------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError, did_you_mean
 from cortex_m_hil.targets.cpu import cpu_name, cpus
+from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.targets.model import Target
 
 # What a runtime executes, for headers: a result must never look like more than it is.
@@ -73,16 +74,22 @@ def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
 
 
 def resolve(
-    name: str, targets: Mapping[str, Target], *, runtime: str = "builtin", require_fvp: bool = False
+    name: str,
+    targets: Mapping[str, Target],
+    *,
+    runtime: str = "builtin",
+    require_fvp: bool = False,
+    live: bool = True,
 ) -> Resolved:
     """What really runs: the target, or the first of its fallbacks whose launcher has here what it needs.
 
+    What is asked without `live` needs no board: it is taken as it is described, and its port is not looked for.
     ConfigError where there is no such target or runtime, ToolchainError where nothing can run.
     """
     check_runtime(runtime)
     requested = target = _named(name, targets)
     missing: dict[str, str] = {}
-    while problem := _problem(target):
+    while problem := _problem(target, live):
         missing[target.name] = problem.message
         why = "; ".join(dict.fromkeys(missing.values()))
         if require_fvp:
@@ -111,8 +118,10 @@ def _unknown(name: str, targets: Mapping[str, Target]) -> ConfigError:
     return ConfigError(f"unknown target {name!r}", hint=did_you_mean(name, targets))
 
 
-def _problem(target: Target) -> HarnessError | None:
+def _problem(target: Target, live: bool) -> HarnessError | None:
     """What its launcher misses here, where a machine may be without it or another target can take its place."""
+    if not live and isinstance(target.launcher, HardwareLauncher):
+        return None
     if target.launcher.optional or target.fallback is not None:
         try:
             target.launcher.require()

@@ -14,6 +14,7 @@ from cortex_m_hil.cli.commands.bench import Row
 from cortex_m_hil.cli.files import FORMULA
 from cortex_m_hil.host.paths import cache_directory
 from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.launcher import Clock
 
 MODULE = """
 import torch
@@ -55,12 +56,12 @@ def test_kernels_counts_instructions_by_operator(hil: Hil, files: Files) -> None
     done = hil("bench", "kernels", files.pte, "-t", "m4-qemu,native", "--json")
     counted, other = answers(done.out)
     assert (done.status, counted["exit_status"], other["exit_status"]) == (CANNOT_TELL, OK, CANNOT_TELL)
-    assert "counts no instructions" in other["error"]["message"]
+    assert "counts neither instructions nor cycles" in other["error"]["message"]
     [row] = counted["rows"]
     assert (row["model"], row["target"], row["isa"]) == (str(files.pte), "m4-qemu", "DSP")
     assert sum(one["instructions"] for one in row["operators"]) == row["instructions"] > 0
     assert sum(one["share"] for one in row["operators"]) == pytest.approx(1)
-    assert (row["reference_instructions"], row["ratio"]) == (None, None)
+    assert (row["reference_instructions"], row["ratio"], row["cycles"]) == (None, None, None)
     assert {(one["reference_instructions"], one["ratio"]) for one in row["operators"]} == {(None, None)}
     assert "no ExecuTorch is installed for it" in counted["no_reference"] and counted["reference_version"] == ""
     shown = hil("bench", "kernels", files.pte, "-t", "m4-qemu").out
@@ -98,6 +99,13 @@ def test_each_operator_is_compared_with_the_same_of_the_reference() -> None:
     ]
     lines = [line.split() for line in row.operators.splitlines()]
     assert lines[1:] == [["a", "1", "90", "75.0%", "60", "1.500"], ["move", "2", "30", "25.0%", "0", "-"]]
+
+
+def test_cycles_of_a_board_have_a_column_of_their_own() -> None:
+    row = Row("net", Count(120, (OperatorCount("a", 1, 90, 1.0),), Clock.CORE), None)
+    found = row.fields("board", Isa.DSP)
+    assert (found["instructions"], found["cycles"], found["operators"][0]["cycles"]) == (None, 120, 90)
+    assert row.operators.splitlines()[0].split() == ["operator", "calls", "cycles", "share", "reference", "ratio"]
 
 
 def test_lowering_measures_the_stages_of_the_pipeline(hil: Hil, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_instructions_are_those_that_bench_counts(hil: Hil, files: Files) -> Non
 
 
 def test_what_partition_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
-    expect(hil("partition", files.pte, "-t", "native"), CANNOT_TELL, "native counts no instructions")
+    expect(hil("partition", files.pte, "-t", "native"), CANNOT_TELL, "native counts neither instructions nor cycles")
     expect(hil("partition", files.pte, "-t", "m4-qmeu"), CANNOT_TELL, "did you mean 'm4-qemu'")
     expect(hil("partition", "missing.pte"), CANNOT_TELL, "missing.pte")
     (tmp_path / "mve.pte").write_bytes(known_answer(Isa.MVE).program)

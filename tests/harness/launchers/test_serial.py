@@ -32,6 +32,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil import flow
+from cortex_m_hil.bench import kernels
 from cortex_m_hil.boards import leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.virtual import machines, vboard
@@ -70,7 +71,7 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.session import session as session_module
 from cortex_m_hil.session.session import Session
-from cortex_m_hil.targets.launcher import Port
+from cortex_m_hil.targets.launcher import Clock, Port
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Resident, Target
 from cortex_m_hil.targets.resolve import Resolved
@@ -168,6 +169,23 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
 def runs(dut: Dut) -> None:
     """A program, with the right bits."""
     flow.selftest(dut)
+
+
+# --- what a program costs --------------------------------------------------------------------------------------------
+
+
+def test_what_a_program_costs_on_a_board_is_counted_in_cycles(native: VirtualBoard) -> None:
+    """By its port a virtual board cannot be told from a real one; as itself it has the host's clock."""
+    known = known_answer(native.target.isa)
+    program = dataclasses.replace(Program.from_bytes(known.program, "known.pte"), inputs=known.inputs)
+    with native.dut(port=device(f"vboard:{native.name}")) as dut:
+        found = kernels.count(dut, program)
+    assert found.clock is Clock.CORE and found.ticks > 0
+    assert [one.operator for one in found.operators] and sum(one.share for one in found.operators) == pytest.approx(1)
+    assert kernels.figures(found.clock, found.ticks) == {"instructions": None, "cycles": found.ticks}
+    with native.dut() as dut, pytest.raises(ConfigError, match="it has host_ticks") as caught:
+        kernels.count(dut, program)
+    assert "a board cycles" in caught.value.hint
 
 
 # --- what goes right -----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +23,7 @@ from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.lowering.networks import NETWORKS, check_name
 from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.launcher import Clock
 from cortex_m_hil.targets.resolve import Resolved
 
 bench = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -51,7 +52,7 @@ def bench_kernels(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Count the instructions of programs, exactly. By operator too; on targets of QEMU.
+    """Count the instructions of programs, exactly, or the cycles of a board. By operator too.
 
     Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
@@ -114,34 +115,35 @@ class Row:
     @property
     def operators(self) -> str:
         rows = [
-            (one.operator, f"{one.calls}", f"{one.instructions}", f"{one.share:.1%}", *_reference(one, their))
+            (one.operator, f"{one.calls}", f"{one.ticks}", f"{one.share:.1%}", *_reference(one, their))
             for one, their in self.compared
         ]
-        return table(("operator", "calls", "instructions", "share", "reference", "ratio"), rows)
+        return table(("operator", "calls", self.count.clock.value, "share", "reference", "ratio"), rows)
 
     def fields(self, target: str, isa: object) -> dict[str, Any]:
-        operators = [{**asdict(one), **_counted(one, their)} for one, their in self.compared]
+        clock = self.count.clock
+        operators = [
+            {"operator": one.operator, "calls": one.calls, "share": one.share, **_counted(clock, one, their)}
+            for one, their in self.compared
+        ]
+        own = _counted(clock, self.count, self.reference)
         return {
-            "model": self.model, "inputs": self.inputs, "target": target, "isa": isa,
-            **_counted(self.count, self.reference), "operators": operators,
+            "model": self.model, "inputs": self.inputs, "target": target, "isa": isa, **own, "operators": operators,
         }  # fmt: skip
 
 
 def _table_of(rows: Sequence[Row]) -> str:
-    cells = [(row.model, f"{row.count.instructions}", *_reference(row.count, row.reference)) for row in rows]
-    return table(("model", "instructions", "reference", "ratio"), cells)
+    cells = [(row.model, f"{row.count.ticks}", *_reference(row.count, row.reference)) for row in rows]
+    return table(("model", rows[0].count.clock.value, "reference", "ratio"), cells)
 
 
-def _counted(ours: kernels.Counted, reference: kernels.Counted | None) -> dict[str, Any]:
-    return {
-        "instructions": ours.instructions,
-        "reference_instructions": reference.instructions if reference else None,
-        "ratio": kernels.ratio(ours, reference),
-    }
+def _counted(clock: Clock, ours: kernels.Counted, reference: kernels.Counted | None) -> dict[str, Any]:
+    theirs = kernels.figures(clock, reference.ticks if reference else None, "reference_")
+    return {**kernels.figures(clock, ours.ticks), **theirs, "ratio": kernels.ratio(ours, reference)}
 
 
 def _reference(ours: kernels.Counted, reference: kernels.Counted | None) -> tuple[str, str]:
-    return _or_dash(reference.instructions if reference else None), _ratio(kernels.ratio(ours, reference))
+    return _or_dash(reference.ticks if reference else None), _ratio(kernels.ratio(ours, reference))
 
 
 def _or_dash(value: object) -> str:

@@ -27,7 +27,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build the runner for each target. What was built before is found in the cache."""
-    choice = Choice(target, targets_file, runtime)
+    choice = Choice(target, targets_file, runtime, live=False)
 
     def ask(name: str) -> Answer:
         resolved = choice.resolve(name)

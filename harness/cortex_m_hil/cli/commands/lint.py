@@ -7,7 +7,7 @@ from pathlib import Path
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.checks.lint import LintFinding, next_step
-from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each
+from cortex_m_hil.cli.answers import NO, OK, Answer, answer_each, hint_for_commands
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Pte, Runtime, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import fields_of_target, log_of_errors
@@ -28,9 +28,9 @@ def lint_command(
 ) -> None:
     """Tell whether a program fits each target.
 
-    The runner is booted for its list of operators, the program is not run.
+    The runner is built for its list of operators, the program is not run. No board is needed.
     """
-    choice = Choice(target, targets_file, runtime)
+    choice = Choice(target, targets_file, runtime, live=False)
     program = load_program(pte)
     answer_each(choice.names, lambda name: _lint(pte, program, choice.resolve(name), verbose))
 
@@ -46,13 +46,13 @@ def _lint(pte: Path, program: Program, resolved: Resolved, verbose: bool) -> Ans
 
 
 def _operators(resolved: Resolved, verbose: bool) -> tuple[tuple[str, ...] | None, str]:
-    """What the runner has; where it cannot be built or booted, None and why: the file alone can be linted still."""
+    """What the runner has; where it cannot be built or asked, None and why: the file alone can be linted still."""
     try:
-        with log_of_errors(verbose), flow.open_dut(resolved) as dut:
-            return dut.session().identity.operators, ""
+        with log_of_errors(verbose):
+            operators, why = flow.operators(resolved)
     except ToolchainError as error:
-        why = "; ".join(filter(None, (error.message, error.hint)))
-        return None, f"whether the runner has these operators ({why})"
+        operators, why = None, "; ".join(filter(None, (error.message, error.hint)))
+    return operators, f"whether the runner has these operators ({why})" if why else ""
 
 
 def _fields(finding: LintFinding) -> dict[str, object]:
@@ -63,6 +63,7 @@ def _fields(finding: LintFinding) -> dict[str, object]:
         "operator": finding.operator,
         "instruction": finding.instruction if finding.instruction >= 0 else None,
         "cause": finding.cause,
+        "hint": hint_for_commands(next_step(finding)),
     }
 
 
@@ -70,7 +71,7 @@ def _finding(finding: LintFinding) -> str:
     level = "note" if finding.is_note else "error"
     operator = f" [{finding.operator}]" if finding.operator else ""
     below = [f"  {label}: {text}" for label, text in finding.details]
-    below += [f"  → {next_step(finding)}"] if below else []
+    below += [] if finding.is_note else [f"  → {hint_for_commands(next_step(finding))}"]
     return "\n".join([f"{level}: {finding.rule.value}: {finding.message}{operator}", *below])
 
 
