@@ -21,6 +21,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}"
 
 
+def known_bug(find: int) -> str:
+    """Return where a bug of ExecuTorch's or CMSIS-NN's is told of, for a message that says what it does."""
+    return f"a known bug: find {find} in hil docs verification"
+
+
 class HarnessError(Exception):
     """What happened, where, and what to do next; names and output of others in it are made printable.
 

@@ -10,10 +10,14 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import known_bugs_table
+from cortex_m_hil import flow
+from cortex_m_hil.checks.lint import LintFinding, next_step
 from known_bugs.bugs import BUGS, THREADS, How, KnownBug, Shown
-from known_bugs.showing import PATCHES, TARGETS, By, judge
+from known_bugs.next_steps import STEPS, foreseen
+from known_bugs.showing import PATCHES, TARGETS, By, Setup, judge
 from paths import REPOSITORY
 from planting import plant
 
@@ -31,6 +35,29 @@ def test_a_known_bug_is_caught_by_its_check(shown: Shown, tmp_path: Path) -> Non
     target = shown.shows[0]
     assert judge(target, shown.right, tmp_path) is None
     assert judge(target, shown.wrong, tmp_path) == shown.caught
+
+
+def refused(setup: Setup, target: str) -> list[LintFinding]:
+    program = setup.program(TARGETS[target].isa)
+    return [one for one in flow.findings(program, TARGETS[target], None, setup.runtime) if not one.is_note]
+
+
+@pytest.mark.parametrize(("key", "shown"), foreseen())
+def test_the_next_step_of_what_lint_foresees_was_tried(key: str, shown: Shown) -> None:
+    """As the hint says: it lowers, lint refuses it no more, and where it is to compute the same it does."""
+    step = STEPS[key]
+    found = refused(shown.wrong, shown.shows[0])
+    assert step.words in next_step(found[0])
+    assert all(next_step(one) for one in found)
+    assert refused(step.setup, shown.shows[0]) == []
+    if step.same:
+        (wrong, inputs), (mended, _) = shown.wrong.network(), step.setup.network()
+        assert torch.allclose(mended(*inputs), wrong(*inputs), atol=1e-5)
+
+
+def test_every_next_step_is_one_of_a_known_bug() -> None:
+    keys = [key for key, _ in foreseen()]
+    assert len(set(keys)) == len(keys) and {*keys} == {*STEPS}
 
 
 @pytest.mark.parametrize("bug", ALL)

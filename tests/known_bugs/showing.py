@@ -13,7 +13,7 @@ from cortex_m_hil import flow
 from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.checks.lint import LintFinding, Rule, raise_findings
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.diagnose.localize import ROUNDING, localize
+from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones
 from cortex_m_hil.errors import HarnessError, HilWarning, Mismatch, VerdictError
 from cortex_m_hil.flow.dut import Dut
@@ -153,11 +153,10 @@ def _by_running(dut: Dut, program: Program, setup: Setup) -> Caught | None:
 def _localised(dut: Dut, program: Program, error: Mismatch) -> tuple[str, By]:
     """The operator that localize finds at fault; else one whose node is wrong, or may be; else that of the message."""
     found = localize(dut, program)
-    rows = found.rows
     for named_by, wrong in (
         (By.KERNEL, found.at_fault),
         (By.LAYOUT, found.wrong_layout),
-        (By.GRAPH, [row for row in rows if row.graph_quanta is not None and row.graph_quanta > ROUNDING]),
+        (By.GRAPH, [row for row in found.rows if row.is_graph_wrong]),
         (By.UNJUDGED, found.unjudged),
     ):
         if wrong:

@@ -16,14 +16,15 @@ class Advice:
 
 READING: Final = "hil docs writing-tests#reading-a-failure"
 LAYOUT: Final = "hil lint tells whether a program's layout is its target's"
+LOCALIZE: Final = "target.localize(program)"
+"""How a script asks which operator it is; where a test or a bundle is run, the command that does so takes its place."""
 QUANTISATION: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that is far from the float module",
-    "calibrate with inputs like these, or lower eager_sqnr if so coarse a result will do",
+    f"{LOCALIZE} names the operator that loses most; calibrate with inputs like these, or lower eager_sqnr",
 )
 LOST: Final = Advice(
     "the quantisation: the target computes what the quantised module does, and that has little of the float module",
-    "look for a layer that gets nothing but zeros or a constant from the calibration: the scale of its inputs is next "
-    "to nothing, and its bias does not fit (hil docs verification, find 15)",
+    f"{LOCALIZE} names the operator that loses most; calibrate with inputs like these: zeros alone give no range",
 )
 ROUNDING: Final = Advice(
     "rounding, as far as can be told: disturbed runs of the fake-quantised module differ from it by as much",
@@ -31,7 +32,7 @@ ROUNDING: Final = Advice(
 )
 LOWERING: Final = Advice(
     "the lowering: the target computes what the lowered program says, and that is not what the module does",
-    "lower parts of the module until they agree; fake_quant_qtol=N (atol, rtol for floats) allows more",
+    f"{LOCALIZE} names the operator; fake_quant_qtol=N (atol, rtol for floats) allows more",
 )
 SIZE: Final = Advice(
     "a kernel that does not resize its output: it leaves it at its upper bounds, whatever the size of its inputs",
@@ -43,5 +44,5 @@ EXPECTED: Final = Advice(
 )
 TARGET: Final = Advice(
     "the target: ExecuTorch's Python operators give other values for the same program",
-    "--redzones tells whether something writes outside its tensor; qtol=N (atol, rtol for floats) allows more",
+    f"{LOCALIZE} names the operator; --redzones finds writes outside tensors; qtol=N (atol, rtol) allows more",
 )

@@ -47,7 +47,6 @@ NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
-_DEQUANTIZE: Final = "cortex_m::dequantize_per_tensor.out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +135,20 @@ def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFindin
             if is_dtype and of_tensor and instruction.operator.startswith("aten::"):
                 problem += ", and ExecuTorch has put no operator of cortex_m in its place"
                 hint = hint or _activation_apart(program, instruction)
-            if is_dtype and instruction.operator == _DEQUANTIZE and "is float" in problem:
-                hint = (
-                    "it is float already, as a constant made in forward is (torch.ones): keep it in a registered buffer"
-                )
-            hint = hint or _HINTS[Rule(misfit.about)]
+            hint = hint or (_dtype_step(program, instruction, misfit.value) if is_dtype else _HINTS[Rule(misfit.about)])
             if misfit.about != "dtype" and takes(program.file, instruction, "builtin", isa):
                 hint = f"{hint}; the runtime builtin computes it"
             finding = _finding(Rule(misfit.about), f"{problem} (runtime {runtime})", program, instruction, misfit.value)
             yield replace(finding, hint=hint)
+
+
+def _dtype_step(program: Program, instruction: Instruction, value: int) -> str:
+    """Return the next step by what has the wrong dtype: a constant, quantised integers or a tensor of the user's."""
+    spec = program.file.values[value].spec if value >= 0 else None
+    dtype = spec.dtype if spec is not None else ""
+    if instruction.operator.startswith("cortex_m::"):
+        return f"{_BUFFER}; or {_IN_FLOAT}" if "float" in dtype else _IN_FLOAT
+    return _IN_FLOAT if dtype in ("int8", "int16", "") else "convert it before the operator: x.to(torch.float32)"
 
 
 _ACTIVATIONS: Final = ("aten::clamp.out", "aten::hardtanh.out", "aten::relu.out")
@@ -186,7 +190,8 @@ def _scratch(program: Program, target: Target, needs: Sequence[ScratchNeed], run
             yield _finding(Rule.SCRATCH, text, program, instruction, need.value)
         elif runtime == "executorch":
             text = f"{sizes}: ExecuTorch's operators refuse any other size"
-            yield _finding(Rule.SCRATCH, text, program, instruction, need.value)
+            found = _finding(Rule.SCRATCH, text, program, instruction, need.value)
+            yield found if fits or "depthwise" not in instruction.operator else replace(found, hint=_FILLED_UP)
         else:
             text = f"{sizes}: lowered for another ISA class?" if fits else f"{sizes}: harmless"
             yield _finding(Rule.SCRATCH_NOTE, text, program, instruction, need.value)
@@ -232,7 +237,7 @@ def _operators(program: Program, operators: Collection[str] | None, runtime: str
             blind = _is_blind(instruction, program)
             cause = "; ExecuTorch left it on quantised integers, where it knows no scale" if blind else ""
             finding = _finding(Rule.OPERATOR, f"the runner has no {name}{cause}", program, instruction)
-            yield replace(finding, hint=_REDESIGN if blind else unsupported.hint(name, runtime))
+            yield replace(finding, hint=_IN_FLOAT if blind else unsupported.hint(name, runtime))
 
 
 def _delegates(program: Program) -> Iterator[LintFinding]:
@@ -328,8 +333,12 @@ _ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
 UNLINTED: Final = "lint=False"
 """How a call says that the lint is left out, in hints; a command with an option for it puts that there."""
 _LOWER_ANEW: Final = f"lower the module for this target's ISA class; {UNLINTED} runs this program as it is"
-_REDESIGN: Final = (
-    "change the module, so that ExecuTorch puts another operator or dtype there: no kernel computes this one rightly"
+_IN_FLOAT: Final = (
+    "quantize=False lowers the module in float; else change the module, so that another operator is there"
+)
+_BUFFER: Final = "a constant that forward makes (torch.ones) stays float: keep it in a registered buffer"
+_FILLED_UP: Final = (
+    "a kernel filled up with zeros to 3×3, and padding=1, computes the same; so does the runtime builtin"
 )
 _NO_VIEW: Final = (
     'layout="explicit" lowers some of these rightly; a pixel shuffle can be a ConvTranspose2d whose kernel is its '
@@ -338,12 +347,12 @@ _NO_VIEW: Final = (
 _HINTS: Final = {
     Rule.LAYOUT: _LOWER_ANEW,
     Rule.ISA: _LOWER_ANEW,
-    Rule.DTYPE: _REDESIGN,
+    Rule.DTYPE: _IN_FLOAT,
     Rule.DIM_ORDER: (
-        "x.contiguous() before the operator, or another layout (layout=) for the module; "
-        "hil docs writing-tests#what-the-lint-refuses"
+        "x.contiguous() before the operator (x.reshape(x.shape) where height and width are 1), or the module with "
+        'layout="explicit"; hil docs writing-tests#what-the-lint-refuses'
     ),
-    Rule.ARGUMENTS: _REDESIGN,
+    Rule.ARGUMENTS: _IN_FLOAT,
     Rule.OUTPUT: "leave it out of what forward returns: a module around yours that returns its tensors alone",
     Rule.OVERLAP: "a defect of ExecuTorch's memory planning: report it with the program",
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
@@ -356,7 +365,8 @@ _HINTS: Final = {
 
 
 def next_step(finding: LintFinding) -> str:
-    return finding.hint or _HINTS[finding.rule]
+    """Return the hint of a finding that stops something; a note has none."""
+    return "" if finding.is_note else finding.hint or _HINTS[finding.rule]
 
 
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from cortex_m_hil.errors import known_bug
 from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.schema import SCALAR_TYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
@@ -127,18 +128,18 @@ Relation = Callable[[Call], str]  # what is wrong between the arguments, "" if n
 
 @dataclass(frozen=True)
 class _OfArguments:
-    """A relation that holds in no other dim order either, and what to do."""
+    """A relation that another dim order alone does not mend, and what does."""
 
     relation: Relation
-    hint: str = ""
+    hint: str
     about: About = "arguments"
 
     def __call__(self, call: Call) -> str:
         return self.relation(call)
 
 
-def _of_arguments(hint: str) -> Callable[[Relation], Relation]:
-    return lambda relation: _OfArguments(relation, hint)
+def _of_arguments(hint: str, about: About = "arguments") -> Callable[[Relation], Relation]:
+    return lambda relation: _OfArguments(relation, hint, about)
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ def _names_its_dtype(name: str) -> Relation:
             return ""
         return f"{name} is {call[name].dtype}, its argument dtype is {number}"
 
-    return _OfArguments(relation)
+    return _OfArguments(relation, "the file contradicts itself: lower the module anew")
 
 
 def _same_order(call: Call) -> str:
@@ -285,8 +286,8 @@ def _input_and_out_in_order(call: Call) -> str:
 _MOST_OF_16_BITS: Final = (1 << 15) - 1 - 128
 """How far from 0 a zero point may be, that less any int8 it has 16 bits."""
 _LITTLE_RANGE: Final = (
-    "what is multiplied has next to no range, as before a hardswish: scale it up, calibrate with samples like the "
-    "data, or leave it in float (quantize=False)"
+    "what is multiplied has next to no range: calibrate with samples like the data, or write "
+    "x * torch.nn.functional.relu6(x + 3) / 6 for a hardswish, which is computed in float"
 )
 
 
@@ -307,7 +308,7 @@ def _factors_of_16_bits(call: Call) -> str:
     """Find 20, of CMSIS-NN's arm_elementwise_mul_s8 in its form for DSP."""
     for name, zero_point in _zero_points(call).items():
         if abs(zero_point) > _MOST_OF_16_BITS:
-            return f"{name} is {zero_point}, which CMSIS-NN adds in 16 bits on DSP (find 20)"
+            return f"{name} is {zero_point}, which CMSIS-NN adds in 16 bits on DSP ({known_bug(20)})"
     return ""
 
 
@@ -329,15 +330,17 @@ def _sums_of_32_bits(call: Call) -> str:
         most = (1 << 31) - 1 - weights.numel // call[name].numel * _LARGEST_PRODUCT
         numbers = first.array().reshape(-1).tolist()
         if (found := max(numbers, key=abs)) and abs(found) > most:
-            return f"{name} has {found}, at {numbers.index(found)}: a sum that begins with it can leave int32 (find 34)"
+            at = numbers.index(found)
+            return f"{name} has {found}, at {at}: a sum that begins with it can leave int32 ({known_bug(34)})"
     return ""
 
 
+@_of_arguments("x.reshape(x.shape) before the operator, which puts dimensions of size 1 in their order", "dim-order")
 def _known_orders(call: Call) -> str:
     """`tensor_is_default_or_channels_last_dim_order`: find 6."""
     if all(_is_default(call[name]) or _is_channels_last(call[name]) for name in ("self", "out")):
         return ""
-    return "self or out is neither contiguous nor in channels-last dim order, even if its bytes are (find 6)"
+    return f"self or out is neither contiguous nor in channels-last dim order, even if its bytes are ({known_bug(6)})"
 
 
 def _broadcasts_contiguous(call: Call) -> str:
@@ -345,7 +348,7 @@ def _broadcasts_contiguous(call: Call) -> str:
     out = call["out"]
     if _is_rows(out) or all(spec.shape == out.shape for spec in call.tensors.values()):
         return ""
-    return "portable operators that broadcast write a channels-last out in contiguous order (find 5)"
+    return f"portable operators that broadcast write a channels-last out in contiguous order ({known_bug(5)})"
 
 
 def _copies_as_stored(call: Call) -> str:
@@ -353,13 +356,18 @@ def _copies_as_stored(call: Call) -> str:
     src, out = call["src"], call["out"]
     if _alike(src, out) or (src.shape != out.shape and _is_rows(src) and _is_rows(out)):
         return ""
-    return "ExecuTorch takes the bytes of src as they are, and out has another dim order or broadcasts it (find 36)"
+    return (
+        "ExecuTorch takes the bytes of src as they are, and out has another dim order or broadcasts it "
+        f"({known_bug(36)})"
+    )
 
 
 def _keeps_its_bytes(call: Call) -> str:
     """Find 36."""
     if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
-        return "ExecuTorch copies the bytes as they are, and in out's dim order they are other elements (find 36)"
+        return (
+            f"ExecuTorch copies the bytes as they are, and in out's dim order they are other elements ({known_bug(36)})"
+        )
     return ""
 
 
@@ -375,7 +383,7 @@ def _indices_as_out(call: Call) -> str:
     """Find 36."""
     if _alike(call["indices"], call["out"]):
         return ""
-    return "ExecuTorch writes indices where out's items lie, and their dim order is another (find 36)"
+    return f"ExecuTorch writes indices where out's items lie, and their dim order is another ({known_bug(36)})"
 
 
 def _joins_as_stored(call: Call) -> str:
@@ -383,7 +391,10 @@ def _joins_as_stored(call: Call) -> str:
     dim, out = call.value(1), call["out"]
     if _is_rows(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):
         return _same_order(call)
-    return "not contiguous: ExecuTorch's cat takes sizes as they stand, and joins along another dimension (find 22)"
+    return (
+        "not contiguous: ExecuTorch's cat takes sizes as they stand, and joins along another dimension "
+        f"({known_bug(22)})"
+    )
 
 
 def _channels_last_to_executorch(call: Call) -> str:
@@ -398,7 +409,10 @@ def _grouped_with_bias(call: Call) -> str:
     depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
     if "bias" in call.tensors or depth == channels:
         return ""
-    return "a grouped convolution without a bias: CMSIS-NN advances the null pointer and adds what lies there (find 9)"
+    return (
+        "a grouped convolution without a bias: CMSIS-NN advances the null pointer and adds what lies there "
+        f"({known_bug(9)})"
+    )
 
 
 def _is_nhwc(call: Call) -> bool:
@@ -411,7 +425,10 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
     return (shape[1], shape[2], shape[3]) if nhwc else (shape[2], shape[3], shape[1])
 
 
-@_of_arguments("another kernel size, stride or padding, or a CMSIS-NN that has it mended")
+@_of_arguments(
+    "padding=0, a kernel of at least the stride's size (zeros at its end) and a slice of y.contiguous() compute the "
+    "same"
+)
 def _rows_all_written(call: Call) -> str:
     """Finds 1, 2 and 21, of CMSIS-NN's transposed convolution."""
     stride, paddings = call.ints(3) or (), call.ints(4) or ()
@@ -424,22 +441,26 @@ def _rows_all_written(call: Call) -> str:
     if padding % stride_y:
         return (
             f"a vertical padding of {padding} is no multiple of the stride {stride_y}: CMSIS-NN skips the rows of one "
-            "row of the input, and all after them are wrong (find 2)"
+            f"row of the input, and all after them are wrong ({known_bug(2)})"
         )
     _, height, kernel, _ = call["weight"].shape
     if (beyond := stride_y + padding - height) > 0:
         return (
             f"a kernel of {height} rows, less than the stride {stride_y} and the padding {padding}: CMSIS-NN writes "
-            f"{beyond} more rows than out has (find 21)"
+            f"{beyond} more rows than out has ({known_bug(21)})"
         )
     columns = (width - 1) * stride_x + max(kernel, stride_x)
     used = max(height, stride_y) * columns * _image_sizes(call["out"], _is_nhwc(call))[2] * 4
     scratch = call.value(13)
     planned = scratch.spec.nbytes if scratch is not None and scratch.spec is not None else used
-    return f"CMSIS-NN uses {used} bytes of its {planned} bytes of scratch (find 1)" if used > planned else ""
+    if used <= planned:
+        return ""
+    return f"CMSIS-NN uses {used} bytes of its {planned} bytes of scratch ({known_bug(1)})"
 
 
-@_of_arguments("an image of one column is computed: x.transpose(2, 3), with a kernel of one column; or another width")
+@_of_arguments(
+    "a kernel with a row of zeros above and below, and a row more of padding at both ends, computes the same"
+)
 def _row_to_its_end(call: Call) -> str:
     """Find 39, of CMSIS-NN's arm_convolve_1_x_n_s8 in its form for MVE: it knows no vertical padding, and only a
     horizontal one whose end the last window reaches.
@@ -470,12 +491,14 @@ def _row_to_its_end(call: Call) -> str:
         wrong = "a last column that no window reaches"
     elif reached != 2 * padding[1]:
         unreached = counted(2 * padding[1] - reached, "column")
-        return f"CMSIS-NN refuses, on MVE, a row that ends with {unreached} out of reach of any window (find 39)"
+        return (
+            f"CMSIS-NN refuses, on MVE, a row that ends with {unreached} out of reach of any window ({known_bug(39)})"
+        )
     elif kernel > 1 and padding[1] and (padding[1] - 1) % stride[1]:
         wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # it reads behind the row
     else:
         return ""
-    return f"CMSIS-NN computes a row with {wrong} wrongly on MVE (find 39)"
+    return f"CMSIS-NN computes a row with {wrong} wrongly on MVE ({known_bug(39)})"
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -919,9 +942,7 @@ def signature_of(operator: str, runtime: str, isa: Isa | None = None) -> Signatu
     return Signature(shared.operands, relations)
 
 
-_AMAX: Final = (
-    "write torch.amax(x, dim) for torch.max(x, dim)[0], of which ExecuTorch makes it without a list (find 26)"
-)
+_AMAX: Final = f"write x.amax(dim) for x.max(dim)[0], of which ExecuTorch makes a call without a list ({known_bug(26)})"
 
 # --- asking it -------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import typer
 
-from cortex_m_hil.errors import HarnessError, LintError, VerdictError
+from cortex_m_hil.errors import HarnessError, LintError, Mismatch, VerdictError
 
 SCHEMA_VERSION: Final = 1  # of the JSON objects: higher when a field is removed, renamed, or means something else
 OK, NO, CANNOT_TELL, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
@@ -57,8 +57,8 @@ class Problem:
     @classmethod
     def of(cls, error: HarnessError) -> Problem:
         kind = "verdict" if isinstance(error, VerdictError) else "infra"
-        if isinstance(error, LintError):
-            error.hint = _for_commands(error.hint)
+        if isinstance(error, (LintError, Mismatch)):
+            error.hint = hint_for_commands(error.hint)
         name, text = type(error).__name__, error.describe()
         return cls(name, kind, error.message, text, error.operator, error.details, error.hint)
 
@@ -69,11 +69,15 @@ class Problem:
         return {"type": self.type, "kind": self.kind, "message": self.message, **rest}
 
 
-def _for_commands(hint: str) -> str:
-    """Without the argument that leaves the lint out: what has an option for it has put that there already."""
+def hint_for_commands(hint: str) -> str:
+    """Without the argument that leaves the lint out: what has an option for it has put that there already.
+
+    And with a command in the place of a call.
+    """
+    from cortex_m_hil.checks.advice import LOCALIZE
     from cortex_m_hil.checks.lint import UNLINTED
 
-    return hint.partition(f"; {UNLINTED}")[0]
+    return hint.partition(f"; {UNLINTED}")[0].replace(LOCALIZE, "hil localize")
 
 
 def status_of(error: HarnessError) -> int:

@@ -253,7 +253,7 @@ def _files(files: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def _line(one: Mapping[str, Any]) -> str:
-    known = f", which is {one['known']}" if one["known"] else ""
+    known = f"; {one['known']}" if one["known"] else ""
     head = f"{one['operator'] or 'no operator'}: {one['kind']}, on {' and '.join(one['places'])}{known}"
     shown = f"\n  fails   {one['fails']}" if one.get("fails") else ""
     shown += f"\n  passes  {one['passes']}" if one.get("passes") else ""

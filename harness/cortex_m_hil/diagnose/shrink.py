@@ -1,8 +1,9 @@
 """The smallest part of a module that fails as a test does, and the largest that passes.
 
 A part fails alike if its verdict has the same class and `localize` names the same operator, for the same cause; any
-other failure is not followed. Operators go first (from the end, from the beginning, one by one), then the sizes of tensors, then digits; and
-all over again while anything becomes smaller: what the target had no memory for fits once its tensors are smaller.
+other failure is not followed. Operators go first (from the end, from the beginning, one by one), then the sizes of
+tensors, then digits; and all over again while anything becomes smaller: what the target had no memory for fits once its
+tensors are smaller.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ PARTS: Final = 2000  # that are tried at most
 class Symptom:
     """How something fails: the class of the verdict, and the operator at fault, "" where none is known.
 
-    `cause` is why `localize` names the operator, None where it was not asked or names none: then the operator is that of
-    the verdict.
+    `cause` is why `localize` names the operator. None where it was not asked or names none: then it is that of the
+    verdict.
     """
 
     verdict: str

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from cortex_m_hil.errors import known_bug
 from cortex_m_hil.targets.cpu import Isa
 
 
 @dataclass(frozen=True)
 class KnownBug:
-    """Where it shows: the operator that failed, how, on which runtime and ISA class."""
+    """A find of docs/verification.md and where it shows: the operator that failed, how, on which runtime and class."""
 
-    find: str
+    find: int
+    meaning: str
     operator: str
     kinds: tuple[str, ...]
     runtime: str
@@ -20,14 +22,16 @@ class KnownBug:
 
 
 KNOWN: Final = (
-    KnownBug("find 3", "cortex_m::quantize_per_tensor.out", ("Mismatch quanta", "runtimes differ"),
-             "executorch", Isa.MVE),
+    KnownBug(
+        3, "its MVE form multiplies and adds in one rounding", "cortex_m::quantize_per_tensor.out",
+        ("Mismatch quanta", "runtimes differ"), "executorch", Isa.MVE,
+    ),
 )  # fmt: skip
 
 
 def find_of(kind: str, operator: str, runtime: str, isa: Isa) -> str:
-    """The find of docs/verification.md that a failure is, "" for something new."""
+    """Return what a failure is known to be, and its find; "" for something new."""
     for bug in KNOWN:
         if (bug.operator, bug.runtime, bug.isa) == (operator, runtime, isa) and kind in bug.kinds:
-            return bug.find
+            return f"{bug.meaning} ({known_bug(bug.find)})"
     return ""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from cortex_m_hil.calls import is_users_file, warnings_of_users_code
-from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
+from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own, known_bug
 from cortex_m_hil.lowering.capability import load_torch, mute
 from cortex_m_hil.lowering.dynamic import check_shapes, dimensions_of
 from cortex_m_hil.lowering.given import require_alike, title_of
@@ -64,8 +64,8 @@ _KNOWN: Final = {
     "jit.script/freeze modules": _SCRIPTED,
     "Got: torch.bfloat16": "leave torch.autocast out of forward: what is quantised computes in float32",
     "expected scalar type torch.int": (
-        "a matrix product of what a layer with a bias gives and of anything else (find 27): such a layer on both "
-        "sides, or on neither, or quantize=False"
+        f"a matrix product of what a layer with a bias gives and of anything else does not lower ({known_bug(27)}): "
+        "such a layer on both sides, or on neither, or quantize=False"
     ),
 }
 """What to do, by what ExecuTorch says."""

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError
+from cortex_m_hil.checks.advice import LOCALIZE
+from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.garbage import nothing_to_collect
@@ -28,6 +29,7 @@ from cortex_m_hil.pytest_plugin import (
     quarantine,
     records,
     seeding,
+    summary,
 )
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
@@ -258,6 +260,8 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, Mismatch):
+        error.hint = error.hint.replace(LOCALIZE, _localized_by(item))
     with _cause_apart(error):
         report = yield
     if isinstance(error, ConfigError) and error is item.stash.get(BAD_TEST, None):
@@ -302,6 +306,14 @@ def _without_word_on_frames(report: pytest.TestReport) -> None:
     """Where all frames are hidden, pytest says so below the error: as if that were the next step, and not the hint."""
     if (trace := getattr(report.longrepr, "reprtraceback", None)) is not None:
         trace.extraline = None
+
+
+def _localized_by(item: pytest.Item) -> str:
+    """Return what names the operator at fault: what this run found, or the command that asks for it."""
+    resolved = resolved_of(item)
+    if LOCALIZED in item.stash or resolved is None:
+        return "what was localised" if LOCALIZED in item.stash else LOCALIZE
+    return summary.localize(item.config, resolved.name, item.stash[TEST_ID])
 
 
 @contextmanager

@@ -125,6 +125,18 @@ def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
     return printable(f"{command} {shlex.join(words)}")
 
 
+def localize(config: pytest.Config, target: str, node_id: str) -> str:
+    """Return the command that localises a test; of ExecuTorch's own suites, the option of a run that does."""
+    if RERUN in config.stash:
+        return "--hil-localize"
+    words = [from_here(config, node_id), "-t", target]
+    if (runtime := config.getoption("hil_runtime")) != "builtin":
+        words += ["--runtime", runtime]
+    if (file := config.getoption("targets_file")) is not None:
+        words += ["--targets-file", str(file)]
+    return printable(f"hil localize {shlex.join(words)}")
+
+
 def from_here(config: pytest.Config, node_id: str) -> str:
     """A node id, which is relative to the root folder, as pytest takes it where it was called.
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil import errors
-from cortex_m_hil.checks.advice import Advice
+from cortex_m_hil.checks.advice import LOCALIZE, Advice
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, Figures, Kind
 from cortex_m_hil.checks.tolerance import Tolerance
@@ -148,6 +148,7 @@ def test_the_cause_is_told_by_who_agrees_with_whom(file: PteFile) -> None:
         "the quantisation": check(EXPECTED, EXPECTED, file=file, eager=other),
     }
     assert all(found.advice[0].cause.startswith(cause) for cause, found in causes.items())
+    assert all(LOCALIZE in found.advice[0].hint for found in causes.values())
     unknown = compare(file, (HostTensor.from_array(other),), References(None, (EXPECTED,), None), loose)
     assert not unknown.ok and not unknown.advice[0].cause  # nobody asked the Python operators
 

@@ -864,7 +864,7 @@ AT = torch.tensor([0, 1])
         (_put(AT, accumulate=True), True, "accumulate=True adds without scale", ("builtin", "executorch")),
         (_put(torch.tensor([True, False])), False, "the operator takes int64 or int32", ("builtin",)),
         (_put(AT, None, AT), False, "not neighbours", ("builtin",)),
-        (Apply(lambda x, new: torch.max(x, 1)[0]), True, "torch.amax", ("builtin", "executorch")),
+        (Apply(lambda x, new: torch.max(x, 1)[0]), True, "x.amax(dim)", ("builtin", "executorch")),
     ],
     ids=["put", "sum", "sum of quantised", "mask", "apart", "largest"],
 )

@@ -211,6 +211,7 @@ def test_lint_finds_the_wrong_layout(hil: Hil, files: Files) -> None:
     done = hil("lint", files.pte, "--target", "m4-qemu")
     assert done.status == NO
     assert done.out.startswith("error: layout: instruction 1") and "fits" not in done.out
+    assert "\n  → lower the module for this target's ISA class\n" in done.out
     assert done.out.endswith("small.pte does not fit m4-qemu\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -74,6 +75,20 @@ def test_how_each_test_ends_is_told(hil: Hil, tests: Path) -> None:
     assert "LaunchError: test_it.py::test_infra[native]: gone" in done.err
     failed = answers(hil("localize", "test_it.py::test_wrong", "-t", "native", "--json").out)
     assert [("error" in one, one["exit_status"]) for one in failed] == [(False, OK), (True, NO)]
+
+
+def test_a_failing_test_names_the_command_that_localises_it(hil: Hil, tests: Path) -> None:
+    """From where pytest was called; and that command works."""
+    call = [sys.executable, "-m", "pytest", "-q", "--hil-target=native", "test_it.py::test_wrong"]
+    said = subprocess.run(
+        call, cwd=tests.parent, env=environment(), capture_output=True, text=True, timeout=FIRST_BUILD, check=False
+    ).stdout
+    (command,) = re.findall(r"→ hil (localize .*) names the operator that loses most", said)
+    assert command == "localize test_it.py::test_wrong -t native"
+    localised, failed = answers(hil(*command.split(), "--json").out)
+    assert localised["program"] == "Model" and failed["exit_status"] == NO
+    hint = failed["error"]["hint"]
+    assert hint.startswith("what was localised names the operator that loses most; calibrate") and "find" not in hint
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.diagnose.localize import Localization, localize
+from cortex_m_hil.diagnose.localize import Cause, Localization, localize
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Intermediate, Program
@@ -72,6 +72,7 @@ def names(found: Localization) -> set[str]:
 def assert_named(bug: Bug, found: Localization) -> None:
     assert names(found) and names(found) <= bug.operators, "\n".join(found.lines())
     assert found.conclusions[0].startswith("this kernel is wrong: cortex_m::")
+    assert found.causes == tuple((Cause.KERNEL, row) for row in found.at_fault)
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -137,6 +138,7 @@ def test_a_node_that_a_pass_got_wrong_is_told_from_a_kernel(native: Dut) -> None
     assert not found.at_fault
     (conclusion,) = [one for one in found.conclusions if one.startswith("a pass built the wrong graph")]
     assert "instruction 3" in conclusion and "9 quanta" in conclusion
+    assert [(cause, row.instruction) for cause, row in found.causes] == [(Cause.GRAPH, 3)]
 
 
 def test_a_layout_of_another_class_is_told_from_a_kernel(native: Dut) -> None:
@@ -145,6 +147,7 @@ def test_a_layout_of_another_class_is_told_from_a_kernel(native: Dut) -> None:
     found = localize(native, folded)
     assert not found.at_fault and found.is_wrong
     assert [row.operator for row in found.wrong_layout] == ["cortex_m::quantized_linear.out"]
+    assert found.causes == ((Cause.LAYOUT, found.wrong_layout[0]),)
     (conclusion,) = found.conclusions
     assert conclusion.startswith("a pass built the wrong graph for this class: cortex_m::quantized_linear.out")
     assert "instruction 1" in conclusion and "MVE layout on a SCALAR target" in conclusion
@@ -173,6 +176,7 @@ def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
     found = localize(native, flow.lower(Coarse(), (torch.rand(1, 32),), isa=Isa.SCALAR))
     assert not found.at_fault
     assert any(one.startswith("quantisation is coarse here") and "(second)" in one for one in found.conclusions)
+    assert [(cause, row.module) for cause, row in found.causes] == [(Cause.QUANTISATION, "second")]
 
 
 def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Dut) -> None:
@@ -181,6 +185,7 @@ def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Du
     found = localize(native, flow.lower(module, inputs, isa=Isa.SCALAR))
     assert not found.at_fault
     assert [row.operator for row in found.unjudged] == ["cortex_m::quantized_depthwise_conv2d.out"]
+    assert found.causes == ((Cause.UNJUDGED, found.unjudged[0]),)
     not_known, right = found.conclusions
     assert not_known.startswith("whether a pass built the right graph is not known of cortex_m::quantized_depthwise")
     assert right.startswith("kernels are right; ")

@@ -18,6 +18,7 @@ from torch import nn
 
 from cortex_m_hil import flow
 from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.localize import Cause, localize
 from cortex_m_hil.diagnose.shrink import Judge as TargetJudge
 from cortex_m_hil.diagnose.shrink import Shrunk, Symptom, shrink
 from cortex_m_hil.errors import ConfigError, InfraError, LoweringError
@@ -25,7 +26,7 @@ from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.parts import Part
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
-from cortex_m_hil.targets.resolve import Resolved
+from cortex_m_hil.targets.resolve import Resolved, resolve
 from planting import BUGS
 
 DEADLINE = 3600.0  # seconds for a search: what is asked is where it ends, however busy this machine is
@@ -155,4 +156,33 @@ def test_what_did_not_fit_the_target_is_tried_again_once_tensors_are_smaller(tmp
         assert without_pool is not None and [one.verdict for one in judge(without_pool)] == ["OutOfTargetMemory"]
         found, _ = search(whole, judge, budget=DEADLINE)
     assert found.ended and names(found.part) == ["aten::conv2d"]
-    assert found.symptom == Symptom("Mismatch", "cortex_m::quantized_conv2d.out")
+    assert found.symptom == Symptom("Mismatch", "cortex_m::quantized_conv2d.out", Cause.KERNEL)
+
+
+class CoarseInFront(nn.Module):
+    """One channel takes all the range of the layer's input, and is not used; more layers come behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.entry, self.coarse, self.head = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Linear(8, 4)
+        with torch.no_grad():
+            self.entry.bias[0] = 300.0  # type: ignore[index]
+            self.coarse.weight[:, 0] = 0.0
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.nn.functional.relu6(self.coarse(self.entry(x))).mean((2, 3)))
+
+
+def test_the_operator_that_is_followed_is_the_one_that_localize_names() -> None:
+    """Also where no kernel is wrong: the outputs are made by another layer than the one that loses their precision."""
+    inputs = (torch.rand(1, 3, 4, 4, generator=torch.Generator().manual_seed(1)),)
+    whole = Part.of(torch.export.export(CoarseInFront().eval(), inputs, strict=True), inputs)
+    with flow.open_dut(resolve("native", load_targets())) as dut:
+        program = lower(whole.module(), inputs, isa=dut.target.isa, options=LoweringOptions())
+        (cause, row), *_ = localize(dut, program).causes
+        judge = TargetJudge(dut, dut.target.isa, LoweringOptions(), Tolerance(eager_sqnr=40.0))
+        found, lines = search(whole, judge, budget=DEADLINE)
+    assert (cause, row.operator) == (Cause.QUANTISATION, "cortex_m::quantized_conv2d.out")
+    assert found.symptom == Symptom("Mismatch", row.operator, cause) and names(found.part) == ["aten::conv2d"]
+    assert lines[-1].endswith("Mismatch of cortex_m::quantized_conv2d.out (its quantisation is coarse)")

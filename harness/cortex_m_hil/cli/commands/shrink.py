@@ -67,8 +67,8 @@ def shrink_command(
 ) -> None:
     """Cut a failing module down to the part that is wrong.
 
-    By the same class of verdict, with the operator that hil localize names, for the same cause. Writes that part as a test, and the largest part that
-    passes. Exit status 1 where a test fails.
+    By the same class of verdict, with the operator that hil localize names, for the same cause. Writes that part as a
+    test, and the largest part that passes. Exit status 1 where a test fails.
     """
     resolved = resolve_target(target, targets_file, runtime)
     own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]

@@ -1,0 +1,155 @@
+"""What lint says to do about a known bug, done: each is lowered, and lint has nothing against it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from known_bugs.bugs import BUGS, FILE_ONLY, GROUPED, Shown, module
+from known_bugs.modules import doubled, sample
+from known_bugs.showing import Setup
+from networks import Apply
+
+
+@dataclass(frozen=True)
+class Step:
+    """``words`` of the hint, and what follows them; ``same``: it computes what the module with the bug does."""
+
+    words: str
+    setup: Setup
+    same: bool = True
+
+
+def foreseen() -> list[tuple[str, Shown]]:
+    """What lint refuses from the file alone, by a key: the last of its references, and the operator."""
+    return [
+        (f"{bug.upstream[-1]} {shown.caught.operator}", shown)
+        for bug in BUGS
+        for shown in bug.shown
+        if not shown.wrong.runs and shown.caught.operator
+    ]
+
+
+def _wider(kernel: int, stride: tuple[int, int], padding: int) -> Setup:
+    """The transposed convolution of `transposed`, without padding, and with a kernel of at least its stride."""
+
+    def make() -> nn.Module:
+        given = nn.ConvTranspose2d(3, 4, kernel, stride=stride, padding=padding)
+        size = [max(kernel, one) for one in stride]
+        made = nn.ConvTranspose2d(3, 4, size, stride=stride)  # type: ignore[arg-type]
+        with torch.no_grad():
+            made.weight.zero_()
+            made.weight[:, :, :kernel, :kernel] = given.weight
+            made.bias.copy_(given.bias)  # type: ignore[union-attr, arg-type]
+        rows, columns = (slice(padding, -(one - kernel if one > kernel else padding) or None) for one in size)
+        return Apply(lambda layer, x: layer(x).contiguous()[:, :, rows, columns], made)
+
+    return replace(FILE_ONLY, network=sample(make, (1, 3, 4, 9)))
+
+
+def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
+    """With so many rows and columns of zeros on each side of the kernel, and of padding."""
+    padding: Any = [one + more for one, more in zip(given.padding, (rows, columns), strict=True)]  # type: ignore[arg-type]
+    size: Any = [one + 2 * more for one, more in zip(given.kernel_size, (rows, columns), strict=True)]
+    stride: Any = given.stride
+    made = nn.Conv2d(given.in_channels, given.out_channels, size, stride=stride, padding=padding)
+    with torch.no_grad():
+        made.weight.copy_(functional.pad(given.weight, (columns, columns, rows, rows)))
+        made.bias.copy_(given.bias)  # type: ignore[union-attr, arg-type]
+    return made
+
+
+class Least(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bound", torch.full((3,), 0.5))
+
+    def forward(self, x: Any) -> Any:
+        return torch.minimum(x, self.bound)
+
+
+def _hardswish() -> nn.Module:
+    layer = nn.Linear(8, 8, bias=False)
+    with torch.no_grad():
+        layer.weight *= 1e-3
+    return nn.Sequential(layer, Apply(lambda x: x * functional.relu6(x + 3) / 6))
+
+
+def _float(make: Any, *shapes: tuple[int, ...]) -> Setup:
+    return module(make, *shapes, quantize=False)
+
+
+_IN_FLOAT: Final = "quantize=False lowers the module in float"
+_CONTIGUOUS: Final = "x.contiguous() before the operator"
+
+STEPS: Final[Mapping[str, Step]] = {
+    "find 1 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (1, 2), 0)),
+    "find 2 quantized_transpose_conv2d": Step("padding=0", _wider(3, (2, 2), 1)),
+    "find 21 quantized_transpose_conv2d": Step("a kernel of at least the stride's size", _wider(1, (2, 1), 0)),
+    "pytorch/executorch#19825 quantized_avg_pool2d": Step(
+        "lower the module for this target's ISA class", module(lambda: nn.AvgPool2d(2), (1, 4, 8, 8))
+    ),
+    "find 9 quantized_conv2d": Step(
+        "give the convolution a bias", replace(FILE_ONLY, network=GROUPED.network), same=False
+    ),
+    "find 5 mul": Step(
+        "x.reshape(x.shape) where height and width are 1",
+        module(lambda: Apply(lambda x, y: x.contiguous() * y.reshape(y.shape)), (2, 8, 5, 5), (1, 8, 1, 1)),
+    ),
+    "find 6 max_pool2d_with_indices": Step(
+        "x.reshape(x.shape) before the operator",
+        module(
+            lambda: Apply(lambda pool, x: pool(x.reshape(x.shape)), nn.MaxPool2d(3, 2, 1, ceil_mode=True)),
+            (1, 1, 4, 4),
+        ),
+    ),
+    "find 7 minimum": Step(
+        _CONTIGUOUS,
+        module(lambda: Apply(lambda x, y: torch.minimum(x.contiguous(), y.contiguous())), (1, 2, 3, 4), (1, 2, 3, 4)),
+    ),
+    "find 7 transpose": Step(
+        _CONTIGUOUS, module(lambda: Apply(lambda x: x.contiguous().permute(0, 3, 1, 2)), (2, 3, 4, 5))
+    ),
+    "find 10 quantized_depthwise_conv2d": Step(
+        "a kernel filled up with zeros to 3×3, and padding=1",
+        module(lambda: _filled_up(nn.Conv2d(1, 16, 1), 1, 1), (1, 1, 6, 6)),
+    ),
+    "find 12 convolution": Step(
+        "put it behind the cat, or behind each input",
+        module(
+            lambda: Apply(
+                lambda a, b, x: functional.hardtanh(torch.cat((a(x), b(x)), 0)), nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
+            ),
+            (1, 3, 5, 5),
+        ),
+        same=False,
+    ),
+    "find 13 minimum": Step("keep it in a registered buffer", module(Least, (2, 3))),
+    "find 16 relu": Step(_IN_FLOAT, _float(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()), (3, 8))),
+    "find 20 quantized_mul": Step("x * torch.nn.functional.relu6(x + 3) / 6", module(_hardswish, (3, 8))),
+    "find 22 cat": Step(
+        _CONTIGUOUS,
+        module(lambda: Apply(lambda x, y: torch.cat((x.contiguous(), y.contiguous()), 1)), (2, 3, 4, 5), (2, 3, 4, 5)),
+    ),
+    "find 24 dequantize_per_tensor": Step(
+        'layout="explicit"',
+        module(lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ChannelShuffle(2)), (2, 3, 4, 5), layout="explicit"),
+    ),
+    "find 26 amax": Step("x.amax(dim)", module(lambda: Apply(lambda x: x.amax(1)), (2, 3, 4))),
+    "find 31 copy": Step(
+        _IN_FLOAT,
+        _float(
+            lambda: Apply(lambda layer, x: layer(functional.pad(x, (1, 1), "circular")), nn.Linear(12, 4)), (4, 3, 10)
+        ),
+    ),
+    "find 39 quantized_conv2d": Step(
+        "a kernel with a row of zeros above and below",
+        module(lambda: _filled_up(nn.Conv2d(4, 3, (1, 3), stride=(1, 2)), 1, 0), (1, 4, 1, 8)),
+    ),
+    "find 41 add": Step(_IN_FLOAT, replace(FILE_ONLY, network=doubled(True), options={"quantize": False})),
+}
