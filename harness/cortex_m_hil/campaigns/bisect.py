@@ -20,6 +20,7 @@ import numpy as np
 from cortex_m_hil.campaigns import posterior as beliefs
 from cortex_m_hil.campaigns import suspects
 from cortex_m_hil.campaigns.history import Commit, Repository, Worktree, variables
+from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.campaigns.verdicts import Judgement, Rules, Told, complaint, judge, with_junit
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, LaunchError
@@ -278,10 +279,10 @@ class Bisection:
     def next(self, runs: list[Run]) -> str | None:
         """LaunchError if run after run teaches nothing; the next call of `hil bisect run` tries again."""
         if self._in_vain >= INFRA_IN_A_ROW:
-            why, log = runs[-1].error, str(runs[-1].figures.get("log", ""))
-            raise LaunchError(
-                f"nothing was learnt in {self._in_vain} runs: {why}", log=log, hint="mend that, and go on"
-            )
+            why, figures = runs[-1].error, runs[-1].figures
+            hint = str(figures.get("hint", "mend that, and go on"))
+            log = str(figures.get("log", ""))
+            raise LaunchError(f"nothing was learnt in {self._in_vain} runs: {why}", log=log, hint=hint)
         following = self.line.state(runs).next
         return None if following is None else self.line.commits[following].sha
 
@@ -290,7 +291,7 @@ class Bisection:
         log = self._folder / "log"
         log.unlink(missing_ok=True)
         judgement = self._judgement(key, log)
-        self._in_vain = self._in_vain + 1 if judgement.told is Told.INFRA else 0
+        self._in_vain = self._in_vain + 1 if judgement.told in (Told.INFRA, Told.ELSEWHERE) else 0
         figures = judgement.figures
         if judgement.told is not Told.PASS and log.exists():
             figures["log"] = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
@@ -317,6 +318,7 @@ class Bisection:
         except BuildError as error:
             return Judgement(Told.INFRA, error.message)
         changed = variables(tree, plan.source.python, key)
+        built = time.time() if plan.source.build else None
         if plan.source.build:
             self._told("build")
             command = ["sh", "-c", plan.source.build]
@@ -329,16 +331,19 @@ class Bisection:
             return Judgement(Told.SKIP, f"there is no folder {plan.source.python}")
         self._told("test")
         words = [word.replace("{worktree}", str(tree)) for word in plan.command]
-        return run_test(words, plan.rules, plan.timeout, self._folder, log, changed, options)
+        provenance = Provenance(
+            self._repository, tree, self._folder / "provenance", (plan.old, plan.new), plan.source.python, built
+        )
+        return run_test(words, plan.rules, plan.timeout, self._folder, log, changed, options, provenance)
 
 
 def run_test(
     words: Sequence[str], rules: Rules, seconds: float, folder: Path, log: Path | None, changed: Mapping[str, str],
-    options: Sequence[str] = (),
+    options: Sequence[str] = (), provenance: Provenance | None = None,
 ) -> Judgement:  # fmt: skip
     """Runs the user's command in the current folder. What it says goes to `log`, or else to our standard error.
 
-    `options` are further ones of pytest.
+    `options` are further ones of pytest. A verdict on something else than the tree of `provenance` is none.
 
     ConfigError if a fallback ran.
     """
@@ -346,8 +351,14 @@ def run_test(
     junit.unlink(missing_ok=True)
     with_file = with_junit(words, junit, options)
     command = with_file or words
+    if provenance is not None:
+        command, changed = provenance.words(command), provenance.variables(changed)
     status = subprocesses.run(command, log, seconds, env=changed) if log else _shown(command, seconds, changed)
     judged = judge(words, status, junit if with_file else None, rules)
+    if provenance is not None and judged.told in (Told.PASS, Told.FAIL):
+        found = provenance.objection(is_pytest=with_file is not None)
+        if found is not None:
+            return Judgement(Told.ELSEWHERE, found.why, judged.cases, found.hint)
     if log is None or with_file is None or junit.exists():
         return judged
     return replace(judged, why=f"{judged.why}: {complaint(log.read_text(errors='replace'))}")

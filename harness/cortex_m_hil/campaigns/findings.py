@@ -103,6 +103,7 @@ def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:
     run = [one for one in runs if one.key == sha][-1]
     kind = BuildError if run.verdict == Told.BUILD else ConfigError
     hint = f"mend it, then hil bisect reset; or hil bisect start {option}, where this end is known and cannot be run"
+    hint = f"{run.figures['hint']}; then hil bisect reset, and begin anew" if "hint" in run.figures else hint
     return kind(f"the end {sha[:10]} cannot be tested: {run.error}", log=str(run.figures.get("log", "")), hint=hint)
 
 

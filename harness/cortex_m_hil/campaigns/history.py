@@ -135,6 +135,19 @@ class Repository:
                 found.add(sha)
         return found
 
+    def checkouts(self) -> list[Path]:
+        """Return the tops of all of its checkouts that git knows, the main one first."""
+        rows = self.git("worktree", "list", "--porcelain", "-z").split("\0")
+        return [Path(row.removeprefix("worktree ")).resolve() for row in rows if row.startswith("worktree ")]
+
+    def has(self, commits: Sequence[str], path: str) -> bool:
+        """Return whether one of the commits has the path."""
+        return any(self._ask("cat-file", "-e", f"{commit}:{path}").status == 0 for commit in commits)
+
+    def ignores(self, top: Path, path: str) -> bool:
+        """Return whether the checkout at `top` has a file there that git neither tracks nor is to."""
+        return bool(self.git("ls-files", "--others", "--ignored", "--exclude-standard", "--", path, at=top))
+
     def diff_stat(self, commit: Commit) -> str:
         """Against the first parent."""
         return self.git("diff", "--stat=100", "--no-ext-diff", "--no-color", f"{commit.sha}^1", commit.sha).rstrip("\n")
@@ -184,12 +197,8 @@ class Worktree:
     def remove(self) -> None:
         """The folder, and what the repository knows of it. Safe to call twice."""
         shutil.rmtree(self.path, ignore_errors=True)
-        if str(self.path) in self._registered():
+        if self.path in self._repository.checkouts():
             self._repository.git("worktree", "remove", "--force", "--force", str(self.path))
-
-    def _registered(self) -> set[str]:
-        rows = self._repository.git("worktree", "list", "--porcelain").split("\n")
-        return {row.removeprefix("worktree ") for row in rows if row.startswith("worktree ")}
 
 
 def variables(worktree: Path, python: str, commit: str) -> Mapping[str, str]:

@@ -41,6 +41,7 @@ class Told(str, Enum):
     FAIL = "fail"
     SKIP = "skip"  # this commit cannot be tested: the command says so, or nothing of the test could be run on it
     BUILD = "build"  # nor this one: it does not build
+    ELSEWHERE = "elsewhere"  # nor this one: something else was tested in its place
     INFRA = "infra"  # nothing was learnt, and another run may tell more
 
 
@@ -65,15 +66,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Judgement:
-    """`why` is empty for a pass."""
+    """`why` is empty for a pass; `hint` is what to do about it, where that is known."""
 
     told: Told
     why: str = ""
     cases: tuple[Case, ...] = field(default=())
+    hint: str = ""
 
     @property
     def figures(self) -> dict[str, Any]:
-        return {"cases": [asdict(case) for case in self.cases]} if self.cases else {}
+        found: dict[str, Any] = {"cases": [asdict(case) for case in self.cases]} if self.cases else {}
+        return {**found, "hint": self.hint} if self.hint else found
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from rich.console import Console
 from cortex_m_hil.campaigns import findings, planner
 from cortex_m_hil.campaigns.bisect import Bisection, Line, Outcome, Plan, Source, State, checked, run_test
 from cortex_m_hil.campaigns.history import Commit, Repository, environment
+from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.campaigns.verdicts import Rules, Told, with_junit
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, end, say, tell_problem
@@ -434,10 +435,20 @@ def step(
         if not command:
             raise ConfigError("no test is named", hint="hil bisect step -- pytest --target=m4-qemu FILE::TEST")
         with TemporaryFolder() as folder:
-            judged = run_test(command, rules, timeout, folder, None, environment())
+            provenance = _of_current_folder(folder / "provenance")
+            judged = run_test(command, rules, timeout, folder, None, environment(), provenance=provenance)
     except HarnessError as error:
         tell_problem(Problem.of(error), ABORT)
         raise typer.Exit(ABORT) from None
     status = {Told.PASS: OK, Told.FAIL: NO}.get(judged.told, SKIP)
     text = f"{judged.told.value}: {judged.why}" if judged.why else judged.told.value
     end(Answer(text, {"told": judged.told, "why": judged.why, "tests": [asdict(one) for one in judged.cases]}, status))
+
+
+def _of_current_folder(folder: Path) -> Provenance | None:
+    """Return the provenance of tests of the repository whose top git bisect runs us in; None elsewhere."""
+    try:
+        repository = Repository(Path.cwd())
+    except ConfigError:
+        return None
+    return Provenance(repository, repository.path, folder, ("HEAD",))

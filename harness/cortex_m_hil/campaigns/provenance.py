@@ -1,0 +1,167 @@
+"""Did a command test the tree that it was to test? What its Python processes imported, and from where."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns import provenance_hook
+from cortex_m_hil.campaigns.history import Repository
+
+_HOOK: Final = "hil_provenance"
+_FILES: Final = {
+    "sitecustomize.py": f"import {_HOOK}\n\n{_HOOK}.install()\n{_HOOK}.hand_on(__name__)\n",
+    f"{_HOOK}-0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {_HOOK}\nVersion: 0\n",
+    f"{_HOOK}-0.dist-info/entry_points.txt": f"[pytest11]\n{_HOOK} = {_HOOK}\n",
+}
+_PROJECT: Final = re.compile(r"""^\s*name\s*=\s*["']?([\w.-]+)""", re.MULTILINE)
+_PYTHONPATH: Final = "PYTHONPATH="
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why a run tells nothing of its tree, and what to do about that."""
+
+    why: str
+    hint: str
+
+
+class Provenance:
+    """The Python processes of one command, whose modules are to be those of `tree`, a checkout of `repository`.
+
+    What they would import from another checkout of it comes from `tree`: whatever put that on sys.path (the folder they
+    run in, PYTHONPATH, an editable install, `pythonpath` of pytest, a conftest.py). Only the test modules that pytest
+    collects, and conftest.py beside them, stay where they are named.
+    """
+
+    def __init__(
+        self, repository: Repository, tree: Path, folder: Path, commits: Sequence[str],
+        python: str = "", built: float | None = None,
+    ) -> None:  # fmt: skip
+        """Make `folder` anew, for the command's processes.
+
+        Args:
+            repository: whose other checkouts are mapped to `tree`.
+            tree: the top of the checkout that is tested.
+            folder: goes on PYTHONPATH.
+            commits: where git is asked which files it tracks.
+            python: the folder of `tree` that is on PYTHONPATH, if any.
+            built: when the build of the tree began, which may have installed it; None without one.
+        """
+        self._repository, self._tree, self._folder = repository, tree.resolve(), folder.resolve()
+        self._commits, self._python, self._built = commits, python, built
+        self._checkouts = [str(one) for one in repository.checkouts() if one != self._tree] or [str(self._folder)]
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for name, text in _FILES.items():
+            (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).write_text(text)
+        (self._folder / "reports").mkdir()
+        shutil.copy(provenance_hook.__file__, self._folder / f"{_HOOK}.py")
+        settings = {"tree": str(self._tree), "checkouts": self._checkouts, "projects": sorted(self._projects())}
+        (self._folder / "settings.json").write_text(json.dumps(settings))
+
+    def _projects(self) -> set[str]:
+        """Return the names that the tree's own files give the project."""
+        files = [self._tree / name for name in ("pyproject.toml", "setup.cfg", "setup.py")]
+        found = [_PROJECT.search(file.read_text(errors="replace")) for file in files if file.is_file()]
+        return {one[1] for one in found if one}
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment, with the folder first on PYTHONPATH."""
+        before = environment.get("PYTHONPATH", "")
+        return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, [str(self._folder), before]))}
+
+    def words(self, command: Sequence[str]) -> list[str]:
+        """Return the command, with the folder in what `env` makes of PYTHONPATH."""
+        begin = f"{_PYTHONPATH}{self._folder}{os.pathsep}"
+        return [word.replace(_PYTHONPATH, begin, 1) if word.startswith(_PYTHONPATH) else word for word in command]
+
+    def objection(self, *, is_pytest: bool) -> Objection | None:
+        """Return why the verdict of the command that has ended is none on the tree; None if nothing speaks against it.
+
+        pytest has to have used something of the tree; of other commands nobody knows how they use it.
+        """
+        reports = [json.loads(file.read_text()) for file in sorted((self._folder / "reports").glob("*.json"))]
+        found = next(self._of_checkouts(reports), None) or next(self._of_installed(reports), None)
+        if found or not is_pytest or any(one["used"] for one in reports):
+            return found
+        return None if self._is_installed_by_build(reports) else self._unused(reports)
+
+    def _is_installed_by_build(self, reports: Sequence[Mapping[str, Any]]) -> bool:
+        began = math.inf if self._built is None else self._built
+        files = [Path(file) for one in _installed(reports) for file, _ in one["files"]]
+        return any(file.stat().st_ctime >= began for file in files if file.exists())
+
+    def _of_checkouts(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
+        """Yield what was executed of another checkout, and is none of the tests' own files."""
+        for one in (one for report in reports for one in report["local"]):
+            top, path = Path(one["top"]), one["path"]
+            what = f"{path}{' (' + one['module'] + ')' if one['module'] else ''}"
+            if (self._tree / path).exists():
+                by = f"; {one['by']} loads it by its path" if one["by"] else ""
+                hint = "import it by its name: what is on sys.path is mapped to the worktree"
+                yield Objection(f"{what} was executed from {top}, and not from the commit's worktree{by}", hint)
+            elif self._repository.has(self._commits, path):
+                yield Objection(
+                    f"the tests import {what}, which this commit lacks: it was executed from {top}",
+                    f"if it is the tests' own: --build 'mkdir -p {Path(path).parent}; cp {top / path} {path}'",
+                )
+            elif _is_product(top, path, self._repository):
+                yield Objection(
+                    f"the tests import {what}, a build product that git does not track: it was executed from {top}",
+                    f"have --build LINE make {path} in each worktree",
+                )
+
+    def _of_installed(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
+        """Yield the installed copy of the project that was executed where the tree has the same; none with a build."""
+        for one in _installed(reports) if self._built is None else ():
+            for file, name in one["files"]:
+                if (root := self._root_of(name)) is not None:
+                    installed = f"{one['name']} {one['version']} as it is installed"
+                    yield Objection(
+                        f"{file} was executed, of {installed}, and not {root}{name} of the commit",
+                        f"{_python_hint(root)}; or pip uninstall {one['name']}, or install it with pip install -e",
+                    )
+
+    def _unused(self, reports: Sequence[Mapping[str, Any]]) -> Objection:
+        if not reports:
+            why = "what the tests imported cannot be seen: their Python took no notice of PYTHONPATH"
+            return Objection(why, "python -I and -E ignore it, tox and some wrappers replace it: call pytest directly")
+        names = {name: file for report in reports for name, file in report["modules"].items()}
+        known = ((name, file, self._root_of(f"{name}/__init__.py", f"{name}.py", name)) for name, file in names.items())
+        for name, file, root in known:
+            if root is not None:
+                why = f"the tests used nothing of the commit's worktree: {name} was imported from {file}"
+                return Objection(why, _python_hint(root))
+        why = "the tests used nothing of the commit's worktree: no module of it was imported, no file opened"
+        return Objection(why, "--python FOLDER puts a folder of it on PYTHONPATH; {worktree} in COMMAND is its path")
+
+    def _root_of(self, *names: str) -> str | None:
+        """Return the folder of the tree, "" or with a slash, that has a file of these names."""
+        folders = sorted(one.name for one in self._tree.iterdir() if one.is_dir() and one.name != ".git")
+        roots = ["", *(f"{one}/" for one in filter(None, [self._python.rstrip("/"), "src", *folders]))]
+        return next((root for root in roots for name in names if (self._tree / root / name).exists()), None)
+
+
+def _installed(reports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [one for report in reports for one in report["installed"]]
+
+
+def _python_hint(root: str) -> str:
+    return f"hil bisect start … --python {root.rstrip('/') or '.'}"
+
+
+def _is_product(top: Path, path: str, repository: Repository) -> bool:
+    """Whether a build has made a file that git does not track; another repository below the checkout is none."""
+    parents = (top / path).parents
+    if any((parent / ".git").exists() for parent in parents if parent != top and top in parent.parents):
+        return False
+    return path.endswith(tuple(EXTENSION_SUFFIXES)) or repository.ignores(top, path)

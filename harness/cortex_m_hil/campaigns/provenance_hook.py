@@ -1,0 +1,358 @@
+"""Modules of a checkout come from a worktree of it, in each Python process of a command, which tells what it executed.
+
+A program of its own, which imports nothing of the harness: `campaigns/provenance.py` copies it, as `hil_provenance`,
+into a folder on PYTHONPATH, beside a `sitecustomize` that installs it before anything of the user's is imported, and an
+entry point by which pytest knows it as a plugin. What holds for all of them is in `settings.json` there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import filecmp
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import machinery, util
+from types import ModuleType
+from typing import Any
+from urllib import parse
+
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+WATCHED = frozenset({"exec", "import", "open", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
+_LOADERS: tuple[tuple[Any, list[str]], ...] = (
+    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+    (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+)
+
+
+def _settings() -> dict[str, Any]:
+    try:
+        with open(os.path.join(FOLDER, "settings.json"), encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+            return found
+    except FileNotFoundError:  # where it is imported otherwise than from such a folder
+        return {}
+
+
+_SETTINGS = _settings()
+TREE: str = _SETTINGS.get("tree", "")
+CHECKOUTS: list[str] = _SETTINGS.get("checkouts", [])
+PROJECTS: list[str] = _SETTINGS.get("projects", [])
+
+
+class Tests:
+    """The tests' own files, which stay where they are: modules that pytest collects, and each conftest.py there."""
+
+    def __init__(self) -> None:
+        self.collected: set[str] = set()
+        self.named_in_tree = False
+
+    def has(self, path: str) -> bool:
+        """Return whether a real path is one of them."""
+        return path in self.collected or (not self.named_in_tree and os.path.basename(path) == "conftest.py")
+
+
+tests = Tests()
+
+
+# --- places ---------------------------------------------------------------------------------------------------
+
+
+def below(path: str, top: str) -> str | None:
+    """Return the path from the folder `top`, or None where it is not below it; both are real paths."""
+    return os.path.relpath(path, top) if top and (path == top or path.startswith(top.rstrip("/") + "/")) else None
+
+
+def checkout_of(path: str) -> tuple[str, str] | None:
+    """Return the checkout that a real path is a source of, and the path from its top."""
+    if below(path, TREE) is not None or below(path, FOLDER) is not None:
+        return None
+    found = [(top, rest) for top in CHECKOUTS if (rest := below(path, top)) is not None]
+    if not found:
+        return None
+    top, rest = max(found, key=lambda one: len(one[0]))
+    return None if _is_installed(os.path.dirname(path), top) else (top, rest)
+
+
+@functools.cache
+def _is_installed(folder: str, top: str) -> bool:
+    """Return whether an installer has put a folder below a checkout there, such as a virtual environment's packages."""
+    if below(folder, top) in (None, "."):
+        return False
+    name = os.path.basename(folder)
+    if name in ("site-packages", "dist-packages") or name.endswith(".egg"):
+        return True
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        names = []
+    markers = "pyvenv.cfg" in names or "conda-meta" in names or any(one.endswith(".dist-info") for one in names)
+    return markers or _is_installed(os.path.dirname(folder), top)
+
+
+# --- imports --------------------------------------------------------------------------------------------------
+
+
+class Pair(machinery.FileFinder):
+    """Finds modules in a folder of the worktree, and in that of the checkout what the worktree lacks, and tests."""
+
+    def __init__(self, tree: str, checkout: str) -> None:
+        super().__init__(tree, *_LOADERS)
+        self._checkout = machinery.FileFinder(checkout, *_LOADERS)
+
+    def find_spec(self, name: str, target: ModuleType | None = None) -> machinery.ModuleSpec | None:
+        own = self._checkout.find_spec(name, target)
+        if own is not None and own.origin is not None and tests.has(os.path.realpath(own.origin)):
+            return own
+        return super().find_spec(name, target) or own
+
+    def invalidate_caches(self) -> None:
+        super().invalidate_caches()
+        self._checkout.invalidate_caches()
+
+
+def pair_of(entry: str) -> Pair:
+    """Return the finder of an entry of sys.path; ImportError for one that is of neither worktree nor checkout."""
+    path = os.path.realpath(entry)
+    rest = below(path, TREE)
+    if rest is not None:
+        return Pair(entry, os.path.join(CHECKOUTS[0], rest))
+    found = checkout_of(path + "/")
+    if found is None or not os.path.isdir(path):
+        raise ImportError(f"{entry} is not below the checkout")
+    return Pair(os.path.normpath(os.path.join(TREE, found[1])), entry)
+
+
+class Mapper:
+    """Maps what other finders than Python's own find in a checkout: those of editable installs, and links to it."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> machinery.ModuleSpec | None:
+        for finder in sys.meta_path[sys.meta_path.index(Mapper) + 1 :] if Mapper in sys.meta_path else ():
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                return mapped(spec)
+        return None
+
+
+def mapped(spec: machinery.ModuleSpec) -> machinery.ModuleSpec:
+    locations = spec.submodule_search_locations
+    if not spec.has_location or spec.origin is None:
+        if isinstance(locations, list):
+            locations[:] = [_in_tree(one, os.path.isdir) or one for one in locations]
+        return spec
+    there = None if tests.has(os.path.realpath(spec.origin)) else _in_tree(spec.origin, os.path.isfile)
+    if there is None:
+        return spec
+    folder = None if locations is None else [os.path.dirname(there)]
+    return util.spec_from_file_location(spec.name, there, submodule_search_locations=folder) or spec
+
+
+def _in_tree(path: str, exists: Callable[[str], bool]) -> str | None:
+    """Return the place in the worktree of a path of a checkout, where there is something."""
+    found = checkout_of(os.path.realpath(path))
+    there = os.path.join(TREE, found[1]) if found else ""
+    return there if there and exists(there) else None
+
+
+# --- what is executed -----------------------------------------------------------------------------------------
+
+
+class Seen:
+    """Which files were executed, and by what line of which file those of checkouts; what of the worktree was used."""
+
+    def __init__(self) -> None:
+        self.used = ""
+        self.executed: dict[str, str] = {}
+        self._checkouts = tuple(top + "/" for top in CHECKOUTS)
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Note an event of the interpreter; an exception here would be one of the code that is watched."""
+        try:
+            if event in WATCHED:
+                self._note(event, arguments)
+        except Exception:
+            return
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "exec":
+            self._execute(arguments[0].co_filename)
+        elif event == "import":
+            self._execute(arguments[1] or "<no extension module>")
+        elif event == "open":
+            if not self.used and isinstance(arguments[0], str):
+                self._use(os.path.join(os.getcwd(), arguments[0]))
+        else:
+            self._start(event, arguments)
+
+    def _execute(self, path: str) -> None:
+        if path not in self.executed and path[:1] != "<":
+            self.executed[path] = _line_at_work() if path.startswith(self._checkouts) else ""
+
+    def _use(self, text: str) -> None:
+        if not self.used and (text + "/").find(TREE + "/") >= 0:
+            self.used = text
+
+    def _start(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Count a process that the worktree is named to; it too is to have this module."""
+        self._use(" ".join(_texts(arguments[:3] if event == "subprocess.Popen" else arguments[:2])))
+        environment = arguments[-1] if isinstance(arguments[-1], dict) else os.environ
+        paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+        if FOLDER not in paths:
+            environment["PYTHONPATH"] = os.pathsep.join([FOLDER, *filter(None, paths)])
+
+
+def _texts(values: Iterable[Any]) -> list[str]:
+    flat = [one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])]
+    return [os.fsdecode(one) for one in flat if isinstance(one, (str, bytes, os.PathLike))]
+
+
+def _line_at_work() -> str:
+    """Return the file and line that has a file executed: of Python's import system nothing."""
+    frame = sys._getframe(4)
+    while frame is not None and (frame.f_code.co_filename[:1] == "<" or "/importlib/" in frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+
+
+seen = Seen()
+
+
+# --- what is told ---------------------------------------------------------------------------------------------
+
+
+def tell() -> None:
+    """Write what was seen so far to a file of this process."""
+    names = {os.path.realpath(file): name for name, file in _files()}
+    local, used = [], seen.used
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    for path, line in list(seen.executed.items()):
+        real = os.path.realpath(path)
+        found = checkout_of(real)
+        if found is not None and not (tests.has(real) or path == main or _is_package_of_tests(real, found[1])):
+            local.append({"top": found[0], "path": found[1], "module": names.get(real, ""), "by": line})
+        elif not used and below(real, TREE) is not None:
+            used = real
+    report = {
+        "used": used, "local": local, "installed": _installed(),
+        "modules": {name: file for name, file in _files() if "." not in name and not tests.has(os.path.realpath(file))},
+    }  # fmt: skip
+    file = os.path.join(FOLDER, "reports", f"{os.getpid()}-{_BEGAN}.json")
+    with open(file + ".new", "w", encoding="utf-8") as out:
+        json.dump(report, out)
+    os.replace(file + ".new", file)
+
+
+_BEGAN = time.time_ns()
+
+
+def _is_package_of_tests(real: str, rest: str) -> bool:
+    """Return whether a file makes packages of the tests' folders, as the worktree's does if it has one.
+
+    With --import-mode=importlib pytest loads it by its path.
+    """
+    folder, name = os.path.split(real)
+    there = os.path.join(TREE, rest)
+    if name != "__init__.py" or not any(below(one, folder) for one in tests.collected):
+        return False
+    return not os.path.exists(there) or filecmp.cmp(real, there, shallow=False)
+
+
+def _files() -> list[tuple[str, str]]:
+    """Return modules by name, with their files, or folders where they have none."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        folders = list(getattr(spec, "submodule_search_locations", None) or [])
+        file = getattr(module, "__file__", None) or (folders[0] if folders else None)
+        if isinstance(file, str):
+            found.append((name, file))
+    return found
+
+
+def _installed() -> list[dict[str, Any]]:
+    """Return the executed files of a copy of the project that was installed, by distribution."""
+    from importlib import metadata
+
+    wanted = [one for one in metadata.distributions() if _is_from_checkout(*_installed_from(one))]
+    wanted += [one for name in PROJECTS for one in metadata.distributions(name=name)]
+    found = {}
+    for one in wanted:
+        names = {str(one.locate_file(file)): str(file) for file in one.files or ()}
+        executed = [[path, name] for path, name in names.items() if path in seen.executed]
+        if executed:
+            found[one.metadata["Name"]] = {"version": one.version, "files": executed}
+    return [{"name": name, **rest} for name, rest in found.items()]
+
+
+def _installed_from(distribution: Any) -> tuple[str, bool]:
+    """Return the real path that a distribution was installed from, and whether it is editable; "" if it has none."""
+    said = json.loads(distribution.read_text("direct_url.json") or "{}")
+    kind, _, place = said.get("url", "").partition("file://")
+    editable = bool(said.get("dir_info", {}).get("editable", False))
+    return ("" if kind or not place else os.path.realpath(parse.unquote(place))), editable
+
+
+def _is_from_checkout(place: str, editable: bool) -> bool:
+    """Return whether a distribution is a copy of something in a checkout."""
+    return bool(place) and not editable and any(below(place, top) is not None for top in CHECKOUTS)
+
+
+def _other_clones() -> Iterator[str]:
+    """Yield the tops of clones that git does not know of here, and that an editable install of the project is in."""
+    from importlib import metadata
+
+    for distribution in (one for name in PROJECTS for one in metadata.distributions(name=name)):
+        place, editable = _installed_from(distribution)
+        while place and editable and not os.path.exists(os.path.join(place, ".git")):
+            place = os.path.dirname(place) if place != os.path.dirname(place) else ""
+        if place and editable and below(place, TREE) is None:
+            yield place
+
+
+# --- where it is installed ------------------------------------------------------------------------------------
+
+
+def install() -> None:
+    """Have this process import from the worktree, and tell of it at its end."""
+    CHECKOUTS.extend(top for top in _other_clones() if top not in CHECKOUTS)
+    sys.path_hooks.insert(0, pair_of)
+    sys.path_importer_cache.clear()
+    sys.meta_path.insert(0, Mapper)
+    sys.addaudithook(seen)
+    atexit.register(tell)
+
+
+def hand_on(name: str) -> None:
+    """Execute the user's own module of this name, which ours has hidden."""
+    others = [one for one in sys.path if os.path.realpath(one) != FOLDER]
+    spec = machinery.PathFinder.find_spec(name, others)
+    if spec is not None and spec.loader is not None:
+        sys.modules[name] = util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+# --- as a plugin of pytest ------------------------------------------------------------------------------------
+
+
+def pytest_load_initial_conftests(early_config: Any) -> None:
+    """Take the conftest.py of the worktree where the tests are named there."""
+    given = early_config.known_args_namespace
+    named = [os.path.realpath(str(one).partition("::")[0]) for one in given.file_or_dir]
+    tests.named_in_tree = given.pyargs or any(below(one, TREE) is not None for one in named)
+
+
+def pytest_pycollect_makemodule(module_path: Any) -> None:
+    if below(os.path.realpath(module_path), TREE) is None:
+        tests.collected.add(os.path.realpath(module_path))
+
+
+def pytest_sessionfinish() -> None:
+    """Here too, since a worker of xdist is ended as soon as it has said that its session is over."""
+    tell()
