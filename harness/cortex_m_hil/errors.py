@@ -130,7 +130,7 @@ class ProtocolError(InfraError):
 
 
 class IdentityError(InfraError):
-    """What answered is not the runner that was built for this target."""
+    """What answered is not the runner that was built for this target, or a module is of another checkout."""
 
 
 class VerdictError(HarnessError):

@@ -144,6 +144,10 @@ class Repository:
         """Return whether one of the commits has the path."""
         return any(self._ask("cat-file", "-e", f"{commit}:{path}").status == 0 for commit in commits)
 
+    def is_shared_with(self, other: Path, commits: Sequence[str]) -> bool:
+        """Return whether the repository of another checkout has one of the commits, too."""
+        return any(self._ask("cat-file", "-e", self.resolve(one), at=other).status == 0 for one in commits)
+
     def ignores(self, top: Path, path: str) -> bool:
         """Return whether the checkout at `top` has a file there that git neither tracks nor is to."""
         return bool(self.git("ls-files", "--others", "--ignored", "--exclude-standard", "--", path, at=top))

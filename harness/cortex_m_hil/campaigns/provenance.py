@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from cortex_m_hil.campaigns import provenance_hook
 from cortex_m_hil.campaigns.history import Repository
+from cortex_m_hil.errors import IdentityError
 
 _HOOK: Final = "hil_provenance"
 _FILES: Final = {
@@ -22,7 +22,6 @@ _FILES: Final = {
     f"{_HOOK}-0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {_HOOK}\nVersion: 0\n",
     f"{_HOOK}-0.dist-info/entry_points.txt": f"[pytest11]\n{_HOOK} = {_HOOK}\n",
 }
-_PROJECT: Final = re.compile(r"""^\s*name\s*=\s*["']?([\w.-]+)""", re.MULTILINE)
 _PYTHONPATH: Final = "PYTHONPATH="
 
 
@@ -65,14 +64,9 @@ class Provenance:
             (self._folder / name).write_text(text)
         (self._folder / "reports").mkdir()
         shutil.copy(provenance_hook.__file__, self._folder / f"{_HOOK}.py")
-        settings = {"tree": str(self._tree), "checkouts": self._checkouts, "projects": sorted(self._projects())}
+        self._projects = provenance_hook.projects_in(str(self._tree))
+        settings = {"tree": str(self._tree), "checkouts": self._checkouts, "projects": sorted(self._projects)}
         (self._folder / "settings.json").write_text(json.dumps(settings))
-
-    def _projects(self) -> set[str]:
-        """Return the names that the tree's own files give the project."""
-        files = [self._tree / name for name in ("pyproject.toml", "setup.cfg", "setup.py")]
-        found = [_PROJECT.search(file.read_text(errors="replace")) for file in files if file.is_file()]
-        return {one[1] for one in found if one}
 
     def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the environment, with the folder first on PYTHONPATH."""
@@ -102,7 +96,7 @@ class Provenance:
 
     def _of_checkouts(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
         """Yield what was executed of another checkout, and is none of the tests' own files."""
-        for one in (one for report in reports for one in report["local"]):
+        for one in (one for report in reports for one in report["local"] if self._is_checkout(one["top"])):
             top, path = Path(one["top"]), one["path"]
             what = f"{path}{' (' + one['module'] + ')' if one['module'] else ''}"
             if (self._tree / path).exists():
@@ -119,6 +113,11 @@ class Provenance:
                     f"the tests import {what}, a build product that git does not track: it was executed from {top}",
                     f"have --build LINE make {path} in each worktree",
                 )
+
+    def _is_checkout(self, top: str) -> bool:
+        """Return whether another repository is one of this: by name, or since it has the commits."""
+        known = top in self._checkouts or not self._projects.isdisjoint(provenance_hook.projects_in(top))
+        return known or self._repository.is_shared_with(Path(top), self._commits)
 
     def _of_installed(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
         """Yield the installed copy of the project that was executed where the tree has the same; none with a build."""
@@ -149,6 +148,34 @@ class Provenance:
         folders = sorted(one.name for one in self._tree.iterdir() if one.is_dir() and one.name != ".git")
         roots = ["", *(f"{one}/" for one in filter(None, [self._python.rstrip("/"), "src", *folders]))]
         return next((root for root in roots for name in names if (self._tree / root / name).exists()), None)
+
+
+class Sources:
+    """The modules of this process, where a result is told as that of the commit of the folder it runs in."""
+
+    def __init__(self) -> None:
+        self._top = provenance_hook.top_of(os.path.realpath(Path.cwd()))
+        self._checkouts = {str(one) for one in Repository(Path(self._top)).checkouts()} if self._top else set()
+        self._names = provenance_hook.projects_in(self._top) if self._top else set()
+        self._seen: set[str] = set()
+
+    def check(self) -> None:
+        """Raise an IdentityError if a module that was imported since the last call is of another checkout."""
+        for module, file in provenance_hook.module_files():
+            if module in self._seen:
+                continue
+            self._seen.add(module)
+            folder = os.path.dirname(os.path.realpath(file))
+            other = provenance_hook.top_of(folder) if self._top else ""
+            if self._is_other(other) and not provenance_hook.is_installed(folder, other):
+                self._seen.discard(module)
+                what = f"{module} is imported from {file}, and the results would be told as those of {self._top}"
+                raise IdentityError(what, hint=f"pip install -e {self._top}, or leave {other} out of sys.path")
+
+    def _is_other(self, top: str) -> bool:
+        if top in ("", self._top):
+            return False
+        return top in self._checkouts or not self._names.isdisjoint(provenance_hook.projects_in(top))
 
 
 def _installed(reports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

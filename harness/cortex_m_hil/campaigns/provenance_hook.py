@@ -12,9 +12,10 @@ import filecmp
 import functools
 import json
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import machinery, util
 from types import ModuleType
 from typing import Any
@@ -42,6 +43,7 @@ _SETTINGS = _settings()
 TREE: str = _SETTINGS.get("tree", "")
 CHECKOUTS: list[str] = _SETTINGS.get("checkouts", [])
 PROJECTS: list[str] = _SETTINGS.get("projects", [])
+_NAME = re.compile(r"""^\s*name\s*=\s*["']?([\w.-]+)""", re.MULTILINE)
 
 
 class Tests:
@@ -67,19 +69,47 @@ def below(path: str, top: str) -> str | None:
     return os.path.relpath(path, top) if top and (path == top or path.startswith(top.rstrip("/") + "/")) else None
 
 
-def checkout_of(path: str) -> tuple[str, str] | None:
-    """Return the checkout that a real path is a source of, and the path from its top."""
+def repository_of(path: str) -> tuple[str, str] | None:
+    """Return the top of the other checkout that a real path is a source of, and the path from there."""
     if below(path, TREE) is not None or below(path, FOLDER) is not None:
         return None
-    found = [(top, rest) for top in CHECKOUTS if (rest := below(path, top)) is not None]
-    if not found:
-        return None
-    top, rest = max(found, key=lambda one: len(one[0]))
-    return None if _is_installed(os.path.dirname(path), top) else (top, rest)
+    folder = os.path.dirname(path)
+    known = [top for top in CHECKOUTS if below(path, top) is not None]
+    top = max(known, key=len) if known else top_of(folder)
+    rest = below(path, top) if top else None
+    return None if rest is None or is_installed(folder, top) else (top, rest)
+
+
+def checkout_of(path: str) -> tuple[str, str] | None:
+    """Return the same where it is known to be a checkout of the same repository: by git, or by the project's name."""
+    found = repository_of(path)
+    return found if found and (found[0] in CHECKOUTS or _is_clone(found[0])) else None
 
 
 @functools.cache
-def _is_installed(folder: str, top: str) -> bool:
+def top_of(folder: str) -> str:
+    """Return the top of the repository that a folder is in, or ""."""
+    parent = os.path.dirname(folder)
+    return folder if os.path.exists(os.path.join(folder, ".git")) else "" if parent == folder else top_of(parent)
+
+
+@functools.cache
+def _is_clone(top: str) -> bool:
+    return not projects_in(top).isdisjoint(PROJECTS)
+
+
+def projects_in(top: str) -> set[str]:
+    """Return the names that the files of a project give it."""
+    found = set()
+    for name in ("pyproject.toml", "setup.cfg", "setup.py"):
+        if os.path.isfile(os.path.join(top, name)):
+            with open(os.path.join(top, name), encoding="utf-8", errors="replace") as file:
+                found |= set(_NAME.findall(file.read())[:1])
+    return found
+
+
+@functools.cache
+def is_installed(folder: str, top: str) -> bool:
     """Return whether an installer has put a folder below a checkout there, such as a virtual environment's packages."""
     if below(folder, top) in (None, "."):
         return False
@@ -91,7 +121,7 @@ def _is_installed(folder: str, top: str) -> bool:
     except OSError:
         names = []
     markers = "pyvenv.cfg" in names or "conda-meta" in names or any(one.endswith(".dist-info") for one in names)
-    return markers or _is_installed(os.path.dirname(folder), top)
+    return markers or is_installed(os.path.dirname(folder), top)
 
 
 # --- imports --------------------------------------------------------------------------------------------------
@@ -121,10 +151,10 @@ def pair_of(entry: str) -> Pair:
     rest = below(path, TREE)
     if rest is not None:
         return Pair(entry, os.path.join(CHECKOUTS[0], rest))
-    found = checkout_of(path + "/")
-    if found is None or not os.path.isdir(path):
-        raise ImportError(f"{entry} is not below the checkout")
-    return Pair(os.path.normpath(os.path.join(TREE, found[1])), entry)
+    there = place_in_tree(entry + "/")
+    if there is None or not os.path.isdir(path):
+        raise ImportError(f"{entry} is not below a checkout")
+    return Pair(there, entry)
 
 
 class Mapper:
@@ -155,10 +185,16 @@ def mapped(spec: machinery.ModuleSpec) -> machinery.ModuleSpec:
 
 
 def _in_tree(path: str, exists: Callable[[str], bool]) -> str | None:
-    """Return the place in the worktree of a path of a checkout, where there is something."""
-    found = checkout_of(os.path.realpath(path))
-    there = os.path.join(TREE, found[1]) if found else ""
-    return there if there and exists(there) else None
+    there = place_in_tree(path)
+    return there if there is not None and exists(there) else None
+
+
+def place_in_tree(path: str) -> str | None:
+    """Return where a path of a checkout is in the worktree: through the same links, where it is one through links."""
+    found = checkout_of(os.path.realpath(path) + path[len(path.rstrip("/")) :])
+    if found is None:
+        return None
+    return os.path.normpath(os.path.join(TREE, below(os.path.abspath(path), found[0]) or found[1]))
 
 
 # --- what is executed -----------------------------------------------------------------------------------------
@@ -228,21 +264,22 @@ seen = Seen()
 
 
 def tell() -> None:
-    """Write what was seen so far to a file of this process."""
-    names = {os.path.realpath(file): name for name, file in _files()}
+    """Write what was seen so far to a file of this process.
+
+    Of another repository, which may be a clone that goes by no name, what the worktree has as well.
+    """
+    names = {os.path.realpath(file): name for name, file in module_files()}
     local, used = [], seen.used
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     for path, line in list(seen.executed.items()):
         real = os.path.realpath(path)
-        found = checkout_of(real)
+        found = checkout_of(real) or _like_the_trees(real)
         if found is not None and not (tests.has(real) or path == main or _is_package_of_tests(real, found[1])):
             local.append({"top": found[0], "path": found[1], "module": names.get(real, ""), "by": line})
         elif not used and below(real, TREE) is not None:
             used = real
-    report = {
-        "used": used, "local": local, "installed": _installed(),
-        "modules": {name: file for name, file in _files() if "." not in name and not tests.has(os.path.realpath(file))},
-    }  # fmt: skip
+    modules = {name: file for name, file in module_files() if not ("." in name or tests.has(os.path.realpath(file)))}
+    report = {"used": used, "local": local, "installed": _installed(), "modules": modules}
     file = os.path.join(FOLDER, "reports", f"{os.getpid()}-{_BEGAN}.json")
     with open(file + ".new", "w", encoding="utf-8") as out:
         json.dump(report, out)
@@ -250,6 +287,11 @@ def tell() -> None:
 
 
 _BEGAN = time.time_ns()
+
+
+def _like_the_trees(real: str) -> tuple[str, str] | None:
+    found = repository_of(real)
+    return found if found and os.path.isfile(os.path.join(TREE, found[1])) else None
 
 
 def _is_package_of_tests(real: str, rest: str) -> bool:
@@ -264,7 +306,7 @@ def _is_package_of_tests(real: str, rest: str) -> bool:
     return not os.path.exists(there) or filecmp.cmp(real, there, shallow=False)
 
 
-def _files() -> list[tuple[str, str]]:
+def module_files() -> list[tuple[str, str]]:
     """Return modules by name, with their files, or folders where they have none."""
     found = []
     for name, module in list(sys.modules.items()):
@@ -280,7 +322,7 @@ def _installed() -> list[dict[str, Any]]:
     """Return the executed files of a copy of the project that was installed, by distribution."""
     from importlib import metadata
 
-    wanted = [one for one in metadata.distributions() if _is_from_checkout(*_installed_from(one))]
+    wanted = [one for one in metadata.distributions() if _is_from_checkout(one.read_text("direct_url.json"))]
     wanted += [one for name in PROJECTS for one in metadata.distributions(name=name)]
     found = {}
     for one in wanted:
@@ -291,29 +333,13 @@ def _installed() -> list[dict[str, Any]]:
     return [{"name": name, **rest} for name, rest in found.items()]
 
 
-def _installed_from(distribution: Any) -> tuple[str, bool]:
-    """Return the real path that a distribution was installed from, and whether it is editable; "" if it has none."""
-    said = json.loads(distribution.read_text("direct_url.json") or "{}")
+def _is_from_checkout(direct_url: str | None) -> bool:
+    """Return whether a distribution's record of where it is from names a checkout, of which it is a copy."""
+    said = json.loads(direct_url or "{}")
     kind, _, place = said.get("url", "").partition("file://")
-    editable = bool(said.get("dir_info", {}).get("editable", False))
-    return ("" if kind or not place else os.path.realpath(parse.unquote(place))), editable
-
-
-def _is_from_checkout(place: str, editable: bool) -> bool:
-    """Return whether a distribution is a copy of something in a checkout."""
-    return bool(place) and not editable and any(below(place, top) is not None for top in CHECKOUTS)
-
-
-def _other_clones() -> Iterator[str]:
-    """Yield the tops of clones that git does not know of here, and that an editable install of the project is in."""
-    from importlib import metadata
-
-    for distribution in (one for name in PROJECTS for one in metadata.distributions(name=name)):
-        place, editable = _installed_from(distribution)
-        while place and editable and not os.path.exists(os.path.join(place, ".git")):
-            place = os.path.dirname(place) if place != os.path.dirname(place) else ""
-        if place and editable and below(place, TREE) is None:
-            yield place
+    if kind or not place or said.get("dir_info", {}).get("editable", False):
+        return False
+    return checkout_of(os.path.realpath(parse.unquote(place)) + "/") is not None
 
 
 # --- where it is installed ------------------------------------------------------------------------------------
@@ -321,7 +347,6 @@ def _other_clones() -> Iterator[str]:
 
 def install() -> None:
     """Have this process import from the worktree, and tell of it at its end."""
-    CHECKOUTS.extend(top for top in _other_clones() if top not in CHECKOUTS)
     sys.path_hooks.insert(0, pair_of)
     sys.path_importer_cache.clear()
     sys.meta_path.insert(0, Mapper)

@@ -23,8 +23,10 @@ from typing import Any, Final
 import pytest
 
 from cortex_m_hil.bench.kernels import by_operator
+from cortex_m_hil.campaigns.provenance import Sources
 from cortex_m_hil.checks.quanta import histograms
 from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.errors import IdentityError
 from cortex_m_hil.program.weight import weigh
 from cortex_m_hil.pytest_plugin import fitting, records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
@@ -46,6 +48,7 @@ PTE: Final = "pte_bytes"
 SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
 _CPU, _PARTS, _RUNNER = "hil_cpu_seconds", "hil_parts", "hil_runner"
 _BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
+_SOURCES: Final = pytest.StashKey[Sources]()
 _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
 _ENGINE: Final = "hil_engine"
 # What a result has fields for, and what is no figure of it.
@@ -76,6 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TASKS] = _tell_parts
     config.stash[_WEIGHED] = set()
+    config.stash[_SOURCES] = Sources()
     if config.getoption("hil_fit"):
         fitting.prepare(config)
     if not hasattr(config, "workerinput"):
@@ -114,7 +118,19 @@ def _shard(test: str, of: int) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    __tracebackhide__ = True
     item.stash[_BEGAN] = time.process_time()
+    item.config.stash[_SOURCES].check()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Whatever came of a test that imports another checkout's modules is no result of this one."""
+    __tracebackhide__ = True
+    try:
+        yield
+    finally:
+        item.config.stash[_SOURCES].check()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -123,7 +139,10 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     if call.when == "teardown" and _BEGAN in item.stash:
         item.user_properties.append((_CPU, round(time.process_time() - item.stash[_BEGAN], 3)))
-    return (yield)
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, IdentityError) and resolved_of(item) is None:
+        records.infra_without_target(report)
+    return report
 
 
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
@@ -332,6 +351,8 @@ def _section(phases: list[pytest.TestReport], wanted: str) -> str:
 def _of_phases(phases: list[pytest.TestReport]) -> tuple[Verdict, str, str]:
     """Of a test that uses no target."""
     for report in phases:
+        if report.failed and records.is_infra(report):
+            return Verdict.INFRA, IdentityError.__name__, headline(report)
         if report.failed:
             return Verdict.FAIL if report.when == "call" else Verdict.ERROR, "", headline(report)
         if report.skipped:

@@ -109,6 +109,15 @@ def without_target(report: pytest.TestReport) -> None:
     report.user_properties.append((VERDICT, Verdict.ERROR.name))
 
 
+def infra_without_target(report: pytest.TestReport) -> None:
+    """Have a failed test that uses no target tell nothing."""
+    report.user_properties.append((VERDICT, Verdict.INFRA.name))
+
+
+def is_infra(report: pytest.TestReport) -> bool:
+    return (VERDICT, Verdict.INFRA.name) in report.user_properties
+
+
 def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> None:
     seconds = program.lowering_seconds
     figures = {

@@ -35,7 +35,7 @@ from cortex_m_hil.report.night import RUNNER, Key, Result
 from cortex_m_hil.report.results_json import SCHEMA
 from cortex_m_hil.results import Verdict
 from junit_schema import invalid
-from paths import REPOSITORY
+from paths import IMPORT_ROOT, REPOSITORY
 from repositories import history
 
 Hil = Callable[..., Done]
@@ -367,6 +367,26 @@ def test_a_report_is_of_a_nightly_and_those_before_it(hil: Hil, folder: Path) ->
     assert "Trends of 2 nights" in (folder / "again" / "index.html").read_text()
     against = answer(hil("results", "report", "--against", "1", "-o", "again", "--json").out)
     assert (against["nightly"], against["compared_with"]) == (3, 1)
+
+
+def test_what_another_checkout_gave_is_no_result_of_this_one(
+    hil: Hil, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with an editable install of the first one; imported with the test file, or not before the test runs."""
+    late = "def test_late(tmp_path):\n    import net\n    assert net.WEIGHT == 1\n"
+    early = "import net\n\ndef test_early(hil): ...\n"
+    files = {"src/net.py": "WEIGHT = 0\n", "test_net.py": late, "test_other.py": early}
+    made = history(folder / "first", 0, lambda number: files)
+    made.git("worktree", "add", "--quiet", str(folder / "second"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(made.path / "src"), str(IMPORT_ROOT)]))
+    monkeypatch.chdir(folder / "second")
+    done = hil("nightly", "-t", "native", "test_net.py", "test_other.py")
+    assert done.status == CANNOT_TELL
+    rows = [one for one in answers(hil("results", "show", "--json").out) if "verdict" in one]
+    assert [(one["verdict"], one["error_type"]) for one in rows] == [("INFRA", "IdentityError")] * 2
+    assert all("net is imported from" in one["headline"] for one in rows), rows
+    src = ("--pytest=-o", "--pytest=pythonpath=src")
+    assert hil("nightly", "-t", "native", *src, "test_net.py").status == NO  # this one's, whose weight is wrong
 
 
 def test_a_mistyped_path_leaves_no_nightly(hil: Hil) -> None:

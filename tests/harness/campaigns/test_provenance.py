@@ -174,18 +174,19 @@ def test_editable_installs_by_pip(backend: str, begin: Begin, tmp_path: Path) ->
     assert project.judge(python, *PYTEST[1:]).told is Told.PASS
 
 
-def test_another_clone_that_is_installed_editable_is_mapped_by_the_projects_name(begin: Begin, tmp_path: Path) -> None:
+def test_another_clone(begin: Begin, tmp_path: Path) -> None:
+    """By the project's name it is mapped; without one it is known by its commits, and told."""
     project = begin(**{"pyproject.toml": '[project]\nname = "the-net"\n', "test_net.py": TEST})
     clone = tmp_path / "clone"
     project.made.git("clone", "--quiet", str(project.top), str(clone))
-    site = tmp_path / "site"
-    write(site / "the_net-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: the-net\nVersion: 1\n")
-    write(
-        site / "the_net-1.dist-info/direct_url.json",
-        f'{{"url": "file://{clone}", "dir_info": {{"editable": true}}}}',
-    )
-    project.environment["PYTHONPATH"] = f"{site}{os.pathsep}{clone / 'src'}"
+    project.environment["PYTHONPATH"] = str(clone / "src")
     assert project.judge(*PYTEST).told is Told.PASS
+    for top in (clone, project.tree):
+        (top / "pyproject.toml").unlink()
+    elsewhere(project.judge(*PYTEST), f"src/net.py (net) was executed from {clone}, and not from the")
+    Made(tmp_path / "stranger").commit({"src/net.py": "WEIGHT = 1\n"})  # as another project may be called
+    project.environment["PYTHONPATH"] = str(tmp_path / "stranger/src")
+    assert project.judge(*PYTEST, "{worktree}/test_net.py").told is Told.PASS
 
 
 NAMESPACE = """
