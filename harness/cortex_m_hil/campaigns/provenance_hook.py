@@ -22,6 +22,7 @@ from typing import Any
 from urllib import parse
 
 FOLDER = os.path.dirname(os.path.realpath(__file__))
+_IMPORTS = re.compile(r"^<|/importlib/|/runpy\.py$")  # files of Python's import system
 WATCHED = frozenset({"exec", "import", "open", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
 _LOADERS: tuple[tuple[Any, list[str]], ...] = (
     (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
@@ -228,7 +229,10 @@ class Seen:
             self._start(event, arguments)
 
     def _execute(self, path: str) -> None:
-        if path not in self.executed and path[:1] != "<":
+        if path[:1] == "<":
+            return
+        path = os.path.join(os.getcwd(), path) if path[:1] != "/" else path
+        if path not in self.executed:
             self.executed[path] = _line_at_work() if path.startswith(self._checkouts) else ""
 
     def _use(self, text: str) -> None:
@@ -252,7 +256,7 @@ def _texts(values: Iterable[Any]) -> list[str]:
 def _line_at_work() -> str:
     """Return the file and line that has a file executed: of Python's import system nothing."""
     frame = sys._getframe(4)
-    while frame is not None and (frame.f_code.co_filename[:1] == "<" or "/importlib/" in frame.f_code.co_filename):
+    while frame is not None and _IMPORTS.search(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 

@@ -25,6 +25,7 @@ from repositories import Repository, history
 
 COMMITS, CULPRIT = 16, 11
 CHECK = 'grep -q "^0" "$HIL_BISECT_WORKTREE/value"'
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
 Bisect = Callable[..., Done]
 
 
@@ -352,7 +353,7 @@ def test_git_bisect_run_is_led_by_steps_past_a_broken_link(tmp_path: Path) -> No
     made = history(tmp_path / "r", 8, lambda number: {"value": f"{int(number >= 5)} {number}\n"})
     (tmp_path / "test_it.py").write_text(TEST)
     made.git("bisect", "start", made.commits[8], made.commits[4])
-    test = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--target=native", f"{tmp_path}/test_it.py"]
+    test = [*PYTEST, "--target=native", f"{tmp_path}/test_it.py"]
     done = subprocess.run(
         ["git", "bisect", "run", *command("bisect", "step", "--", *test)],
         cwd=made.path, env=environment(VALUE=str(made.path / "value")), capture_output=True, text=True, timeout=300,
@@ -368,7 +369,7 @@ def test_targets_and_outputs_are_in_the_answer(bisect: Bisect, tmp_path: Path) -
     made = history(tmp_path / "r", 2, lambda number: {"value": f"{int(number >= 2)}\n"})
     Path("test_it.py").write_text(TEST.replace('environ["VALUE"]', 'environ["HIL_BISECT_WORKTREE"] + "/value"'))
     begin(bisect, made, "--deterministic")
-    test = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--target=native", "test_it.py"]
+    test = [*PYTEST, "--target=native", "test_it.py"]
     done = bisect("run", "--json", "--", *test)
     assert found(done)[:2] == (OK, made.commits[2])
     [one] = answer(done.out)["targets"]
@@ -397,7 +398,7 @@ def test_the_operators_whose_outputs_changed_are_told_and_the_failure_is_kept(bi
     made = history(tmp_path / "r", 2, lambda number: {"value": f"{int(number >= 1)} {number}\n"})
     Path("test_head.py").write_text(HEAD)
     begin(bisect, made, "--deterministic")
-    test = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--target=native", "test_head.py"]
+    test = [*PYTEST, "--target=native", "test_head.py"]
     done = bisect("run", "--json", "--", *test)
     assert found(done)[:2] == (OK, made.commits[1]), done
     [one] = answer(done.out)["targets"]
@@ -413,6 +414,63 @@ def test_the_operators_whose_outputs_changed_are_told_and_the_failure_is_kept(bi
     assert bisect("reset").status == OK
     assert not Path(one["bundle"]).exists()
     assert "outputs that changed: cortex_m" in bisect("replay", log).out
+
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        self.layer.weight.data, self.layer.bias.data = torch.ones(2, 4), torch.tensor([BIAS, 0.5])
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+TEST_NET = """
+import torch
+from net import Net
+
+def test_net(hil):
+    x = (torch.rand(1, 4),)
+    assert hil.run(hil.lower(Net(), x), x).outputs[0].array().argmax() == 1
+"""
+INI = '[tool.pytest.ini_options]\npythonpath = ["src"]\n'
+
+
+@pytest.mark.slow
+def test_a_network_of_the_users_in_a_folder_that_pytest_puts_on_sys_path(
+    bisect: Bisect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that each commit's module is lowered to; the checkout's own would be bad at both ends."""
+    files = {"pyproject.toml": INI, "test_net.py": TEST_NET}
+    made = history(tmp_path / "r", 3, lambda at: {**files, "src/net.py": NET.replace("BIAS", str(2.0 * (at >= 2)))})
+    before = made.touched()
+    monkeypatch.chdir(made.path)
+    assert bisect("start", "HEAD", "HEAD~3", "--deterministic").status == OK
+    done = bisect("run", "--json", "--", *PYTEST, "--target=native", "test_net.py")
+    assert found(done)[:2] == (OK, made.commits[2]), done
+    assert made.touched() == before
+
+
+def test_each_commits_own_modules_are_tested_and_what_tests_another_ends_the_search(
+    bisect: Bisect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second: a module that is loaded by the name of its file is the checkout's at each commit."""
+    made = history(tmp_path / "r", 1, lambda at: {"src/net.py": f"RIGHT = {at < 1}\n"})
+    monkeypatch.chdir(made.path)
+    assert bisect("start", "HEAD", "HEAD~1", "--deterministic").status == OK
+    script = "import sys; sys.path.insert(0, 'src'); import net; exit(not net.RIGHT)"
+    assert found(bisect("run", "--json", "--", sys.executable, "-c", script)) == (OK, made.commits[1], 2)
+    assert bisect("reset").status == OK
+    loads = "import runpy, types\n\nnet = types.SimpleNamespace(**runpy.run_path('src/net.py'))\n"
+    (made.path / "test_net.py").write_text(f"{loads}\ndef test_net():\n    assert net.RIGHT\n")
+    assert bisect("start", "HEAD", "HEAD~1", "--deterministic").status == OK
+    done = bisect("run", "--", *PYTEST, "test_net.py")
+    assert done.status == CANNOT_TELL
+    assert f"ConfigError: the end {made.commits[1][:10]} cannot be tested: src/net.py was executed from" in done.err
+    assert f"{made.path}/test_net.py:3 loads it by its path" in done.err and "import it by its name" in done.err
 
 
 @pytest.mark.parametrize(
