@@ -54,7 +54,8 @@ def _wider(kernel: int, stride: tuple[int, int], padding: int) -> Setup:
 
 def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
     """With so many rows and columns of zeros on each side of the kernel, and of padding."""
-    padding: Any = [one + more for one, more in zip(given.padding, (rows, columns), strict=True)]  # type: ignore[arg-type]
+    theirs: Any = given.padding
+    padding: Any = [one + more for one, more in zip(theirs, (rows, columns), strict=True)]
     size: Any = [one + 2 * more for one, more in zip(given.kernel_size, (rows, columns), strict=True)]
     stride: Any = given.stride
     made = nn.Conv2d(given.in_channels, given.out_channels, size, stride=stride, padding=padding)
@@ -67,6 +68,7 @@ def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
 class Least(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.bound: torch.Tensor
         self.register_buffer("bound", torch.full((3,), 0.5))
 
     def forward(self, x: Any) -> Any:

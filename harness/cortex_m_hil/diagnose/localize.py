@@ -561,10 +561,10 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
     losses = _losses(rows)
     if not losses:
         yield f"{right}; what an operator loses to quantisation is not known"
-    elif (row := _coarsest(losses)) is not None:
+    elif (coarse := _coarsest(losses)) is not None:
         yield (
-            f"quantisation is coarse here: {row.place} has {row.dialect_db:.1f} dB against the float module, its "
-            f"inputs {row.inputs_db:.1f} dB; {right}"
+            f"quantisation is coarse here: {coarse.place} has {coarse.dialect_db:.1f} dB against the float module, its "
+            f"inputs {coarse.inputs_db:.1f} dB; {right}"
         )
     else:
         yield f"{right}, and no operator loses much to quantisation"

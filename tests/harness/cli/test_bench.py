@@ -102,7 +102,7 @@ def test_each_operator_is_compared_with_the_same_of_the_reference() -> None:
 
 
 def test_cycles_of_a_board_have_a_column_of_their_own() -> None:
-    row = Row("net", Count(120, (OperatorCount("a", 1, 90, 1.0),), Clock.CORE), None)
+    row = Row("net", "its own", Count(120, (OperatorCount("a", 1, 90, 1.0),), Clock.CORE), None)
     found = row.fields("board", Isa.DSP)
     assert (found["instructions"], found["cycles"], found["operators"][0]["cycles"]) == (None, 120, 90)
     assert row.operators.splitlines()[0].split() == ["operator", "calls", "cycles", "share", "reference", "ratio"]

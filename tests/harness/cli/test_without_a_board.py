@@ -40,8 +40,7 @@ def gone(tmp_path: Path) -> None:
 
 def with_target() -> set[str]:
     """Commands with that option, by what is typed."""
-    cli.load_commands()
-    waiting, found = [("", typer.main.get_command(cli.app))], set()
+    waiting, found = [("", typer.main.get_command(cli.load_commands()))], set()
     while waiting:
         path, command = waiting.pop()
         waiting += [(f"{path} {name}".strip(), one) for name, one in getattr(command, "commands", {}).items()]
