@@ -170,7 +170,7 @@ def test_editable_installs_by_pip(backend: str, begin: Begin, tmp_path: Path) ->
     project = begin(**{"pyproject.toml": "\n".join(lines), "test_net.py": TEST})
     python = environment_with(tmp_path / "venv", "none", "")
     install = [python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", "-e", project.top]
-    subprocess.run(install, check=True, timeout=300)
+    subprocess.run([str(word) for word in install], check=True, timeout=300)
     assert project.judge(python, *PYTEST[1:]).told is Told.PASS
 
 
