@@ -55,7 +55,7 @@ def near(path: Path, start: Path = Path()) -> str:
     parent = next(one for one in whole.parents if one.is_dir())
     part, *rest = whole.relative_to(parent).parts
     with contextlib.suppress(OSError):
-        names = difflib.get_close_matches(part, itertools.islice(os.listdir(parent), _LISTED), cutoff=0.6)
+        names = difflib.get_close_matches(part, itertools.islice(os.listdir(parent), _LISTED), cutoff=0.7)
         found = [one if (one := parent.joinpath(name, *rest)).exists() else parent / name for name in names]
         said = [str(one) if path.is_absolute() else os.path.relpath(one, start) for one in found]
         if said:

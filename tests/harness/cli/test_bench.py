@@ -145,7 +145,7 @@ def test_ratios_are_medians_of_pairs() -> None:
         (["kernels", "nowhere.pte", "-t", "m4-qemu"], "nowhere.pte"),
         (["lowering", "a.pte"], "ConfigError: no network 'a.pte'"),
         (["lowering", "no_such_module:make", "-n", "1"], "ToolchainError: the lowering ended with status 1"),
-        (["matrix", "nowhere.py", "-t", "native"], "ended with status 4"),
+        (["matrix", "nowhere.py", "-t", "native"], "ConfigError: nowhere.py: there is no such file or folder"),
         (["matrix", "--upstream", "-t", "native"], "not on QEMU"),
         (["matrix", "--upstream", "test_it.py", "-t", "m4-qemu"], "--upstream has its own tests"),
     ],
