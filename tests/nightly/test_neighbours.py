@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ RANDOMLY = ("pytest-randomly==5.1.0" if sys.version_info >= (3, 11) else "pytest
 RERUNFAILURES = ("pytest-rerunfailures==16.7",)
 JSON_REPORT = ("pytest-json-report==1.5.0", "pytest-metadata==3.1.1")
 EMBEDDED = ("pytest-embedded==2.9.3",)
+ORDINARY = (*RANDOMLY, *RERUNFAILURES, "pytest-timeout==2.4.0", "pytest-html==4.2.0", "pytest-metadata==3.1.1")
 Run = Callable[..., pytest.RunResult]
 
 
@@ -36,7 +38,7 @@ def run(
     done = subprocess.run(install, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, f"pip cannot install what this test is about:\n{done.stderr}"
     monkeypatch.setenv("HIL_CACHE_DIR", str(CACHE))
-    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
 
     def run(*arguments: str) -> pytest.RunResult:
         return pytester.runpytest_subprocess(*arguments, timeout=DEADLINE)
@@ -160,3 +162,52 @@ def test_pytest_embedded_keeps_its_names_and_both_run_in_one_test(pytester: pyte
     mistaken = run("--target=native", "-k", "both")
     assert mistaken.ret == pytest.ExitCode.USAGE_ERROR
     mistaken.stderr.fnmatch_lines(["*no target given: --hil-target=*"])
+
+
+FIRST = """
+import pytest
+import torch
+
+class Flat(torch.nn.Module):
+    def forward(self, x):
+        return x * 0.0, torch.tanh(x)
+
+@pytest.fixture(scope="module")
+def head(hil_lower):
+    return hil_lower(torch.nn.Linear(16, 5), (torch.rand(1, 16),))
+
+def test_fine(hil):
+    from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
+    hil.check(torch.nn.Linear(16, 4), (torch.rand(1, 16),), quantizer=CortexMQuantizer())
+
+def test_wrong(hil):
+    hil.check(Flat(), (torch.rand(1, 16),), eager_sqnr=1000)
+
+def test_warned(hil):
+    hil.check(Flat(), (torch.rand(1, 16),))
+
+@pytest.mark.timeout(2, func_only=True)
+@pytest.mark.parametrize("n", range(3))
+def test_interrupted(hil, head, n):
+    while True:
+        hil.run(head)
+"""
+
+
+@pytest.mark.parametrize("run", [ORDINARY], indirect=True, ids=["ordinary"])
+def test_a_project_that_is_strict_fails_by_verdicts_alone(pytester: pytest.Pytester, run: Run) -> None:
+    """Warnings are errors, and plugins that many projects have are installed. A timeout ends a call in its middle."""
+    strict = "--strict-markers --strict-config --reruns=1 --timeout=300 --html=report.html --self-contained-html"
+    pytester.makeini(f"[pytest]\nfilterwarnings = error\naddopts = {strict}\n")
+    pytester.makepyfile(test_it=FIRST)
+    for workers in ([], ["-n2"]):
+        done = run("--target=native", *workers)
+        done.assert_outcomes(passed=1, failed=5)
+        done.stdout.fnmatch_lines(
+            [
+                *(f"test_it.py::test_interrupted[[]{n}[]] *FAIL Failed after FAIL Failed" for n in range(3)),
+                "test_it.py::test_warned *FAIL HilWarning (uninformative) after FAIL HilWarning",
+                "test_it.py::test_wrong *FAIL Mismatch (uninformative) after FAIL Mismatch",
+            ]
+        )
+        assert "test_wrong[native]" in (pytester.path / "report.html").read_text()

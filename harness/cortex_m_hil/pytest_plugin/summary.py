@@ -132,7 +132,7 @@ def localize(config: pytest.Config, target: str, node_id: str) -> str:
     words = [from_here(config, node_id), "-t", target]
     if (runtime := config.getoption("hil_runtime")) != "builtin":
         words += ["--runtime", runtime]
-    if (file := config.getoption("targets_file")) is not None:
+    if (file := config.getoption("hil_targets_file")) is not None:
         words += ["--targets-file", str(file)]
     return printable(f"hil localize {shlex.join(words)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import math
+import subprocess
 import sys
 import types
 import warnings
@@ -16,6 +17,7 @@ from unittest import mock
 import pytest
 import torch
 
+from command_line import environment
 from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import LoweringError
 from cortex_m_hil.lowering import clear_cache, executorch_api, lower
@@ -166,6 +168,14 @@ def everything_undone() -> Any:
     yield
     while UNDO:
         UNDO.pop()()
+
+
+def test_what_is_warned_of_at_an_import_is_no_error_of_the_users() -> None:
+    """Of ExecuTorch 1.5 on Python 3.11 or 3.12: it reads a resource in a way that is deprecated there."""
+    code = "import cortex_m_hil, executorch.exir, warnings; warnings.warn('the user is warned as ever')"
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.stderr.splitlines()[-1] == "UserWarning: the user is warned as ever"
 
 
 @pytest.mark.parametrize("name", WAYS)

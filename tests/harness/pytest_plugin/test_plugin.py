@@ -20,6 +20,7 @@ from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.results import STATISTICS
 from cortex_m_hil.targets.cpu import Isa
+from paths import IMPORT_ROOT
 
 pytest_plugins = ["pytester"]
 
@@ -914,6 +915,15 @@ def test_options_of_others_and_ours_are_there_both(
     assert without.ret == pytest.ExitCode.USAGE_ERROR
     without.stderr.fnmatch_lines([f"*no target given: --hil-target=*; --target is that of {owner}:4*"])
     assert "Traceback" not in without.stderr.str()
+
+
+def test_every_option_that_is_asked_for_is_there(pytestconfig: pytest.Config) -> None:
+    """Those of `hil_` are this package's, some of plugins that are loaded for a command only."""
+    texts = [path.read_text() for path in (IMPORT_ROOT / "cortex_m_hil" / "pytest_plugin").glob("*.py")]
+    names = {name for text in texts for name in re.findall(r'getoption\("([\w-]+)"', text)}
+    assert names
+    for name in names:
+        assert name.startswith(("hil_", "--hil-")) or pytestconfig.getoption(name, "absent") != "absent", name
 
 
 def test_a_conftest_that_is_met_too_late_is_one_error(pytester: pytest.Pytester) -> None:
