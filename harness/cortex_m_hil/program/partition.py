@@ -252,7 +252,7 @@ class Island(Group):
 
 @dataclass(frozen=True)
 class Place(Group):
-    """Steps of one operator that one line of the user's gives, for which one reason holds."""
+    """Steps of one operator in one module, of one line of the user's and for one reason, as far as these are known."""
 
     def __str__(self) -> str:
         """`block.conv, model.py:12: aten::convolution.out ×2, 1536 MACs (why)`."""
@@ -353,8 +353,7 @@ class Partition(Group):
         found: dict[tuple[str, ...], list[Step]] = {}
         for one in self.steps:
             if one.kind is not Kind.CORTEX_M and (one.counts or one.macs):
-                place = (one.module, one.source) if one.source else (one.node, str(one.instruction))
-                found.setdefault((one.operator, *place, one.why), []).append(one)
+                found.setdefault((one.operator, one.module, one.source, one.why), []).append(one)
         return tuple(sorted((Place(tuple(steps)) for steps in found.values()), key=lambda one: -(one.macs or 0)))
 
     @property

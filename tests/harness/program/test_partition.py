@@ -225,6 +225,16 @@ class Indices(nn.Module):
         return y.index_select(1, at + 1), y > 0.5, y.argmax(1)
 
 
+def test_steps_whose_line_nobody_knows_are_one_place_for_each_operator() -> None:
+    """ExecuTorch takes a GRU apart, and forgets of what."""
+    torch.manual_seed(0)
+    found = lowered(nn.GRU(4, 4), (torch.randn(5, 1, 4),)).partition
+    places = {(one.steps[0].operator, one.steps[0].module, one.steps[0].source) for one in found.elsewhere}
+    assert len(found.elsewhere) == len(places) < len(found.left_in_float) / 2
+    assert sum(len(one.steps) for one in found.elsewhere) == len(found.left_in_float)
+    assert any(" ×5" in str(one) for one in found.elsewhere)
+
+
 def test_indices_are_not_left_in_float() -> None:
     torch.manual_seed(0)
     found = lowered(Indices(), (torch.randn(2, 8), torch.tensor([0, 2]))).partition

@@ -25,7 +25,8 @@ from cortex_m_hil.errors import LaunchError
 
 class Zero(torch.nn.Linear):
     def forward(self, x):
-        return super().forward(x) * 0
+        y = super().forward(x)
+        return y - y
 
 def test_zero(hil):
     hil.check(Zero(8, 4), (torch.rand(1, 8),))
