@@ -137,7 +137,7 @@ class Repository:
 
     def checkouts(self) -> list[Path]:
         """Return the tops of all of its checkouts that git knows, the main one first."""
-        rows = self.git("worktree", "list", "--porcelain", "-z").split("\0")
+        rows = self.git("worktree", "list", "--porcelain").split("\n")
         return [Path(row.removeprefix("worktree ")).resolve() for row in rows if row.startswith("worktree ")]
 
     def has(self, commits: Sequence[str], path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import math
 import os
@@ -18,7 +19,8 @@ from cortex_m_hil.errors import IdentityError
 
 _HOOK: Final = "hil_provenance"
 _FILES: Final = {
-    "sitecustomize.py": f"import {_HOOK}\n\n{_HOOK}.install()\n{_HOOK}.hand_on(__name__)\n",
+    # An older Python is a tool of this machine's, and no test runs by it.
+    "sitecustomize.py": f"import sys\n\nif sys.version_info >= (3, 10):\n    import {_HOOK}\n\n    {_HOOK}.begin()\n",
     f"{_HOOK}-0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {_HOOK}\nVersion: 0\n",
     f"{_HOOK}-0.dist-info/entry_points.txt": f"[pytest11]\n{_HOOK} = {_HOOK}\n",
 }
@@ -43,7 +45,7 @@ class Provenance:
 
     def __init__(
         self, repository: Repository, tree: Path, folder: Path, commits: Sequence[str],
-        python: str = "", built: float | None = None,
+        python: str = "", built: float | None = None, *, unseen_build: bool = False,
     ) -> None:  # fmt: skip
         """Make `folder` anew, for the command's processes.
 
@@ -54,9 +56,10 @@ class Provenance:
             commits: where git is asked which files it tracks.
             python: the folder of `tree` that is on PYTHONPATH, if any.
             built: when the build of the tree began, which may have installed it; None without one.
+            unseen_build: somebody else may have built the tree before, and installed it anywhere.
         """
         self._repository, self._tree, self._folder = repository, tree.resolve(), folder.resolve()
-        self._commits, self._python, self._built = commits, python, built
+        self._commits, self._python, self._built, self._unseen_build = commits, python, built, unseen_build
         self._checkouts = [str(one) for one in repository.checkouts() if one != self._tree] or [str(self._folder)]
         shutil.rmtree(self._folder, ignore_errors=True)
         for name, text in _FILES.items():
@@ -85,7 +88,7 @@ class Provenance:
         """
         reports = [json.loads(file.read_text()) for file in sorted((self._folder / "reports").glob("*.json"))]
         found = next(self._of_checkouts(reports), None) or next(self._of_installed(reports), None)
-        if found or not is_pytest or any(one["used"] for one in reports):
+        if found or not is_pytest or self._unseen_build or any(one["used"] for one in reports):
             return found
         return None if self._is_installed_by_build(reports) else self._unused(reports)
 
@@ -123,7 +126,8 @@ class Provenance:
         """Yield the installed copy of the project that was executed where the tree has the same; none with a build."""
         for one in _installed(reports) if self._built is None else ():
             for file, name in one["files"]:
-                if (root := self._root_of(name)) is not None:
+                root = self._root_of(name)
+                if root is not None and not (self._unseen_build and _same(Path(file), self._tree / root / name)):
                     installed = f"{one['name']} {one['version']} as it is installed"
                     yield Objection(
                         f"{file} was executed, of {installed}, and not {root}{name} of the commit",
@@ -176,6 +180,10 @@ class Sources:
         if top in ("", self._top):
             return False
         return top in self._checkouts or not self._names.isdisjoint(provenance_hook.projects_in(top))
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 def _installed(reports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ entry point by which pytest knows it as a plugin. What holds for all of them is 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import filecmp
 import functools
 import json
@@ -285,9 +286,10 @@ def tell() -> None:
     modules = {name: file for name, file in module_files() if not ("." in name or tests.has(os.path.realpath(file)))}
     report = {"used": used, "local": local, "installed": _installed(), "modules": modules}
     file = os.path.join(FOLDER, "reports", f"{os.getpid()}-{_BEGAN}.json")
-    with open(file + ".new", "w", encoding="utf-8") as out:
-        json.dump(report, out)
-    os.replace(file + ".new", file)
+    with contextlib.suppress(FileNotFoundError):  # this process has outlived the run
+        with open(file + ".new", "w", encoding="utf-8") as out:
+            json.dump(report, out)
+        os.replace(file + ".new", file)
 
 
 _BEGAN = time.time_ns()
@@ -349,16 +351,18 @@ def _is_from_checkout(direct_url: str | None) -> bool:
 # --- where it is installed ------------------------------------------------------------------------------------
 
 
-def install() -> None:
-    """Have this process import from the worktree, and tell of it at its end."""
+def begin() -> None:
+    """Have this process import from the worktree, and tell of it at its end; called by `sitecustomize`."""
     sys.path_hooks.insert(0, pair_of)
     sys.path_importer_cache.clear()
     sys.meta_path.insert(0, Mapper)
     sys.addaudithook(seen)
     atexit.register(tell)
 
+    _execute_users("sitecustomize")
 
-def hand_on(name: str) -> None:
+
+def _execute_users(name: str) -> None:
     """Execute the user's own module of this name, which ours has hidden."""
     others = [one for one in sys.path if os.path.realpath(one) != FOLDER]
     spec = machinery.PathFinder.find_spec(name, others)

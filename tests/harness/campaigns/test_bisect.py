@@ -473,6 +473,14 @@ def test_each_commits_own_modules_are_tested_and_what_tests_another_ends_the_sea
     assert f"{made.path}/test_net.py:3 loads it by its path" in done.err and "import it by its name" in done.err
 
 
+def test_a_step_tests_its_folder_where_another_checkout_is_on_the_path(tmp_path: Path) -> None:
+    made = history(tmp_path / "r", 1, lambda at: {"src/net.py": f"RIGHT = {at < 1}\n"})
+    made.git("worktree", "add", "--quiet", str(tmp_path / "old"), "HEAD~1")
+    script = f"import sys; sys.path.insert(0, {str(made.path / 'src')!r}); import net; exit(not net.RIGHT)"
+    for folder, status in ((tmp_path / "old", OK), (made.path, NO)):
+        assert spawn("bisect", "step", "--", sys.executable, "-c", script, cwd=folder).status == status
+
+
 @pytest.mark.parametrize(
     ("operators", "expected"),
     [

@@ -56,6 +56,7 @@ class Project:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     built: float | None = None
+    unseen_build: bool = False
 
     @property
     def top(self) -> Path:
@@ -66,8 +67,9 @@ class Project:
         old = self.made.commits[0]
         environment = {**variables(self.tree, python, old), **self.environment}
         tested = Provenance(
-            Repository(self.top), self.tree, self.folder / "provenance", self.made.commits, python, self.built
-        )
+            Repository(self.top), self.tree, self.folder / "provenance", self.made.commits, python, self.built,
+            unseen_build=self.unseen_build,
+        )  # fmt: skip
         return run_test(words, Rules(), 120, self.folder, self.folder / "log", environment, provenance=tested)
 
 
@@ -291,6 +293,10 @@ def test_a_copy_of_the_project_that_is_installed(begin: Begin, tmp_path: Path) -
     elsewhere(project.judge(*PYTEST), "the tests used nothing of the commit's worktree")
     project.built = time.time() - 3600
     assert project.judge(*PYTEST).told is Told.PASS
+    project.built, project.unseen_build = None, True  # as for git bisect run: a copy like the commit's may be of it
+    assert project.judge(*PYTEST).told is Told.PASS
+    write(tmp_path / "site/net.py", "WEIGHT = 1  # of another commit\n")
+    elsewhere(project.judge(*PYTEST), *expected)
 
 
 def test_nothing_of_the_worktree(begin: Begin, tmp_path: Path) -> None:

@@ -451,4 +451,4 @@ def _of_current_folder(folder: Path) -> Provenance | None:
         repository = Repository(Path.cwd())
     except ConfigError:
         return None
-    return Provenance(repository, repository.path, folder, ("HEAD",))
+    return Provenance(repository, repository.path, folder, ("HEAD",), unseen_build=True)
