@@ -66,6 +66,10 @@ def _filled_up(given: nn.Conv2d, rows: int, columns: int) -> nn.Module:
 
 
 class Least(nn.Module):
+    """The smaller of the input and a constant that is kept."""
+
+    bound: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.bound: torch.Tensor

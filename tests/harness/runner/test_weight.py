@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.runner.weight import ElfWeight, weigh
+from cortex_m_hil.runner.weight import operators as operators_of
 from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.resolve import resolve
 
 TARGETS = load_targets()
 CORES = ("m4-qemu", "m55-qemu", "m0-qemu")
@@ -65,6 +68,16 @@ def test_a_kernel_belongs_to_its_operator(weight: ElfWeight) -> None:
     )
     for one in weight.operators:
         assert 0 < one.own <= one.reached
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_the_operators_of_an_elf_are_those_that_its_runner_tells(name: str) -> None:
+    """So lint needs no live target; where the ELF has no such table, a simulator is asked."""
+    resolved = resolve(name, TARGETS)
+    with flow.open_dut(resolved) as dut:
+        told = dut.session().identity.operators
+    assert told and operators_of(elf(name)) == told and flow.operators(resolved) == (told, "")
+    assert operators_of(elf("native")) == ()
 
 
 def test_what_two_operators_share_is_no_ones_own(weight: ElfWeight) -> None:
