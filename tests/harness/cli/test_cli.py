@@ -36,6 +36,7 @@ from command_line import (
 from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview
+from cortex_m_hil.cli.output import Progress
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind
@@ -191,6 +192,20 @@ def test_outputs_are_written_for_one_target(hil: Hil, files: Files) -> None:
 def test_no_target_at_all(hil: Hil, files: Files, name: str) -> None:
     program = [files.pte] if name in ("lint", "run") else []
     expect(hil(name, *program, "--target", ","), CANNOT_TELL, "ConfigError: no target is named", "hil targets")
+
+
+# --- progress --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "between"), [(3600.0, []), (0.0, ["m4: builds 2 of 9"])])
+def test_a_long_work_tells_how_far_it_is_now_and_then(
+    seconds: float, between: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Into a pipe; what it does next is told at once."""
+    with Progress("m4", seconds) as told:
+        for text in ("builds", "builds 2 of 9", "installs"):
+            told(text)
+    assert capsys.readouterr().err.splitlines() == ["m4: builds", *between, "m4: installs"]
 
 
 # --- lint ----------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def bench_kernels(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Count the instructions of programs, exactly, or the cycles of a board. By operator too.
+    """Count the instructions of programs, or a board's cycles. By operator too; instructions are exact.
 
     Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
     The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
