@@ -9,7 +9,6 @@ import typer.main
 
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.cli import __main__ as cli
-from cortex_m_hil.cli.app import app
 from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 
