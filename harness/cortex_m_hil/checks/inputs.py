@@ -90,9 +90,8 @@ def converted(values: Array, taken: Taken, place: str, *, is_computed: bool = Fa
         with np.errstate(over="ignore"):
             wrong = np.isfinite(values) & ~np.isfinite(values.astype(wanted))
     if wrong.any() or (values.dtype.kind == "f" and wanted.kind in "iu" and not is_computed):
-        found = f"{place}: {values.dtype.name}, and the model's input takes {taken}"
-        example = f"; {_examples(values, wrong, wanted)}" if wrong.any() else ""
-        raise ConfigError(found + example, hint=_COMPUTED if is_computed else dtype_advice(taken, values))
+        found = f"{place}: {values.dtype.name}, and the model's input takes {taken}{_told(values, wrong, wanted)}"
+        raise ConfigError(found, hint=_COMPUTED if is_computed else dtype_advice(taken, values))
     return np.ascontiguousarray(values.astype(wanted))
 
 
@@ -101,9 +100,15 @@ _COMPUTED: Final = (
 )
 
 
-def _examples(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
-    first = values[wrong][0].item()
-    return f"{int(wrong.sum())} of {values.size} values are no {wanted.name}, such as {first!r}"
+def lost(taken: Taken, values: Array) -> str:
+    """Return, for a message about another dtype, how many values the input's dtype has not, and one of them."""
+    return _told(values, changed(values, taken.spec.dtype), np.dtype(taken.spec.dtype))
+
+
+def _told(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
+    if not wrong.any():
+        return ""
+    return f"; {int(wrong.sum())} of {values.size} values are no {wanted.name}, such as {values[wrong][0].item()!r}"
 
 
 # --- advice --------------------------------------------------------------------------------------------------
@@ -118,15 +123,14 @@ def dtype_advice(taken: Taken, values: Array) -> str:
     cast = f'x.to(torch.{dtype}), or array.astype("{dtype}")'
     if not wrong.any():
         return f"{cast}, which changes none of these values"
-    told = _examples(values, wrong, np.dtype(dtype))
     if np.dtype(dtype).kind == "f":
         with np.errstate(all="ignore"):
             if np.isinf(values[wrong].astype(dtype)).any():
-                return f"{told}: {dtype} ends at {np.finfo(dtype).max:.3g}; scale them as the model was trained"
-        return f"{told}: round them where they are made, so that references get the same ones: {cast}"
+                return f"{dtype} ends at {np.finfo(dtype).max:.3g}: scale the values as the model was trained"
+        return f"round the values where they are made, so that references get the same ones: {cast}"
     if values.dtype.name == "uint8" and dtype == "int8":
-        return f'{told}: pixels of a model that takes them less 128 are (x.astype("int16") - 128).astype("int8")'
-    return f"{told}: {dtype} has no place for them; give what the model was trained on"
+        return 'pixels of a model that takes them less 128 are (x.astype("int16") - 128).astype("int8")'
+    return f"{dtype} has no place for them: give what the model was trained on"
 
 
 def _quantise(taken: Taken) -> str:
@@ -161,7 +165,9 @@ def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[st
         if fitting is None or not fitting.same_memory(given.spec):
             most, taken = "at most " if value.is_dynamic else "", Taken.of(program.file, number)
             shown = taken if given.spec.dtype != spec.dtype else spec
-            yield f"input {number}: the program takes {most}{shown}, not {given.spec}", _fix(fitting, taken, given)
+            what = f"input {number}: the program takes {most}{shown}, not {given.spec}"
+            of_one_kind = given.spec.kind is spec.kind is ValueKind.TENSOR
+            yield what + (lost(taken, given.array()) if of_one_kind else ""), _fix(fitting, taken, given)
             alike = False
         elif not isinstance(own := value.scalar, str | None) and HostTensor.from_scalar(own) != given:
             what = f"input {number} is {given.item()}, and the program was lowered with {own}, which is built into it"

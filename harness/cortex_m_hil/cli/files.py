@@ -14,7 +14,7 @@ import numpy as np
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
 from cortex_m_hil.bench.kernels import check_model, program_of
-from cortex_m_hil.checks.inputs import Taken, dtype_advice, scalar_example
+from cortex_m_hil.checks.inputs import Taken, dtype_advice, lost, scalar_example
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.fuzz.judge import example_inputs
 from cortex_m_hil.host import arrays
@@ -123,9 +123,9 @@ def _read_tensor(path: Path, role: str, taken: Taken, is_bound: bool) -> HostTen
 
     spec = taken.spec
 
-    def refuse(dtype: np.dtype[Any], shape: tuple[int, ...], hint: str) -> NoReturn:
+    def refuse(dtype: np.dtype[Any], shape: tuple[int, ...], hint: str, more: str = "") -> NoReturn:
         problem = f"{path} is {dtype.name}{list(shape)}; {role} of the program is {_wanted(taken, is_bound)}"
-        raise ConfigError(problem, hint=hint)
+        raise ConfigError(problem + more, hint=hint)
 
     def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         if spec.kind is not ValueKind.TENSOR:
@@ -141,7 +141,7 @@ def _read_tensor(path: Path, role: str, taken: Taken, is_bound: bool) -> HostTen
     if spec.kind is not ValueKind.TENSOR:
         return _scalar(path, array.item())
     if array.dtype.name != spec.dtype:  # ">f4" is called float32 too
-        refuse(array.dtype, array.shape, dtype_advice(taken, array))
+        refuse(array.dtype, array.shape, dtype_advice(taken, array), lost(taken, array))
     return HostTensor.from_array(array, spec.dim_order)
 
 

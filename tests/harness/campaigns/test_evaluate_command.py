@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, arrays in tasks.data().items():
         np.savez(tmp_path / f"{name}.npz", **arrays)
     (tmp_path / "signs.py").write_text(SIGN)
-    inputs = np.random.default_rng(0).normal(0, 1, (400, 4))
+    inputs = np.random.default_rng(0).normal(0, 1, (400, 4)).astype(np.float32)
     np.savez(tmp_path / "signs.npz", inputs=inputs, labels=(inputs.sum(axis=1) > 0).astype(int))
     return tmp_path
 
