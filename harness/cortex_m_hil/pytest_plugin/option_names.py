@@ -28,7 +28,6 @@ SHORT: Final[Mapping[str, str]] = {
 }
 """The short names, and those that are always there."""
 TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names that others have, and who has them
-_MISSING: Final = object()
 
 
 def destination(name: str) -> str:
@@ -53,7 +52,7 @@ def others(config: pytest.Config) -> Iterator[str]:
 
 def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequence[str]) -> None:
     """Let pytest find the initial conftest.py files: a value of a short name is no file."""
-    config, names = early_config, [name for name in SHORT if _is_free(early_config, name)]
+    config, names = early_config, [name for name in SHORT if _is_free(parser, name)]
     words = [*args[: args.index("--")]] if "--" in args else [*args]
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -68,21 +67,24 @@ def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequenc
         setattr(config.known_args_namespace, destination(name), getattr(known, destination(name)))
 
 
-def register_short(config: pytest.Config, group: Any, attributes: Mapping[str, Mapping[str, Any]]) -> None:
+def register_short(
+    config: pytest.Config, parser: pytest.Parser, group: Any, attributes: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Register the short names that are free; `attributes` are those of the options, by their other names."""
-    taken = config.stash.setdefault(TAKEN, {})
-    for name, always in SHORT.items():
+    free = [name for name in SHORT if _is_free(parser, name)]
+    config.stash[TAKEN] = {name: _owner(config, name) for name in SHORT if name not in free}
+    for name in free:
+        always = SHORT[name]
         given = {**attributes[always], "dest": destination(always), "help": f"short for {always}"}
-        try:
-            if not _is_free(config, name):
-                raise ValueError(name)
-            group.addoption(name, **given)
-        except (ValueError, argparse.ArgumentError):
-            taken[name] = _owner(config, name)
+        group.addoption(name, **given)
 
 
-def _is_free(config: pytest.Config, name: str) -> bool:
-    return config.getoption(name, _MISSING) is _MISSING
+def _is_free(parser: pytest.Parser, name: str) -> bool:
+    """Return whether nobody has registered the name: pytest may notice that as late as in the next parsing."""
+    try:
+        return bool(parser.parse_known_and_unknown_args([f"{name}=x"])[1])
+    except pytest.UsageError:  # of another's option, that takes no such value
+        return False
 
 
 def are_conftests_loading(config: pytest.Config) -> bool:

@@ -71,7 +71,7 @@ def add(parser: pytest.Parser, config: pytest.Config) -> None:
 
 
 def add_short(parser: pytest.Parser, config: pytest.Config) -> None:
-    option_names.register_short(config, _group(parser), _OPTIONS)
+    option_names.register_short(config, parser, _group(parser), _OPTIONS)
 
 
 def _group(parser: pytest.Parser) -> Any:
