@@ -211,7 +211,8 @@ def _as_error(refused: Sequence[_Held]) -> Warning:
     """All HilWarnings as one; without them the first of the others, with its place, which no traceback has any more."""
     texts = list(dict.fromkeys(str(one.warning) for one in refused if isinstance(one.warning, HilWarning)))
     if texts:
-        return HilWarning("\n".join([f"{texts[0]} ({_MADE_ERROR})", *texts[1:], f"  → {PERMIT}"]))
+        headline, *rest = "\n".join(texts).split("\n")
+        return HilWarning("\n".join([f"{headline} ({_MADE_ERROR})", *rest, f"  → {PERMIT}"]))
     first = refused[0]
     first.warning.args = (_text(first),)
     return first.warning.with_traceback(None)

@@ -146,9 +146,9 @@ def test_warnings_that_are_errors_are_raised_as_one_where_nothing_is_wrong() -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(HilWarning) as caught:
-            outer(("a", "b"))
-        first, second, hint = str(caught.value).splitlines()
-        assert re.fullmatch(r"a \(a HilWarning, which .* makes an error\)", first) and second == "b"
+            outer(("a\n  at a line", "b"))
+        first, *rest, hint = str(caught.value).splitlines()
+        assert re.fullmatch(r"a \(a HilWarning, which .* makes an error\)", first) and rest == ["  at a line", "b"]
         assert '"default::cortex_m_hil.HilWarning" behind "error"' in hint
         warnings.simplefilter("ignore", HilWarning)
         assert outer(("a", "b")) == "done"
