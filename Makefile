@@ -9,8 +9,8 @@ STAMP := .venv/.installed
 JOBS ?= $(shell nproc)
 # The own tests wait a third of their time: for boards in real time, for programs that hang on purpose.
 OWN_JOBS ?= $(shell echo $$(($(JOBS) * 3 / 2)))
-QUICK := $(addprefix tests/harness/, host links program report targets test_calls.py test_command_lines.py \
-	test_docs.py test_errors.py test_numbers.py test_text.py)
+QUICK := $(addprefix tests/harness/, errors host program targets campaigns/report runner/links \
+	test_command_lines.py test_docs.py)
 SCHEMA := $(BIN)/python -c 'from cortex_m_hil.host.toolchain import schema_directory as it; print(it())'
 FIRMWARE_SOURCES = find firmware -type f \( -name '*.c' -o -name '*.h' -o -name '*.cpp' \)
 
@@ -48,8 +48,8 @@ nightly: install ## what takes too long for make test, or needs a package index:
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8
 	$(BIN)/python ci/kills.py --rounds 2
-	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
-	$(BIN)/hil fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/known_answer/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
+	$(BIN)/hil dev fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/program/known_answer/*.pte --target native --count 10000 --seed $$(date +%Y%m%d)
+	$(BIN)/hil dev fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/program/known_answer/*.pte --target m4-qemu --count 300 --seed $$(date +%Y%m%d)
 
 docs: install ## the site of the docs, with a search, in build/site; a dead link is an error
 	rm -rf build/site

@@ -19,11 +19,11 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.campaigns import posterior as beliefs
-from cortex_m_hil.campaigns.bisect import Line, Outcome, Plan, Source
-from cortex_m_hil.campaigns.history import Commit
+from cortex_m_hil.campaigns.bisection import posterior as beliefs
+from cortex_m_hil.campaigns.bisection.bisect import Line, Outcome, Plan, Source
+from cortex_m_hil.campaigns.bisection.history import Commit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Told
 from cortex_m_hil.campaigns.store import Run
-from cortex_m_hil.campaigns.verdicts import Told
 
 RATES: Final = ((1.0, 0.0), (0.9, 0.0), (0.33, 0.0), (0.9, 0.1), (0.7, 0.3))  # of bad and good commits
 COMMITS: Final = 64

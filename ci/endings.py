@@ -22,8 +22,8 @@ from contextlib import closing, contextmanager
 import psutil
 
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.launchers.process import Process
-from cortex_m_hil.links import LinkClosed
+from cortex_m_hil.runner.launchers.process import Process
+from cortex_m_hil.targets.connection import LinkClosed
 
 MARKER = "HIL_MARKER"  # an environment variable, which is inherited by all that a process starts
 SECONDS = 120.0  # nothing comes near

@@ -19,9 +19,9 @@ from statistics import harmonic_mean
 
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
-from cortex_m_hil.launchers.serial import SerialLauncher
-from cortex_m_hil.links.protocol import MemoryRegion
-from cortex_m_hil.session.session import Session
+from cortex_m_hil.runner.launchers.serial import SerialLauncher
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved
 

@@ -100,7 +100,7 @@ install_venv() {
     .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
     # One resolve under the constraints: torch must never be looked up without its exact version.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-        --editable '.[dev,docs]'
+        --editable '.[dev,docs,maintainers]'
     install_beside .venv
     touch .venv/.installed
 }
@@ -112,7 +112,7 @@ install_beside() {
     # For the virtual Pico, which nothing else needs: not worth the hundreds of packages that Debian's npm brings.
     version=$("$1/bin/python" -c 'from cortex_m_hil.host.toolchain import RP2040JS; print(RP2040JS)')
     has npm && npm install --silent --no-audit --no-fund --fetch-timeout=60000 --prefix "$1" "rp2040js@$version" ||
-        echo "No npm, or no rp2040js from it: no virtual Pico (hil vboard pico), and its tests are skipped"
+        echo "No npm, or no rp2040js from it: no virtual Pico (hil board virtual pico), and its tests are skipped"
 }
 
 case ${1-} in

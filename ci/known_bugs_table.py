@@ -1,4 +1,4 @@
-"""The tables in docs/known_bugs.md, made from tests/known_bugs/bugs.py with `python ci/known_bugs_table.py`."""
+"""The tables in docs/known_bugs.md, made from tests/support/known_bugs/bugs.py with `python ci/known_bugs_table.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-if str(ROOT / "tests") not in sys.path:
-    sys.path.append(str(ROOT / "tests"))
+if str(ROOT / "tests" / "support") not in sys.path:
+    sys.path.append(str(ROOT / "tests" / "support"))
 
 from known_bugs.bugs import FINDS, THREADS, How, KnownBug, Shown  # noqa: E402 - found by the line above
 

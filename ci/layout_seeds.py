@@ -10,6 +10,7 @@ Its outputs are judged as ExecuTorch's own test does it (`backends/cortex_m/test
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import warnings
 from collections.abc import Sequence
@@ -21,9 +22,8 @@ import numpy as np
 import torch
 
 import cortex_m_hil as hil
-from cortex_m_hil.checks.compare import compare
-from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.fuzz.models import NO_SQNR
+from cortex_m_hil import flow
+from cortex_m_hil.maintainers.networks.network_judge import NO_SQNR
 
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 QTOL: Final = 20
@@ -50,7 +50,7 @@ class Outcome:
 
 def network(name: str, seed: int, side: int) -> tuple[hil.Exported, list[tuple[torch.Tensor, ...]]]:
     """The network exported, and samples for its calibration."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
     import architectures
 
     torch.manual_seed(seed)
@@ -60,15 +60,17 @@ def network(name: str, seed: int, side: int) -> tuple[hil.Exported, list[tuple[t
 
 
 def outcome(target: hil.OpenTarget, program: hil.Program) -> Outcome:
-    """The program run, whatever its layout."""
-    assert program.reference is not None
-    references = program.reference(program.inputs)
-    assert references.quantized is not None
-    result = target.run(program, lint=False)
-    got, wanted = result.outputs[0].array().ravel(), references.quantized[0].ravel()
+    """Run the program, whatever its layout, and compare its first output with fake-quant."""
+    seen: list[hil.Checked] = []
+    with contextlib.suppress(hil.errors.Mismatch):
+        tolerance = hil.Tolerance(eager_sqnr=NO_SQNR)
+        flow.verify(target.dut, program, tolerance=tolerance, linted=False, observe=seen.append)
+    (checked,) = seen
+    assert checked.references.quantized is not None
+    got, wanted = checked.result.outputs[0].array().ravel(), checked.references.quantized[0].ravel()
     step = np.diff(np.unique(wanted)).min()  # fake-quant's outputs are whole quanta
-    mismatch = not compare(program.file, result.outputs, references, Tolerance(eager_sqnr=NO_SQNR)).ok
-    return Outcome(float(np.abs(got - wanted).max() / step), bool(got.argmax() == wanted.argmax()), mismatch)
+    same_class = bool(got.argmax() == wanted.argmax())
+    return Outcome(float(np.abs(got - wanted).max() / step), same_class, not checked.comparison.ok)
 
 
 def measure(name: str, seeds: Sequence[int], side: int) -> dict[tuple[str, str], list[Outcome]]:
@@ -90,7 +92,7 @@ def measure(name: str, seeds: Sequence[int], side: int) -> dict[tuple[str, str],
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", help="a function of tests/architectures.py")
+    parser.add_argument("network", help="a function of tests/support/architectures.py")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--side", type=int, default=96, help="of the image, in pixels")
     given = parser.parse_args()

@@ -27,15 +27,16 @@ from typing import Any, Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-if str(ROOT / "tests") not in sys.path:
-    sys.path.append(str(ROOT / "tests"))
+if str(ROOT / "tests" / "support") not in sys.path:
+    sys.path.append(str(ROOT / "tests" / "support"))
 
-from cortex_m_hil import api, flow  # noqa: E402 - tests/ is found by the line above
-from cortex_m_hil.checks.tolerance import Tolerance  # noqa: E402
+from cortex_m_hil import Tolerance, api, flow  # noqa: E402 - tests/ is found by the line above
+from cortex_m_hil.campaigns.report.model_table import owner  # noqa: E402
 from cortex_m_hil.errors import HarnessError  # noqa: E402
-from cortex_m_hil.lowering import Exported, networks, suite  # noqa: E402
-from cortex_m_hil.report.models import owner  # noqa: E402
-from cortex_m_hil.text import percent  # noqa: E402
+from cortex_m_hil.errors.text import percent  # noqa: E402
+from cortex_m_hil.lowering import Exported  # noqa: E402
+from cortex_m_hil.lowering import named_modules as networks  # noqa: E402
+from cortex_m_hil.maintainers import executorch_suites as suite  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "models.md"
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
@@ -72,7 +73,7 @@ def models() -> list[Model]:
     """Found by reading: nothing is imported."""
     ours = ("mobilenet_v2", "mobilenet_v3_small", "llama")
     found = [Model(name, "MLPerf Tiny", functools.partial(networks.load, name)) for name in networks.NETWORKS]
-    found += [Model(name, "tests/architectures.py", functools.partial(_own, name)) for name in ours]
+    found += [Model(name, "tests/support/architectures.py", functools.partial(_own, name)) for name in ours]
     for path in sorted((suite.find() / "models").glob("test_*.py")):
         name = path.stem.removeprefix("test_")
         if name not in (*_LAYERS, *networks.NETWORKS):

@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly_report import report_of
+from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
+from cortex_m_hil.campaigns.nightly.nightly_report import report_of
+from cortex_m_hil.campaigns.report.changes import Change, Kind
+from cortex_m_hil.campaigns.report.files import write
+from cortex_m_hil.campaigns.report.night import FAILED, Night
+from cortex_m_hil.campaigns.report.table import COUNTED
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.report.changes import Change, Kind
-from cortex_m_hil.report.files import write
-from cortex_m_hil.report.night import FAILED, Night
-from cortex_m_hil.report.table import BAD, COUNTED
-from cortex_m_hil.results import Verdict
+from cortex_m_hil.runner.results import Verdict
 from github_actions import append, fail, fenced
 
 KEPT = 30  # nightlies
@@ -53,7 +53,7 @@ class Found:
             yield from lines_of_changes(self.changed, "", REST) if self.changed else ()
         else:
             yield from lines_of_changes(self.changed, f"the nightly of {self.before.name or self.before.ordinal}", REST)
-        bad = [one for one in self.night.tests if one.verdict in BAD]
+        bad = [one for one in self.night.tests if one.verdict.is_bad]
         for one in bad[:SHOWN]:
             yield f"{one.verdict.value} {one.error} {one.key.test} [{one.key.target}]: {one.headline}"
         if bad[SHOWN:]:

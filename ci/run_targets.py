@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import KIND
+from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
+from cortex_m_hil.campaigns.nightly.nightly import KIND
 from cortex_m_hil.campaigns.store import Store
 from github_actions import append, fail, fenced
 

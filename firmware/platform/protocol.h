@@ -1,4 +1,4 @@
-// The numbers of docs/protocol.md. harness/cortex_m_hil/links/protocol.py has the same, and a test
+// The numbers of docs/protocol.md. harness/cortex_m_hil/runner/links/protocol.py has the same, and a test
 // compares the three.
 #pragma once
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cortex_m_hil.compiler_state.state import compiler_state as _compiler_state
+from cortex_m_hil.host.compiler_state.state import compiler_state as _compiler_state
+from cortex_m_hil.host.version import __version__
 
 if TYPE_CHECKING:
     from cortex_m_hil import errors
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     )
 
 _compiler_state.install()  # before ExecuTorch is imported
-
-__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Checked",

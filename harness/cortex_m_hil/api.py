@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from cortex_m_hil import errors as errors
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.calls import checked_call, warn
 from cortex_m_hil.checks.comparison import Comparison as Comparison
 from cortex_m_hil.checks.comparison import Figures as Figures
 from cortex_m_hil.checks.comparison import Finding as Finding
@@ -32,28 +31,29 @@ from cortex_m_hil.errors import HarnessError as HarnessError
 from cortex_m_hil.errors import HilWarning as HilWarning
 from cortex_m_hil.errors import InfraError as InfraError
 from cortex_m_hil.errors import VerdictError as VerdictError
+from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow import Checked as Checked
 from cortex_m_hil.flow import export as export
 from cortex_m_hil.flow import lower as lower
 from cortex_m_hil.host import files
+from cortex_m_hil.host.calls import checked_call, warn
+from cortex_m_hil.host.numbers import MULTIPLIERS, in_range
 from cortex_m_hil.lowering import Exported as Exported
 from cortex_m_hil.lowering import Inputs, LoweringOptions
 from cortex_m_hil.lowering import Layout as Layout
-from cortex_m_hil.numbers import MULTIPLIERS, in_range
 from cortex_m_hil.program.bundled import read_program
 from cortex_m_hil.program.partition import Island as Island
 from cortex_m_hil.program.partition import Partition as Partition
 from cortex_m_hil.program.program import Program as Program
 from cortex_m_hil.program.program import References as References
 from cortex_m_hil.program.tensor import HostTensor as HostTensor
-from cortex_m_hil.results import Frame as Frame
-from cortex_m_hil.results import RunResult as RunResult
-from cortex_m_hil.results import Streamed as Streamed
+from cortex_m_hil.runner.results import Frame as Frame
+from cortex_m_hil.runner.results import RunResult as RunResult
+from cortex_m_hil.runner.results import Streamed as Streamed
 from cortex_m_hil.targets.cpu import Isa as Isa
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.model import Target as Target
 from cortex_m_hil.targets.resolve import Resolved, resolve
-from cortex_m_hil.text import shown
 
 _DEFAULT: Final = Tolerance()
 

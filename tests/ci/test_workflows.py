@@ -1,4 +1,4 @@
-"""The workflows: each command is executed here, with GitHub's files and API stood in for (tests/github_runner.py)."""
+"""The workflows: each command is executed here, with GitHub's files and API stood in for (support/github_runner.py)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CI, GETTING_STARTED = (REPOSITORY / "docs" / f"{name}.md" for name in ("ci", "ge
 TEST = """
 import numpy
 
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 
 def test_runs(run_pte, target_spec):
     run_pte(known_answer(target_spec.target.isa).program, [numpy.zeros((1, 16), "float32")])
@@ -123,7 +123,7 @@ WRONG = """
 import numpy
 
 from cortex_m_hil import load_program
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import HostTensor
 from dataclasses import replace

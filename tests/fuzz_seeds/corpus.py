@@ -12,14 +12,14 @@ from itertools import islice
 from pathlib import Path
 
 import cortex_m_hil
-from cortex_m_hil.fuzz.mutate import mutants
-from cortex_m_hil.links.protocol import MemoryRegion, Request
-from cortex_m_hil.session.exchange import CHUNK
+from cortex_m_hil.maintainers.mutants.program_mutator import mutants
+from cortex_m_hil.runner.links.protocol import MemoryRegion, Request
+from cortex_m_hil.runner.session.exchange import CHUNK
 
 MUTANTS = 50  # of each seed program
 SEEDS = [
     *sorted(Path(__file__).parent.glob("*.pte")),
-    *sorted((Path(cortex_m_hil.__file__).parent / "known_answer").glob("*.pte")),
+    *sorted((Path(cortex_m_hil.__file__).parent / "program" / "known_answer").glob("*.pte")),
     *sorted((Path(__file__).parents[1] / "fuzz_regressions").glob("*.pte")),
 ]
 

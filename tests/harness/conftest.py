@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cortex_m_hil.compiler_state.state import compiler_state
+from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.stages import observed_by
 from tracing import untraced
 from trust import trust_again

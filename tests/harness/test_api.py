@@ -313,7 +313,7 @@ def test_a_share_of_cortex_m_kernels_that_is_not_reached_is_a_verdict(
     shares = "PartlyFloat: 40 % of the multiply-accumulates and 2 of 3 operators are on Cortex-M kernels"
     assert f"{shares}, at least 99 % of each was asked for" in text
     assert f"elsewhere: {LEFT_OUT}" in text and 'layout="explicit"' in caught.value.hint
-    assert len(list(tmp_path.glob("*.pte"))) == 1  # for hil partition, as the hint says
+    assert len(list(tmp_path.glob("*.pte"))) == 1  # for hil inspect partition, as the hint says
     with pytest.raises(errors.LoweringError, match=r"^Linear: 0 % of the multi") as caught:
         native.check(*linear(), quantize=False, min_cortex_m=0.01)
     assert "quantize=False" in caught.value.hint and "explicit" not in caught.value.hint
@@ -462,7 +462,7 @@ class Asks(torch.nn.Module):
     ],
 )
 def test_what_computes_otherwise_in_training_mode(part: torch.nn.Module, told: str | None) -> None:
-    from cortex_m_hil.lowering.live import _training
+    from cortex_m_hil.lowering.module_export import _training
 
     net = fresh().eval()
     net.add_module("part", part.train())

@@ -71,7 +71,7 @@ def test_a_users_package_may_be_called_harness(installed_python: Path, folder: P
 
 
 def test_the_wheel_carries_the_known_answer_and_the_default_targets(installed_python: Path, tmp_path: Path) -> None:
-    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "selftest", "--target", "native")
+    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "doctor", "selftest", "--target", "native")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
 
@@ -86,7 +86,7 @@ def test_the_wheel_carries_the_docs(installed_python: Path, tmp_path: Path) -> N
 def test_the_wheel_carries_the_shim_and_the_check_of_fvps(
     installed_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "fvp-shim", "install", "models")
+    done = run(installed_python, tmp_path, "cortex_m_hil.cli", "dev", "fvp-shim", "install", "models")
     assert done.returncode == 0, done.stdout + done.stderr
     monkeypatch.setenv("PATH", f"{tmp_path / 'models'}{os.pathsep}{os.environ['PATH']}")
     done = run(installed_python, tmp_path, "cortex_m_hil.cli", "doctor", "--verify-fvp", "FVP_MPS2_Cortex-M4")

@@ -12,12 +12,12 @@ from typing import Final
 import pytest
 
 from command_lines import NOT_EXECUTED
-from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import Plan, run_of
-from cortex_m_hil.campaigns.nights import Exported
+from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
+from cortex_m_hil.campaigns.nightly.nightly import Plan, run_of
+from cortex_m_hil.campaigns.nightly.stored_nightlies import Exported
+from cortex_m_hil.campaigns.report.night import Key, Result
 from cortex_m_hil.campaigns.store import Store
-from cortex_m_hil.report.night import Key, Result
-from cortex_m_hil.results import Verdict
+from cortex_m_hil.runner.results import Verdict
 from documented import Shell, environment_of, shell, write
 from paths import REPOSITORY
 from shown import blocks
@@ -25,7 +25,7 @@ from shown import blocks
 TEST: Final = """
 import numpy
 
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 
 
 def test_runs(run_pte, target_spec):

@@ -17,7 +17,7 @@ import sys
 
 import torch
 
-sys.path.append({str(REPOSITORY / "tests")!r})
+sys.path.append({str(REPOSITORY / "tests" / "support")!r})
 from architectures import mobilenet_v2
 
 torch.manual_seed(0)

@@ -229,7 +229,7 @@ def test_the_clock_set_up_of_a_board(
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     at = culprit()
     made = firmware_history(tmp_path / "source", at, endless_wait_for_the_pll)
-    hil = f"{sys.executable} -m cortex_m_hil.cli selftest -t vboard-f405"
+    hil = f"{sys.executable} -m cortex_m_hil.cli doctor selftest -t vboard-f405"
     with vboard.running("f405", "f405"):
         found, position = search(made, tmp_path, "harness", ["sh", "-c", f"{hil} || exit 1"], *options)
     assert position == at and isinstance(found["runs"], int) and found["runs"] <= most

@@ -50,7 +50,10 @@ ModelUnderTest = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), t
 ModelInputs = (torch.rand(1, 64),)
 """
 # What ends with another exit status than 0: test_model.py fails, and a virtual board runs until Ctrl-C.
-STATUSES: Final = {r"pytest .*test_model|hil (shrink|replay) |hil localize test_model": 1, r"hil vboard f405$": 130}
+STATUSES: Final = {
+    r"pytest .*test_model|hil (shrink|replay) |hil localize test_model": 1,
+    r"hil board virtual f405$": 130,
+}
 # What pages say that these print.
 SAID: Final = {
     "hil launch build/zephyr/zephyr.elf -t m3-qemu --until 'Hello World'": "Hello World",

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil import flow, lowering
-from cortex_m_hil.campaigns.models_worker import checks_of
 from cortex_m_hil.errors import LoweringError, VerdictError
-from cortex_m_hil.fuzz.generate import ROUND, Generator
-from cortex_m_hil.fuzz.kernel_lines import KernelLines, counting
-from cortex_m_hil.fuzz.models import REFUSALS, Checks, attempt
-from cortex_m_hil.lowering.reach import lower_and_trace
-from cortex_m_hil.lowering.recipe import Recipe
-from cortex_m_hil.lowering.recipe_part import part_of
+from cortex_m_hil.maintainers.networks.compiler_lines import lower_and_trace
+from cortex_m_hil.maintainers.networks.generator import ROUND, Generator
+from cortex_m_hil.maintainers.networks.kernel_lines import KernelLines, counting
+from cortex_m_hil.maintainers.networks.network_judge import REFUSALS, Checks, attempt
+from cortex_m_hil.maintainers.networks.network_worker import checks_of
+from cortex_m_hil.maintainers.networks.recipe import Recipe
+from cortex_m_hil.maintainers.networks.recipe_part import part_of
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -45,8 +45,19 @@ def test_no_generated_network_fails(tmp_path: Path) -> None:
     known = load_targets()
     on_both = all(has_executorch(known[name]) for name in TARGETS.values())
     runtimes = "builtin,executorch" if on_both else "builtin"
-    arguments = ["fuzz", "--models", "-t", ",".join(TARGETS.values()), "--runtime", runtimes, "-n", "2", "--json"]
-    arguments += ["--count", str(NETWORKS), "--seed", str(SEED), "--store", str(tmp_path / "store")]
+    arguments = [
+        "dev",
+        "fuzz",
+        "--models",
+        "-t",
+        ",".join(TARGETS.values()),
+        "--runtime",
+        runtimes,
+        "-n",
+        "2",
+        "--json",
+    ]
+    arguments += ["--json", "--count", str(NETWORKS), "--seed", str(SEED), "--store", str(tmp_path / "store")]
     command = [sys.executable, "-m", "cortex_m_hil.cli", *arguments]
     done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, timeout=DEADLINE, check=False)
     told = json.loads(done.stdout)

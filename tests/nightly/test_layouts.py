@@ -15,7 +15,7 @@ import sys
 
 import torch
 
-sys.path.append({str(REPOSITORY / "tests")!r})
+sys.path.append({str(REPOSITORY / "tests" / "support")!r})
 import architectures
 
 from cortex_m_hil import Isa

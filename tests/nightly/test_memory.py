@@ -1,4 +1,4 @@
-"""`hil fit` of MLPerf Tiny's four networks on all ISA classes: each region passes at its size, and fails below.
+"""`hil inspect fit` of MLPerf Tiny's four networks on all ISA classes: each region passes at its size, and fails below.
 
 By ExecuTorch's runtime too, on targets for whose CPU one is installed (`hil executorch install`).
 """
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cortex_m_hil.bench.kernels import program_of
-from cortex_m_hil.bench.memory import Fitting, Region
-from cortex_m_hil.lowering.networks import NETWORKS
+from cortex_m_hil.diagnose.instruction_counts import program_of
+from cortex_m_hil.diagnose.memory_fit import Fitting, Region
+from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from installed import skip_without_executorch

@@ -123,7 +123,7 @@ def test_a_rerun_has_one_row_with_the_last_verdict_and_says_what_was_before(
 @pytest.mark.parametrize("run", [JSON_REPORT], indirect=True, ids=["json-report"])
 def test_a_json_report_has_our_properties(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile("""
-        from cortex_m_hil.known_answer import known_answer
+        from cortex_m_hil.program.known_answer import known_answer
 
         def test_it(run_pte, hil_dut):
             known = known_answer(hil_dut.target.isa)

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from command_line import OK, answers, running, spawn
-from cortex_m_hil import known_answer
-from cortex_m_hil.campaigns.nightly import KIND, is_result, run_of
+from cortex_m_hil.campaigns.nightly.nightly import KIND, is_result, run_of
+from cortex_m_hil.campaigns.report.night import RUNNER, Result
 from cortex_m_hil.campaigns.store import Run, Store
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.report.night import RUNNER, Result
+from cortex_m_hil.program import known_answer
 
 KILLS, NIGHTLIES, SEED = 50, 30, 15
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"

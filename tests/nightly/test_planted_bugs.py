@@ -19,7 +19,6 @@ import torch
 
 from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual import vboard
-from cortex_m_hil.campaigns.ready import Noticed, ReadyProgram, judge, kept_in, ordered
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import localize
 from cortex_m_hil.diagnose.redzones import RedZones
@@ -27,9 +26,10 @@ from cortex_m_hil.diagnose.shrink import Judge, shrink
 from cortex_m_hil.errors import Mismatch, OutOfTargetMemory, RedzoneViolation, TargetFault
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.parts import Part
+from cortex_m_hil.lowering.submodules import Part
+from cortex_m_hil.maintainers.mutation.kept_programs import Noticed, ReadyProgram, judge, kept_in, ordered
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.session.session import ResponseTimeout
+from cortex_m_hil.runner.session.session import ResponseTimeout
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
@@ -114,10 +114,10 @@ def test_a_planted_bug_is_caught_and_named(bug: Bug, resolved: Resolved, tmp_pat
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of `tests/targets` and of ExecuTorch's suite, a folder for each target, and how they are judged."""
     folder = tmp_path_factory.mktemp("kept")
-    keep = ["-p", "cortex_m_hil.pytest_plugin.keeping", f"--hil-keep-into={folder}", "-n2", "-q"]
+    keep = ["-p", "cortex_m_hil.maintainers.pytest_plugins.keep_programs", f"--hil-keep-into={folder}", "-n2", "-q"]
     targets = ",".join(SIMULATORS.values())
     own = ["-m", "pytest", f"--target={targets}", *keep, "tests/targets"]
-    theirs = ["-m", "cortex_m_hil.cli", "upstream", "-t", targets, "--", *keep]
+    theirs = ["-m", "cortex_m_hil.cli", "dev", "upstream", "-t", targets, "--", *keep]
     for arguments in (own, theirs):
         subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, check=True, timeout=DEADLINE)
     return folder

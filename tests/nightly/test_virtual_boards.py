@@ -19,7 +19,7 @@ def test_every_sample_test_runs(board: str, skipped: int, tmp_path: Path, monkey
         need_rp2040js()
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     tests = [sys.executable, "-m", "pytest", f"--target=vboard-{board}", "tests/targets"]
-    command = [sys.executable, "-m", "cortex_m_hil.cli", "vboard", board, "run", *tests]
+    command = [sys.executable, "-m", "cortex_m_hil.cli", "board", "virtual", board, "run", *tests]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert f" passed, {skipped} skipped" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0

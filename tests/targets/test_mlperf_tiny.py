@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from cortex_m_hil import Exported, export
-from cortex_m_hil.lowering.networks import NETWORKS, network
+from cortex_m_hil.lowering.named_modules import NETWORKS, network
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 
 # What they need of a board, the tensors and the program.

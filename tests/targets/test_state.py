@@ -11,7 +11,7 @@ from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from cortex_m_hil.lowering import export
-from cortex_m_hil.lowering.states import Opened
+from cortex_m_hil.lowering.mutable_buffers import Opened
 from cortex_m_hil.pytest_plugin.fixtures import Hil
 from networks import CACHE_WRITES, Listener, Unrolled, cached_attention, listener
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from cortex_m_hil.errors import BoardWedged, ConfigError, HarnessError, SelfTestFailed, ToolchainError
 
 if TYPE_CHECKING:
-    from cortex_m_hil.boards.tools import Tools
+    from cortex_m_hil.boards.run_tools import Tools
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,12 @@ from urllib.parse import parse_qsl, urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from cortex_m_hil.boards import leases, locks, tools
+from cortex_m_hil.boards import leases, locks
+from cortex_m_hil.boards import run_tools as tools
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, HarnessError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.targets.model import LEASE_WAIT
 from cortex_m_hil.targets.tool_commands import Procedure
 
 SCHEME = "labgrid://"
@@ -136,7 +138,7 @@ class RemoteLease:
         self._reservation.end()
 
 
-def acquire(port: str, *, what: str, wait: float = leases.WAIT, setup: str = "") -> RemoteLease:
+def acquire(port: str, *, what: str, wait: float = LEASE_WAIT, setup: str = "") -> RemoteLease:
     """A place that `port` describes. BoardBusy, saying who has which place, if there is none within `wait` seconds.
 
     BoardWedged if all such places are remembered on this machine as wedged for `setup`; ToolchainError without the

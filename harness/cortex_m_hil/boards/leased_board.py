@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cortex_m_hil.boards import health, labgrid, leases
-from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.boards.run_tools import Tools
 from cortex_m_hil.errors import HarnessError
-from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.targets.launcher import HardwareLauncher
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.connection import Elf
+from cortex_m_hil.targets.model import HardwareLauncher, Target
 
 
 class LeasedBoard:

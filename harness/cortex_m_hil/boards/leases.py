@@ -29,8 +29,8 @@ from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.tickets import Ticket
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError
 from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.targets.model import LEASE_WAIT
 
-WAIT = 600.0  # seconds for a board that others use
 RELEASE = 10.0  # seconds for a keeper that was told to end
 BY_ID = Path("/dev/serial/by-id")
 
@@ -177,7 +177,7 @@ def acquire(
     ports: Sequence[str],
     *,
     what: str,
-    wait: float = WAIT,
+    wait: float = LEASE_WAIT,
     build: str = "",
     setup: str = "",
     even_wedged: bool = False,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cortex_m_hil.errors import ConfigError, OutOfTargetMemory
 from cortex_m_hil.host import files
-from cortex_m_hil.runner.executorch_install import built_for
 from cortex_m_hil.targets.cpu import Isa, cpus
+from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.model import Target
 
 LIMIT = 256 << 20  # bytes

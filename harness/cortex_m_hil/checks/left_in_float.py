@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from cortex_m_hil.errors import ConfigError, LoweringError
-from cortex_m_hil.numbers import in_range
+from cortex_m_hil.errors.text import counted, percent
+from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.program.partition import Kind, Partition, planned_in_int8
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.text import counted, percent
 
 _SHOWN: Final = 8  # places, those with the most multiply-accumulates first
-_SEE: Final = "hil partition lists all operators of a program (pytest --keep-programs DIR)"
+_SEE: Final = "hil inspect partition lists all operators of a program (pytest --keep-programs DIR)"
 _LAYOUT: Final = 'layout="explicit", whose quantiser has more patterns'
 _FLOAT: Final = "quantize=False leaves everything in float: leave one of the two out"
 _INSTEAD: Final = {

@@ -9,11 +9,11 @@ from typing import Final
 
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.layout import wrong_layout
-from cortex_m_hil.checks.shortage import Shortage
 from cortex_m_hil.checks.signatures import BLIND_TO_SCALES, blind_to_scales, misfits, takes
 from cortex_m_hil.errors import LintError, OutOfTargetMemory, UnsupportedOperator, VerdictError
 from cortex_m_hil.program.dataflow import arguments, quantised_arguments, scratch_values, written
 from cortex_m_hil.program.lifetimes import Lifetimes
+from cortex_m_hil.program.memory_shortage import Shortage
 from cortex_m_hil.program.model import Instruction
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import InstructionKind, ValueKind
@@ -358,8 +358,8 @@ _HINTS: Final = {
     Rule.SCRATCH: "lower the module for this target's ISA class, with the ExecuTorch that the runner is built for",
     Rule.OPERATOR: "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)",
     Rule.DELEGATE: "lower the module without a partitioner for that delegate",
-    Rule.PLANNED_POOL: "a larger target; hil fit tells the least that a program runs in",
-    Rule.PROGRAM_POOL: "a larger target; hil size tells what its bytes are for",
+    Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
+    Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",
 }
 """The next step, by what a finding is about."""
 

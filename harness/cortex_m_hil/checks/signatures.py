@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from cortex_m_hil.errors import known_bug
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.model import Instruction, PteFile, Value
 from cortex_m_hil.program.schema import SCALAR_TYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import TensorSpec
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.text import counted
 
 CHANNELS_LAST: Final = (0, 2, 3, 1)
 _FLOATS: Final = "float16|float32|float64"

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cortex_m_hil.calls import checked_class
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import shown
+from cortex_m_hil.host.calls import checked_class
 from cortex_m_hil.program.tensor import Array
-from cortex_m_hil.text import shown
 
 ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant show, which are few
 WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine

@@ -1,25 +1,47 @@
-"""The console script `hil`. Each module of `cli/commands` adds its command to the application by being imported.
+"""The console script `hil`. A module of a command adds it to the application by being imported.
 
-That of `hil lint` is `lint.py`. Only the module of the command that is called is imported, and none for `hil --help`.
+That of `hil lint` is `cli/commands/lint.py`. Other packages, and this one's tools for maintainers, bring theirs by an
+entry point of the group `cortex_m_hil.commands`. Only the module of the command that is called is imported, and none
+for `hil --help`.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
+import importlib.metadata
+import importlib.util
 import io
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import typer
 
 from cortex_m_hil.cli import commands
 from cortex_m_hil.cli.answers import CALL, Call
 from cortex_m_hil.cli.app import app, application, exit_statuses
+from cortex_m_hil.errors import ConfigError, ToolchainError
+
+GROUP: Final = "cortex_m_hil.commands"  # the entry points of commands that other modules bring
+# Names of version 0.1, which work for one more release.
+RENAMED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("bench", "kernels"): ("inspect", "instructions"),
+    ("cache",): ("doctor", "cache"),
+    ("fit",): ("inspect", "fit"),
+    ("fuzz",): ("dev", "fuzz"),
+    ("fvp-shim",): ("dev", "fvp-shim"),
+    ("mutate",): ("dev", "mutate"),
+    ("partition",): ("inspect", "partition"),
+    ("selftest",): ("doctor", "selftest"),
+    ("size",): ("inspect", "size"),
+    ("upstream",): ("dev", "upstream"),
+    ("vboard",): ("board", "virtual"),
+}
 
 
 def _open_standard_streams() -> None:
@@ -39,21 +61,45 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
+def command_modules() -> dict[str, str]:
+    """Return the module of each command, by the command's name: this package's, then those of entry points."""
+    found = {
+        one.name.replace("_", "-"): f"{commands.__name__}.{one.name}" for one in pkgutil.iter_modules(commands.__path__)
+    }
+    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
+        found.setdefault(point.name, point.value)
+    return found
+
+
 def load_commands(called: str = "") -> typer.Typer:
-    """The application with the command that is called, or with all of them where there is no such."""
-    names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
-    wanted = called.replace("-", "_")
-    for name in [wanted] if wanted in names else names:
-        importlib.import_module(f"{commands.__name__}.{name}")
+    """Return the application with the command that is called, or with all of them where there is no such."""
+    modules = command_modules()
+    if called in modules:
+        _import(called, modules[called])
+        return app
+    for name, module in modules.items():
+        with contextlib.suppress(ToolchainError):  # said where that command is called
+            _import(name, module)
     return app
 
 
+def _import(name: str, module: str) -> None:
+    """Import a command's module. Raise ToolchainError where a package that it needs is not installed."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        own = module.startswith("cortex_m_hil.")
+        hint = "pip install 'executorch-cortex-m-hil[maintainers]'" if own else f"pip install {error.name}"
+        raise ToolchainError(f"hil {name} needs the package {error.name}, which is not installed", hint=hint) from error
+
+
 def overview() -> typer.Typer:
-    """An application that knows its commands by name and description only, as their modules have them."""
+    """Return an application that knows its commands by name and description only, as their modules have them."""
     made = application()
-    for module in pkgutil.iter_modules(commands.__path__):
-        path = Path(commands.__path__[0], f"{module.name}.py")
-        made.command(module.name.replace("_", "-"), help=_description(path))(lambda: None)
+    for name, module in sorted(command_modules().items()):
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin is not None:
+            made.command(name, help=_description(Path(spec.origin)))(lambda: None)
     return made
 
 
@@ -67,15 +113,32 @@ def _description(path: Path) -> str:
     raise AssertionError(f"{path} has no command")
 
 
+def renamed(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with today's name of the command; a name of before is told on standard error.
+
+    Raises:
+        ConfigError: the command is one of a checkout now.
+    """
+    if tuple(words[:2]) in {("bench", "lowering"), ("bench", "matrix")}:
+        moved = f"python ci/bench.py {words[1]}"
+        raise ConfigError(f"hil bench {words[1]} measures the harness itself", hint=f"in a checkout: {moved}")
+    for old, new in RENAMED.items():
+        if tuple(words[: len(old)]) == old:
+            print(f"hil {' '.join(old)} is now hil {' '.join(new)}", file=sys.stderr)
+            return [*new, *words[len(old) :]]
+    return list(words)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The console script. `arguments` default to the process's own."""
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an arrow on a Latin-1 terminal is no reason to fail
     given = sys.argv[1:] if arguments is None else list(arguments)
-    called = given[0] if given and not given[0].startswith("-") else ""
     CALL.set(Call())
     with exit_statuses():  # also of what is left to typer to print
+        given = renamed(given)
+        called = given[0] if given and not given[0].startswith("-") else ""
         (load_commands(called) if called else overview())(given, prog_name="hil")
     raise SystemExit(0)  # not reached: typer ends the process itself
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-import cortex_m_hil
 from cortex_m_hil.cli.answers import (
     CALL,
     CANNOT_TELL,
@@ -24,8 +23,19 @@ from cortex_m_hil.cli.answers import (
     tell_problem,
 )  # fmt: skip
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.host.version import __version__
 
 UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in a later typer
+
+# The commands of `hil --help`, at most 20. What is not listed here comes from other packages.
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Run and check": ("run", "lint", "evaluate", "launch", "replay"),
+    "Understand a program": ("inspect", "localize", "shrink", "compare-runtimes"),
+    "Campaigns": ("nightly", "results", "bisect"),
+    "Boards": ("board",),
+    "Set up": ("doctor", "targets", "build", "executorch", "docs"),
+    "For maintainers": ("dev",),
+}
 
 # --- errors and exit statuses --------------------------------------------------------------------------------
 
@@ -105,6 +115,25 @@ class Commands(TyperGroup):
         with exit_statuses():
             return super().invoke(ctx)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of `hil` under their headings; those of a group as ever."""
+        if ctx.parent is not None:
+            super().format_commands(ctx, formatter)
+            return
+        listed = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        width = max(map(len, listed), default=0)
+        named = {name for names in SECTIONS.values() for name in names}
+        sections = {**SECTIONS, "From other packages": tuple(name for name in listed if name not in named)}
+        for heading, names in sections.items():
+            rows = [self._row(name, listed[name], width, formatter) for name in names if name in listed]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+    @staticmethod
+    def _row(name: str, command: Any, width: int, formatter: Any) -> tuple[str, str]:
+        return name.ljust(width), command.get_short_help_str(formatter.width - width - 6)
+
 
 class TakesPytestOptions(TyperCommand):
     """A command that gives what stands after -- to pytest."""
@@ -143,9 +172,21 @@ def application() -> typer.Typer:
     return made
 
 
+def group(*, runs_alone: bool = False) -> typer.Typer:
+    """Return a group of commands, such as `hil board`.
+
+    Args:
+        runs_alone: whether the group does something when it is called without one of its commands.
+    """
+    return typer.Typer(
+        cls=Commands, no_args_is_help=not runs_alone, invoke_without_command=runs_alone, rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )  # fmt: skip
+
+
 def _version(asked: bool) -> None:
     if asked:
-        print(f"hil {cortex_m_hil.__version__}")
+        print(f"hil {__version__}")
         raise typer.Exit
 
 

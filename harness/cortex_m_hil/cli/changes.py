@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from cortex_m_hil.campaigns.report.changes import Change
+from cortex_m_hil.campaigns.report.groups import Group, groups, values
 from cortex_m_hil.cli.output import cut
-from cortex_m_hil.report.changes import Change
-from cortex_m_hil.report.groups import Group, groups, values
-from cortex_m_hil.text import counted
+from cortex_m_hil.errors.text import counted
 
 SHOWN: Final = 6  # entries, where a command shows the rest
 

@@ -13,18 +13,18 @@ import numpy as np
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
-from cortex_m_hil.bench.kernels import check_model, program_of
 from cortex_m_hil.checks.inputs import Taken, dtype_advice, lost, scalar_example
+from cortex_m_hil.diagnose.instruction_counts import check_model, program_of
 from cortex_m_hil.errors import ConfigError, InfraError
-from cortex_m_hil.fuzz.judge import example_inputs
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import arrays
 from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.text import counted
 
 _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # numpy's dtype kinds
 

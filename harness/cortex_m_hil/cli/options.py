@@ -10,7 +10,7 @@ import typer
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import check_folder
-from cortex_m_hil.numbers import MULTIPLIERS, in_range
+from cortex_m_hil.host.numbers import MULTIPLIERS, in_range
 
 if TYPE_CHECKING:
     from cortex_m_hil.targets.resolve import Resolved

@@ -17,7 +17,7 @@ from cortex_m_hil.host.deadline import Deadline
 
 if TYPE_CHECKING:
     from cortex_m_hil.program.tensor import HostTensor
-    from cortex_m_hil.results import Identity, Ran, RunResult, Statistic, Usage
+    from cortex_m_hil.runner.results import Identity, Ran, RunResult, Statistic, Usage
     from cortex_m_hil.targets.resolve import Resolved
 
 _Step = TypeVar("_Step")
@@ -101,7 +101,7 @@ class Progress:
 
 
 def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -> Iterator[str]:
-    from cortex_m_hil.results import STATISTICS
+    from cortex_m_hil.runner.results import STATISTICS
 
     yield f"ran       {ran_by(result, resolved)}" + (
         f"; {resolved.fallback_reason}" if resolved.fallback_reason else ""
@@ -118,7 +118,7 @@ def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -
 
 def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
     """`ticks` is null where the target does not count any, `instructions` where it does not count those."""
-    from cortex_m_hil.results import STATISTICS
+    from cortex_m_hil.runner.results import STATISTICS
 
     return {
         "outputs": [{"dtype": output.spec.dtype, "shape": output.spec.shape} for output in result.outputs],

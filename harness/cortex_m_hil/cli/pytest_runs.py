@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import near
-from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.lowering import suite
-
-# Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
-_WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
 
 
 def named_tests(words: Sequence[str], folders: Sequence[Path] = (Path(),)) -> list[str]:
@@ -61,19 +56,30 @@ def plugin_options(own: str) -> list[str]:
     return [word for name in names for word in ("-p", name)]
 
 
-def upstream_command(*, backend_suite: bool = False) -> list[str]:
-    """pytest on one of ExecuTorch's own suites, which it is told by the plugin; ToolchainError where there is none.
+@dataclass(frozen=True)
+class Suite:
+    """Tests that an installed package brings: the command that runs pytest on them, and their folder."""
 
-    A configuration file beside the suite or above it is not about such a run, and the suite's folder not to be written
-    to. A module that is broken costs only itself.
+    command: Sequence[str]
+    folder: Path
+
+
+def find_suite(name: str) -> Suite:
+    """Return a suite of tests by its name.
+
+    Args:
+        name: of an entry point in the group `cortex_m_hil.suites`: a function that returns the suite.
+
+    Raises:
+        ConfigError: no installed package brings such a suite.
+        ToolchainError: the suite's tests are not installed.
     """
-    folder = suite.find_backend_suite() if backend_suite else suite.find()
-    command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.upstream")]
-    command += [f"--confcutdir={folder}", "-c", os.devnull, f"--rootdir={folder}", "--import-mode=importlib"]
-    # The runners of the suites are long, and torch writes hundreds of lines for developers of torch.
-    command += ["--tb=short", "--log-level=WARNING"]
-    command += ["--continue-on-collection-errors", "-o", f"cache_dir={cache_directory() / 'pytest-upstream'}"]
-    return [*command, *(["--hil-backend-suite"] if backend_suite else []), *_WARNINGS]
+    for point in entry_points(group="cortex_m_hil.suites", name=name):
+        suite: Suite = point.load()()
+        return suite
+    raise ConfigError(
+        f"no suite {name!r} is installed", hint=f"pip install 'executorch-cortex-m-hil[maintainers]' brings {name}"
+    )
 
 
 def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, targets_file: Path | None) -> list[str]:

@@ -8,13 +8,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.errors.text import printable, printable_lines
 from cortex_m_hil.flow.dut import LONGEST_EXECUTION
 from cortex_m_hil.program.model import MAX_RANK
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
-from cortex_m_hil.text import printable, printable_lines
 
 SCHEMA_VERSION: Final = 1  # of bundle.json: higher when an older reader would not understand it
 PASSED: Final = "pass"  # where a verdict's class stands

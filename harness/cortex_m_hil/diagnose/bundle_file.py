@@ -25,13 +25,13 @@ from cortex_m_hil.diagnose.bundle_description import (
     Version,
 )  # fmt: skip
 from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.errors.text import printable, printable_lines, shown
 from cortex_m_hil.host import archives, arrays, files
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.schema import ValueKind
-from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec, npy
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.text import printable, printable_lines, shown
 
 SUFFIX: Final = ".hil.zip"
 DESCRIPTION, PROGRAM, RUNNER, LOG = "bundle.json", "program.pte", "runner.elf", "log.txt"
@@ -50,15 +50,13 @@ def pack(bundle: Bundle) -> bytes:
     members |= {RUNNER: bundle.elf, LOG: bundle.log.encode(errors="backslashreplace")}
     members |= _tensors("inputs", bundle.task.inputs)
     for name, outputs in _runs(bundle.references):
-        members |= {_member(name, number): arrays.npy(one) for number, one in enumerate(outputs)}
+        members |= {_member(name, number): npy(one) for number, one in enumerate(outputs)}
     members |= _tensors("got", bundle.outputs)
     for number, one in enumerate(bundle.intermediates):
         members |= _tensors(f"intermediates/{number}/dialect", one.dialect)
         floats = {"quantized": one.quantized, "eager": one.eager}
         members |= {
-            f"intermediates/{number}/{name}.npy": arrays.npy(array)
-            for name, array in floats.items()
-            if array is not None
+            f"intermediates/{number}/{name}.npy": npy(array) for name, array in floats.items() if array is not None
         }
     return archives.pack(members)
 

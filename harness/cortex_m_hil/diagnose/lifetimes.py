@@ -7,26 +7,27 @@ bytes are still there. Two passes with complementary poisons must give the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from cortex_m_hil.diagnose.redzones import RedZones, role
 from cortex_m_hil.errors import LifetimeViolation
-from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, operator_at, prepare
-from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
+from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.dataflow import written_tensors
 from cortex_m_hil.program.lifetimes import Extent, Lifetimes
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session.session import Session
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import Session
 
 
-def check_lifetimes(dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor]) -> None:
+def check_lifetimes(dut: Device, session: Session, program: Program, inputs: Sequence[HostTensor]) -> None:
     """LifetimeViolation where an operator reads memory that holds nothing any more, or never did.
 
     The program is loaded, and is run twice, step by step. Elements that an operator leaves out differ between the two
     as well; they are no finding of this check.
     """
-    passes = _Passes(dut, session, program, inputs)
+    passes = _Passes(dut, program, inputs)
     first, second = (passes.run(_fill(poison)) for poison in (POISON, COUNTER_POISON))
     reader = next((at for at, (one, other) in enumerate(zip(first, second, strict=True)) if one != other), None)
     if reader is None or passes.only_leaves_out(reader):
@@ -61,26 +62,23 @@ def _fill(poison: int, others: Sequence[Extent] = (), pattern: int = 0) -> Fill:
 class _Passes:
     """One program, stepped with poison where nothing is alive."""
 
-    def __init__(self, dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor]) -> None:
-        self._dut, self._session, self._program, self._inputs = dut, session, program, inputs
+    def __init__(self, dut: Device, program: Program, inputs: Sequence[HostTensor]) -> None:
+        self._dut, self._program, self._inputs = dut, program, inputs
         self._lifetimes = Lifetimes(program.file)
 
     def run(self, fill: Fill) -> list[tuple[int, ...]]:
-        """Digests of what each instruction writes; those that are jumped over write nothing.
-
-        Always to the end: STEP goes on where it stopped, so the next pass would begin in the middle.
-        """
+        """Return digests of what each instruction writes; those that are jumped over write nothing."""
         found: list[tuple[int, ...]] = []
-        prepare(self._session, self._inputs, POISON)
-        self._fill(fill, -1)
-        position, done = 0, not self._program.file.instructions
-        while not done:
-            step = self._session.step(1, self._dut.seconds)
-            found += [()] * (position - len(found))
-            found.append(tuple(self._session.digest(MemoryRegion.VALUE, value) for value in self._written(position)))
-            self._fill(fill, position)
-            position, done = step.next, step.done
+        begin = partial(self._fill_at_first, fill)
+        for done in steps(self._dut, self._program, self._inputs, before=begin):
+            found += [()] * (done.index - len(found))
+            found.append(done.digests())
+            self._fill(done.session, fill, done.index)
         return found
+
+    def _fill_at_first(self, fill: Fill, session: Session, index: int) -> None:
+        if index == 0:
+            self._fill(session, fill, -1)
 
     def only_leaves_out(self, position: int) -> bool:
         """Whether nothing differs any more if what the instruction writes to is the same before: nobody wrote that."""
@@ -102,17 +100,17 @@ class _Passes:
     def _written(self, position: int) -> list[int]:
         return written_tensors(self._program.file, position)
 
-    def _fill(self, fill: Fill, position: int) -> None:
+    def _fill(self, session: Session, fill: Fill, position: int) -> None:
         for dead in self._lifetimes.dead(position):
             for extent, poison in fill(dead):
                 length = extent.end - extent.begin
-                self._session.fill(MemoryRegion.PLANNED, 0, poison, offset=extent.begin, length=length)
+                session.fill(MemoryRegion.PLANNED, 0, poison, offset=extent.begin, length=length)
 
 
 class WatchedMemory(RedZones):
     """The guard of `--redzones`: writes outside tensors, and reads of tensors whose lifetime is over."""
 
-    def judge(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> None:
+    def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
         """RedzoneViolation, or LifetimeViolation."""
         super().judge(dut, session, inputs)
         check_lifetimes(dut, session, self.program, inputs)

@@ -21,18 +21,18 @@ import numpy as np
 from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.errors import ConfigError, TargetHang
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import align
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import POISON, operator_at, prepare
-from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.dataflow import arguments, memory_of, written
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor
-from cortex_m_hil.report.table import align
-from cortex_m_hil.session.session import ResponseTimeout, Session
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import Session
 
 ROUNDING: Final = 2  # quanta by which a node that is right may be from fake-quant on equal inputs; most are 0 or 1
 COARSE: Final = 6.0  # dB: an operator that loses more than a bit of what its inputs had
@@ -324,30 +324,23 @@ class _Stepper:
 
     def rows(self, repair: bool) -> Iterator[Row]:
         """With `repair` what is wrong is made right after each instruction."""
-        session = self._dut.session()
-        session.load(self._program.pte, lambda at: operator_at(self._program, at), file=self._file)
-        prepare(session, self._inputs, POISON)
         live = self._live_inputs()
-        position, done = 0, not self._file.instructions
-        while not done:
+        read: list[_Live] = []
+        right = True
+
+        def look_at_inputs(session: Session, position: int) -> None:
+            nonlocal read, right
             read = self._known_inputs(position, live)
             right = all(_digest(session, one) == one.crc for one in read)
-            step = self._step(session)
-            if self._file.instructions[position].kind is InstructionKind.KERNEL:
-                worst = min((one.db for one in read if one.db is not None), default=None)
-                for row in self._look(session, position, live, repair):
-                    yield replace(row, inputs_right=right, inputs_db=worst)
-            position, done = step
-        outputs = [live[memory] for memory in {memory_of(self._file, one) for one in self._file.outputs} & live.keys()]
-        self.outputs_right = all(_digest(session, one) == one.crc for one in outputs)
 
-    def _step(self, session: Session) -> tuple[int, bool]:
-        try:
-            step = session.step(1, self._dut.seconds)
-        except ResponseTimeout as stuck:
-            what = f"no end after {self._dut.seconds:g} s"
-            raise TargetHang(what, target=self._dut.target.name, operator=stuck.operator, log=stuck.log) from None
-        return step.next, step.done
+        for done in steps(self._dut, self._program, self._inputs, before=look_at_inputs):
+            if done.is_kernel:
+                worst = min((one.db for one in read if one.db is not None), default=None)
+                for row in self._look(done.session, done.index, live, repair):
+                    yield replace(row, inputs_right=right, inputs_db=worst)
+        outputs = [live[memory] for memory in {memory_of(self._file, one) for one in self._file.outputs} & live.keys()]
+        session = self._dut.session()
+        self.outputs_right = all(_digest(session, one) == one.crc for one in outputs)
 
     def _live_inputs(self) -> dict[object, _Live]:
         pairs = zip(self._file.inputs, self._inputs, strict=True)

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cortex_m_hil.errors import RedzoneViolation
-from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, operator_at, prepare
-from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Device, operator_at
+from cortex_m_hil.flow.stepping import steps
 from cortex_m_hil.program.dataflow import scratch_values, written
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session.session import Session
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import Session
 
 Mask = npt.NDArray[np.bool_]
 
@@ -127,13 +127,13 @@ class RedZones:
             if mask.any():
                 self._changed[zone] = mask | self._changed.get(zone, False)
 
-    def judge(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> None:
+    def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
         """RedzoneViolation for the first operator that wrote where no tensor is; the others follow in the log."""
         if not self._changed:
             return
         found = [
             Violation(zone, int(mask.argmax()), zone.size - 1 - int(mask[::-1].argmax()), instruction)
-            for (zone, instruction), mask in self._by_writer(dut, session, inputs).items()
+            for (zone, instruction), mask in self._by_writer(dut, inputs).items()
         ]
         found.sort(key=lambda violation: (violation.instruction < 0, violation.instruction, violation.zone.number))
         texts = [explain(self.program, violation) for violation in found]
@@ -146,7 +146,7 @@ class RedZones:
             log="\n".join([*texts, session.log]),
         )
 
-    def _by_writer(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> dict[tuple[Zone, int], Mask]:
+    def _by_writer(self, dut: Device, inputs: Sequence[HostTensor]) -> dict[tuple[Zone, int], Mask]:
         """The changed bytes by zone and by the instruction that changed them, found by running step by step.
 
         -1 stands for an instruction that did not do it again.
@@ -154,26 +154,20 @@ class RedZones:
         found: dict[tuple[Zone, int], Mask] = {}
         rest = dict(self._changed)
         for poison in (POISON, COUNTER_POISON):
-            for zone, instruction, mask in self._steps(dut, session, inputs, poison):
+            for zone, instruction, mask in self._steps(dut, inputs, poison):
                 found[zone, instruction] = mask | found.get((zone, instruction), False)
                 rest[zone] = rest[zone] & ~mask
         return found | {(zone, -1): mask for zone, mask in rest.items() if mask.any()}
 
-    def _steps(
-        self, dut: Dut, session: Session, inputs: Sequence[HostTensor], poison: int
-    ) -> Iterator[tuple[Zone, int, Mask]]:
+    def _steps(self, dut: Device, inputs: Sequence[HostTensor], poison: int) -> Iterator[tuple[Zone, int, Mask]]:
         """What each instruction newly changes in the zones that a whole run has changed."""
         before = {zone: np.zeros(zone.size, np.bool_) for zone in self._changed}
-        prepare(session, inputs, poison, self)
-        position, done = 0, False
-        while not done:
-            step = session.step(1, dut.seconds)
+        for done in steps(dut, self.program, inputs, poison=poison, guard=self):
             for zone, known in before.items():
-                now = _difference(session, zone, poison)
+                now = _difference(done.session, zone, poison)
                 if (now & ~known).any():
-                    yield zone, position, now & ~known
+                    yield zone, done.index, now & ~known
                 before[zone] = now | known
-            position, done = step.next, step.done
 
 
 def _intact(session: Session, zone: Zone, poison: int) -> bool:

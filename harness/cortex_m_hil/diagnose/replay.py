@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil import flow, launchers
+from cortex_m_hil import flow
 from cortex_m_hil.diagnose.bundle import Bundle, Task
 from cortex_m_hil.diagnose.bundle_description import PASSED, Recorded
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError, LaunchError, VerdictError
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.results import RunResult
-from cortex_m_hil.runner.build import RUNNER, Elf, build_runner
+from cortex_m_hil.runner import launchers
+from cortex_m_hil.runner.build import RUNNER, build_runner
+from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import printable
 
 
 @dataclass(frozen=True)

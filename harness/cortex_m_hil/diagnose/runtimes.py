@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
 from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.flow.execution import POISON, operator_at, prepare
-from cortex_m_hil.links.protocol import MemoryRegion
-from cortex_m_hil.program.dataflow import written
+from cortex_m_hil.flow.execution import operator_at
+from cortex_m_hil.flow.stepping import Executed, steps
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session.session import ResponseTimeout, Session
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -50,48 +51,24 @@ def compare_runtimes(
 
     Raises what either runtime raises, its name in front.
     """
-    sessions = [_loaded(dut, program, inputs) for dut in (first, second)]
-    position, done = 0, not program.file.instructions
-    while not done:
-        steps = [_step(dut, session, program) for dut, session in zip((first, second), sessions, strict=True)]
-        if steps[0] != steps[1]:
-            raise ProtocolError(f"after instruction {position} the runtimes stand at {steps[0][0]} and {steps[1][0]}")
-        instruction = program.file.instructions[position]
-        if instruction.kind is InstructionKind.KERNEL:
-            for value in written(program.file, instruction):
-                yield _difference(sessions[0], sessions[1], program, position, value)
-        position, done = steps[0]
+    both = zip_longest(*(_named(dut, steps(dut, program, inputs)) for dut in (first, second)))
+    last = -1
+    for mine, theirs in both:
+        if mine is None or theirs is None or mine.index != theirs.index:
+            where = ["at its end" if one is None else f"at {one.index}" for one in (mine, theirs)]
+            raise ProtocolError(f"after instruction {last} one runtime is {where[0]}, the other {where[1]}")
+        last = mine.index
+        for value in mine.written:
+            yield _difference(mine.session, theirs.session, program, last, value)
 
 
-def _loaded(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> Session:
-    with _Named(dut):
-        session = dut.session()
-        session.load(program.pte, lambda at: operator_at(program, at), file=program.file)
-        prepare(session, inputs, POISON)
-        return session
-
-
-def _step(dut: Dut, session: Session, program: Program) -> tuple[int, bool]:
-    with _Named(dut):
-        try:
-            step = session.step(1, dut.seconds)
-        except ResponseTimeout as stuck:
-            raise ProtocolError(f"no end after {dut.seconds:g} s", operator=stuck.operator, log=stuck.log) from None
-        return step.next, step.done
-
-
-class _Named:
-    """Puts the runtime's name in front of an error."""
-
-    def __init__(self, dut: Dut) -> None:
-        self._name = dut.resolved.runtime
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, HarnessError):
-            error.message = f"{self._name}: {error.message}"
+def _named(dut: Dut, executed: Iterator[Executed]) -> Iterator[Executed]:
+    """Yield what is executed; an error has the runtime's name in front."""
+    try:
+        yield from executed
+    except HarnessError as error:
+        error.message = f"{dut.resolved.runtime}: {error.message}"
+        raise
 
 
 def _difference(a: Session, b: Session, program: Program, instruction: int, value: int) -> Difference | None:

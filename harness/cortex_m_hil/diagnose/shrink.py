@@ -16,13 +16,13 @@ from cortex_m_hil import flow, lowering
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.diagnose.localize import Cause, localize
 from cortex_m_hil.errors import ConfigError, LoweringError, Mismatch, VerdictError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.lowering import LoweringOptions
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.text import counted
 
 BUDGET: Final = 600.0  # seconds
 PARTS: Final = 2000  # that are tried at most

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from cortex_m_hil import lowering
-from cortex_m_hil.calls import checked_call, warn
 from cortex_m_hil.checks.advice import SIZE
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, VerdictError
+from cortex_m_hil.errors.text import shown
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guards, operator_that_keeps_its_size
 from cortex_m_hil.flow.running import run, telling_what_lint_knows
+from cortex_m_hil.host.calls import checked_call, warn
 from cortex_m_hil.lowering import Exported, Inputs, Layout, LoweringOptions
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
-from cortex_m_hil.results import RunResult
+from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.text import shown
 
 
 @checked_call("hil.export")

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from cortex_m_hil import launchers
 from cortex_m_hil.boards.leased_board import LeasedBoard
-from cortex_m_hil.coverage.counting import Counting
 from cortex_m_hil.errors import (
     HarnessError,
     LaunchError,
@@ -16,14 +14,16 @@ from cortex_m_hil.errors import (
     PortNotFound,
     VerdictError,
 )
+from cortex_m_hil.flow.coverage.counting import Counting
 from cortex_m_hil.flow.self_test import selftest
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.results import Identity, Ran
-from cortex_m_hil.runner import weight
-from cortex_m_hil.runner.build import Elf, build_runner
-from cortex_m_hil.session.session import ResponseTimeout, Session
-from cortex_m_hil.targets.launcher import Clock, HardwareLauncher
-from cortex_m_hil.targets.model import Target
+from cortex_m_hil.runner import elf_size as weight
+from cortex_m_hil.runner import launchers
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.runner.results import Identity, Ran
+from cortex_m_hil.runner.session.session import ResponseTimeout, Session
+from cortex_m_hil.targets.connection import Elf
+from cortex_m_hil.targets.model import Clock, HardwareLauncher, Target
 from cortex_m_hil.targets.resolve import Resolved
 
 EXECUTE = 30.0  # seconds of the engine's CPU time for one program, times the multiplier

@@ -4,31 +4,50 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cortex_m_hil.errors import ProtocolError
+from cortex_m_hil.errors import HarnessError, ProtocolError
 from cortex_m_hil.flow.state import fill_around, is_set_by_loading, write_state
-from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.program.dataflow import written_tensors
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import InstructionKind
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import Session
-from cortex_m_hil.targets.launcher import Clock
-
-if TYPE_CHECKING:
-    from cortex_m_hil.flow.dut import Dut
-
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.results import Ran, RunResult
+from cortex_m_hil.runner.session.session import Session
+from cortex_m_hil.targets.model import Clock, Target
 
 POISON, COUNTER_POISON = 0xA5, 0x5A
 
 
+class Device(Protocol):
+    """A target that executes programs, as `Dut` is one."""
+
+    seconds: float  # of the engine's CPU time that one program may take
+    recovered_by: str  # the tool that brought a board back since the last restart; "" if none
+
+    @property
+    def target(self) -> Target:
+        """Return the target, with the port of the very board while there is one."""
+
+    def session(self) -> Session:
+        """Return the live session. Raises infra errors where the target cannot be brought to life."""
+
+    def ran(self) -> Ran:
+        """Return the names and versions of what executes programs here."""
+
+    def restart(self) -> None:
+        """End the simulator, or close the port. The next use boots anew."""
+
+    def recover(self, cause: HarnessError) -> HarnessError:
+        """Bring a board back, and return `cause`; BoardWedged if nothing helps."""
+
+
 def execute(
-    dut: Dut, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
+    dut: Device, session: Session, program: Program, inputs: Sequence[HostTensor], guard: Guard | None = None
 ) -> RunResult:
     began = time.monotonic()
     load(session, program)
@@ -46,7 +65,7 @@ def load(session: Session, program: Program) -> None:
 
 
 def execute_loaded(
-    dut: Dut,
+    dut: Device,
     session: Session,
     program: Program,
     inputs: Sequence[HostTensor],
@@ -67,7 +86,7 @@ def execute_loaded(
 
 
 def one_pass(
-    dut: Dut,
+    dut: Device,
     session: Session,
     program: Program,
     inputs: Sequence[HostTensor],
@@ -85,7 +104,7 @@ def one_pass(
     return [session.get_output(number) for number in range(len(program.file.outputs))], ticks
 
 
-def _require_ticks(dut: Dut, program: Program, ticks: int) -> None:
+def _require_ticks(dut: Device, program: Program, ticks: int) -> None:
     """A counter that stands still would be taken for a program that costs nothing (ExecuTorch #21833)."""
     counts = dut.ran().clock in (Clock.INSTRUCTIONS, Clock.CORE)
     operators = sum(one.kind is InstructionKind.KERNEL for one in program.file.instructions)
@@ -164,7 +183,7 @@ class Guard(Protocol):
     def inspect(self, session: Session, poison: int) -> None:
         """The program has run."""
 
-    def judge(self, dut: Dut, session: Session, inputs: Sequence[HostTensor]) -> None:
+    def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
         """After both passes. Raises a verdict."""
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cortex_m_hil import launchers
 from cortex_m_hil.boards.leased_board import LeasedBoard
 from cortex_m_hil.checks import elf as checks_elf
 from cortex_m_hil.errors import (
@@ -23,15 +22,15 @@ from cortex_m_hil.errors import (
     TargetFault,
     UnsupportedOperator,
 )
+from cortex_m_hil.errors.text import printable_lines
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.launchers.process import WALL_PER_CPU_SECOND, Process
-from cortex_m_hil.links import Budget, Link, LinkClosed
-from cortex_m_hil.links.uart import Uart
-from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.targets.launcher import HardwareLauncher
+from cortex_m_hil.runner import launchers
+from cortex_m_hil.runner.launchers.process import WALL_PER_CPU_SECOND
+from cortex_m_hil.runner.links.uart import Uart
+from cortex_m_hil.targets.connection import Budget, Elf, Link, LinkClosed, RunningProcess
+from cortex_m_hil.targets.model import HardwareLauncher
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import printable_lines
 
 SETTLE = 2.0  # seconds for a program that lacks an operator to name the others, and to end
 LINE_LIMIT = 1 << 16  # characters of a line that are searched, the newest
@@ -145,7 +144,7 @@ def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], objec
             process.close()
 
 
-def _judge(resolved: Resolved, process: Process, status: int, console: Console) -> None:
+def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Console) -> None:
     """Raises what was wrong with its end, if anything was."""
     log = process.log.decode(errors="replace")
     problem = resolved.target.launcher.explain_launch(resolved.target, process, status, log)
@@ -155,7 +154,7 @@ def _judge(resolved: Resolved, process: Process, status: int, console: Console) 
         raise problem
 
 
-def _used(process: Process, seconds: float) -> str:
+def _used(process: RunningProcess, seconds: float) -> str:
     used = process.cpu_seconds()
     asleep = "" if used >= seconds else f", {seconds * WALL_PER_CPU_SECOND:g} s by the clock"
     return f"has not ended after {used:.1f} s of the simulator's CPU time{asleep}"

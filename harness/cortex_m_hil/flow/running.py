@@ -12,28 +12,21 @@ from pathlib import Path
 from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.lint import UNLINTED, LintFinding, lint, next_step, raise_findings
 from cortex_m_hil.errors import (
-    BoardWedged,
-    HarnessError,
     InfraError,
-    LaunchError,
-    LinkError,
     Mismatch,
-    TargetHang,
     ToolchainError,
     VerdictError,
 )
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import Guard, Guards, execute, execute_loaded, load
-from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.flow.hang import explain_silence
 from cortex_m_hil.host import files
-from cortex_m_hil.links.protocol import Request
 from cortex_m_hil.program.dataflow import computing_operator
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.tensor import Array, HostTensor
-from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import ResponseTimeout, Session
+from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.targets.launcher import HardwareLauncher
 from cortex_m_hil.targets.model import Target
 
 
@@ -177,64 +170,3 @@ def keep(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> None:
     except OSError as error:
         what = f"cannot keep the program in {folder}: {error.strerror}"
         raise InfraError(what, hint="another --keep-programs") from error
-
-
-def explain_silence(
-    dut: Dut, program: Program, inputs: Sequence[HostTensor], stuck: ResponseTimeout, log: str
-) -> HarnessError:
-    """The program hangs, or the target does: the self-test tells, and on a board a second run."""
-    problem = _tested_hang(dut, stuck, log)
-    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
-        return _hangs_again(dut, program, inputs, problem)
-    return problem
-
-
-def _tested_hang(dut: Dut, stuck: ResponseTimeout, log: str) -> HarnessError:
-    name = dut.target.name
-    dut.restart()
-    try:
-        selftest(dut)
-    except BoardWedged as error:
-        return error
-    except HarnessError as error:
-        problem = LaunchError(
-            f"the target stopped answering, and does not pass its self-test now: {error.message}",
-            target=name,
-            operator=error.operator,
-            hint=error.hint,
-            log=log,
-        )
-        problem.__cause__ = error
-        return dut.recover(problem)
-    if dut.recovered_by:
-        return LaunchError(
-            f"the target stopped answering, and came back by {dut.recovered_by} only", target=name, log=log
-        )
-    if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, HardwareLauncher):
-        return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
-    return TargetHang(
-        f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its self-test",
-        target=name,
-        operator=stuck.operator,
-        log=log,
-        hint="--timeout-multiplier, if the program is only slow",
-    )
-
-
-def _hangs_again(dut: Dut, program: Program, inputs: Sequence[HostTensor], hang: TargetHang) -> HarnessError:
-    """The same hang if the program hangs a second time: once, it looks like a wire that is cut for a while."""
-    try:
-        execute(dut, dut.session(), program, inputs)
-    except ResponseTimeout as stuck:
-        if stuck.request is Request.EXECUTE:
-            dut.restart()
-            return hang
-    except HarnessError as error:
-        return error
-    return LinkError(
-        "the board fell silent while it ran the program, and did not when it ran it again",
-        target=hang.target,
-        operator=hang.operator,
-        log=hang.log,
-        hint="cable, power, or a board that hangs now and then",
-    )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cortex_m_hil.errors import LaunchError, SelfTestFailed
-from cortex_m_hil.flow.execution import execute
-from cortex_m_hil.known_answer import KnownAnswer, known_answer
+from cortex_m_hil.flow.execution import Device, execute
 from cortex_m_hil.program.dataflow import computing_operator
+from cortex_m_hil.program.known_answer import KnownAnswer, known_answer
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.results import RunResult
-from cortex_m_hil.session.session import ResponseTimeout
-
-if TYPE_CHECKING:
-    from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.runner.session.session import ResponseTimeout
 
 SAME_AGAIN: Final = "run again it gave the same: not your program, and hardly the board, but a kernel or the build"
 OTHER_AGAIN: Final = "run again it gave something else: not your program, but memory, clock or power of the target"
 
 
-def selftest(dut: Dut) -> RunResult:
+def selftest(dut: Device) -> RunResult:
     """The self-test: a known program with known outputs, bit for bit.
 
     LaunchError if it does not end. SelfTestFailed if its outputs are wrong; it is run twice then, since a wrong kernel
@@ -41,7 +38,7 @@ def selftest(dut: Dut) -> RunResult:
     return result
 
 
-def _once(dut: Dut, program: Program, known: KnownAnswer) -> RunResult:
+def _once(dut: Device, program: Program, known: KnownAnswer) -> RunResult:
     try:
         return execute(dut, dut.session(), program, known.inputs)
     except ResponseTimeout:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.links.protocol import MemoryRegion
+from cortex_m_hil.errors.text import shown
 from cortex_m_hil.program.lifetimes import Extent
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session.session import Session
-from cortex_m_hil.text import shown
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import Session
 
 State = tuple[HostTensor, ...]
 """The content of each state, in the order of `PteFile.states`."""

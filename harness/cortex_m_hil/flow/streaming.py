@@ -16,14 +16,15 @@ from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON, Guard, Guards, load, one_pass
-from cortex_m_hil.flow.running import explain_silence, require_lint
+from cortex_m_hil.flow.hang import explain_silence
+from cortex_m_hil.flow.running import require_lint
 from cortex_m_hil.flow.state import State, digest_state, is_set_by_loading, read_state, require_state, write_state
 from cortex_m_hil.program.dataflow import output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
-from cortex_m_hil.results import Frame, Streamed
-from cortex_m_hil.session.session import ResponseTimeout, Session
+from cortex_m_hil.runner.results import Frame, Streamed
+from cortex_m_hil.runner.session.session import ResponseTimeout, Session
 
 Inputs = tuple[HostTensor, ...]
 

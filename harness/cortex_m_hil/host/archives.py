@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cortex_m_hil.errors import ConfigError, is_pytests_own
+from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.files import opened
-from cortex_m_hil.text import shown
 
 LIMIT: Final = 1 << 30  # bytes of the members together, and of the file
 MEMBERS: Final = 20_000

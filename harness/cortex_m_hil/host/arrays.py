@@ -35,13 +35,6 @@ def parse_array(data: bytes, name: str, check: Check) -> npt.NDArray[Any]:
     return _read(io.BytesIO(data), len(data), name, check)
 
 
-def npy(array: npt.NDArray[Any]) -> bytes:
-    """A .npy file. Made in memory: where numpy itself writes, why it failed is lost."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
 def _read(file: BinaryIO, size: int, name: str, check: Check) -> npt.NDArray[Any]:
     head = io.BytesIO(file.read(_HEADER_LIMIT))
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cortex_m_hil.errors import ConfigError, InfraError
-from cortex_m_hil.text import shown
+from cortex_m_hil.errors.text import shown
 
 PROGRAM_LIMIT: Final = 256 << 20  # bytes of a .pte: no target has as much memory for one
 _LISTED: Final = 5000  # names of a folder, among which a near one is looked for

@@ -15,8 +15,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, ScalarEvent
 
 from cortex_m_hil.errors import ConfigError, did_you_mean, is_pytests_own
+from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import files
-from cortex_m_hil.text import shown
 
 # A farm of a hundred boards takes a tenth of these. At a limit, reading takes about a second.
 YAML_LIMIT = 128 << 10  # bytes of a file

@@ -1,11 +1,11 @@
 """Lowering of torch modules to Cortex-M programs. Importing this is cheap; torch is loaded at the first use."""
 
 from cortex_m_hil.lowering.capability import executorch_api, quiet
-from cortex_m_hil.lowering.live import Exported
+from cortex_m_hil.lowering.module_export import Exported
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
 from cortex_m_hil.lowering.pipeline import CPU_OF, clear_cache, export, exported_once, lower, on_inputs
+from cortex_m_hil.lowering.redzone_planning import RED_ZONE
 from cortex_m_hil.lowering.scratch import required_scratch
-from cortex_m_hil.lowering.spacing import RED_ZONE
 
 __all__ = [
     "CPU_OF",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cortex_m_hil.lowering.live import user_line
+from cortex_m_hil.lowering.module_export import user_line
 
 # What ExecuTorch's quantiser says of a node that another of its quantisers has taken: no reason to be in float.
 _TAKEN: Final = "already quantized"

@@ -16,10 +16,10 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from cortex_m_hil.compiler_state.state import compiler_state
+from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.compiler_files import contents
-from cortex_m_hil.lowering.content import NoContent, digest
+from cortex_m_hil.lowering.content_digest import NoContent, digest
 
 # Of torch the version is enough; these are what people edit in place, and this package's own lowering.
 _WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering", "cortex_m_hil.program")

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.host.garbage import nothing_to_collect
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"

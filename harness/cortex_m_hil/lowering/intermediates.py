@@ -16,8 +16,8 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from cortex_m_hil.lowering.ancestry import names
+from cortex_m_hil.lowering.mutable_buffers import state_kept
 from cortex_m_hil.lowering.reference import HostModels, integers, to_torch
-from cortex_m_hil.lowering.states import state_kept
 from cortex_m_hil.program.dataflow import written
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.program import Intermediate

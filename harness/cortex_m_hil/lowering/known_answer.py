@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from cortex_m_hil.known_answer import DATA, INPUTS, OUTPUTS, file_name
 from cortex_m_hil.lowering.capability import executorch_api
 from cortex_m_hil.lowering.pipeline import lower
+from cortex_m_hil.program.known_answer import DATA, INPUTS, OUTPUTS, file_name
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 

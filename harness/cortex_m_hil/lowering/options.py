@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
-from cortex_m_hil.text import shown
+from cortex_m_hil.errors.text import shown
 
 Layout = Literal["channels_last", "explicit"]
 Inputs = tuple[Any, ...]

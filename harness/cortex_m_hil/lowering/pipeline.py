@@ -18,28 +18,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError, LoweringError, ToolchainError
+from cortex_m_hil.errors.text import shown
+from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering import ancestry
 from cortex_m_hil.lowering.cache import Lru, key_or_reason
 from cortex_m_hil.lowering.capability import INSTALL, executorch_api, isolated, load_torch
-from cortex_m_hil.lowering.content import digest
+from cortex_m_hil.lowering.content_digest import digest
 from cortex_m_hil.lowering.disk_cache import Entry, disk
 from cortex_m_hil.lowering.dynamic import Watch, dimensions_of, shapes_for, written_out
-from cortex_m_hil.lowering.given import module_of, require_alike, require_float, require_module, title_of
-from cortex_m_hil.lowering.live import Exported, arrange, flat_export, stage, trace
+from cortex_m_hil.lowering.module_checks import module_of, require_alike, require_float, require_module, title_of
+from cortex_m_hil.lowering.module_export import Exported, arrange, flat_export, stage, trace
+from cortex_m_hil.lowering.mutable_buffers import Opened, keep_initial_values
 from cortex_m_hil.lowering.options import DEFAULT, Inputs, Layout, LoweringOptions
-from cortex_m_hil.lowering.shortcuts import operators_looked_up_once
-from cortex_m_hil.lowering.spacing import Spacing, planning_pass
+from cortex_m_hil.lowering.redzone_planning import Spacing, planning_pass
 from cortex_m_hil.lowering.stages import stage_of
-from cortex_m_hil.lowering.states import Opened, keep_initial_values
+from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once
 from cortex_m_hil.program.dimensions import Dimension
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Intermediate, Program, References
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa
-from cortex_m_hil.text import shown
 
 if TYPE_CHECKING:
     from cortex_m_hil.lowering.reference import HostModels
@@ -221,7 +221,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         if lowered.pte != pte:
             what = f"{source.title}: lowered again, it gives another program than the one in the cache"
             changed = compiler_state.problem()
-            hint = "hil cache clear, and report it: a lowering that is not repeatable"
+            hint = "hil doctor cache clear, and report it: a lowering that is not repeatable"
             raise ToolchainError(what, hint=f"lower it again: {changed}" if changed else hint)
         return lowered.models
 
@@ -255,7 +255,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         if source.exported.dimensions:
             what = f"{source.title} has dynamic shapes, which a part of it would not have"
             raise ConfigError(what, hint="lower it for the size that fails, without dynamic_shapes")
-        from cortex_m_hil.lowering.parts import Origin, Part
+        from cortex_m_hil.lowering.submodules import Origin, Part
 
         options = replace(source.options, calibration=None)
         return Origin(Part.of(source.exported.program, source.inputs), options)

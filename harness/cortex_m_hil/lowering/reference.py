@@ -16,14 +16,14 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own
+from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.cache import passing_key
 from cortex_m_hil.lowering.dialect_differences import exact_form, in_its_layout
 from cortex_m_hil.lowering.disk_cache import Entry, disk
+from cortex_m_hil.lowering.mutable_buffers import state_kept
 from cortex_m_hil.lowering.rounding import disturbed
 from cortex_m_hil.lowering.stages import stage_of
-from cortex_m_hil.lowering.states import state_kept
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.schema import ValueKind

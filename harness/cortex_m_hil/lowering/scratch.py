@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
-from cortex_m_hil.compiler_state.state import compiler_state
 from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.lowering.capability import feature, require_sizes
 from cortex_m_hil.lowering.compiler_files import contents
 from cortex_m_hil.lowering.disk_cache import disk

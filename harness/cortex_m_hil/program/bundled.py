@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.flatbuffers import Reader, Table
 from cortex_m_hil.program.model import MAX_RANK
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.schema import BUNDLED_IDENTIFIER, BUNDLED_VALUES, DTYPES, ValueKind
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, HostTensor, TensorSpec
-from cortex_m_hil.text import counted
 
 SUFFIXES: Final = (".pte", ".bpte")
 """Of the files that `read_program` reads: by these a name is told from that of a network."""

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 
 from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.program.schema import SLOTS
-from cortex_m_hil.text import printable
 
 
 class Reader:

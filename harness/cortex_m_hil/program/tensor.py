@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from dataclasses import dataclass, field
@@ -167,7 +168,14 @@ class HostTensor:
         """A .npy file of logical shape."""
         import numpy as np
 
-        from cortex_m_hil.host import arrays
-
         array = self.array() if self.spec.kind is ValueKind.TENSOR else np.asarray(self.item())
-        return arrays.npy(np.ascontiguousarray(array).reshape(self.spec.shape))
+        return npy(np.ascontiguousarray(array).reshape(self.spec.shape))
+
+
+def npy(array: Array) -> bytes:
+    """Return the content of a .npy file. It is made in memory: where numpy writes, the reason of a failure is lost."""
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()

@@ -11,10 +11,10 @@ import pytest
 
 from cortex_m_hil.diagnose.bundle_file import SUFFIX, write
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import files
 from cortex_m_hil.pytest_plugin import records, summary
 from cortex_m_hil.pytest_plugin.fixtures import FAILURE
-from cortex_m_hil.text import printable
 
 
 def forget(item: pytest.Item) -> None:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pytest
 
-from cortex_m_hil.coverage.counting import Counting, check
-from cortex_m_hil.coverage.counts import Coverage, Lost, Share, total
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.flow import Dut
+from cortex_m_hil.flow.coverage.counting import Counting, check
+from cortex_m_hil.flow.coverage.counts import Coverage, Lost, Share, total
 from cortex_m_hil.runner.build import COUNTING
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import printable
 
 SCHEMA_VERSION: Final = 1
 _WORKER_OUTPUT: Final = "hil_coverage"

@@ -14,16 +14,17 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import Checked, Lowering, OpenTarget, Reporting, load_program
-from cortex_m_hil.calls import checked_call
-from cortex_m_hil.coverage.counting import SLOWER
 from cortex_m_hil.diagnose.bundle import Attempt, Task
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.diagnose.localize import Localization, localize
 from cortex_m_hil.errors import ConfigError, HarnessError, VerdictError
+from cortex_m_hil.flow.coverage.counting import SLOWER
+from cortex_m_hil.host.calls import checked_call
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.pytest_plugin import coverage, markers, option_names, records
-from cortex_m_hil.results import RunResult
-from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.targets.connection import Elf
 from cortex_m_hil.targets.resolve import Resolved
 
 ToldOfTask = Callable[[pytest.Item, Attempt], None]

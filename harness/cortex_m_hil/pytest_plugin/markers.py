@@ -13,11 +13,11 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, InfraError, VerdictError, did_you_mean
-from cortex_m_hil.numbers import in_range
+from cortex_m_hil.errors.text import shown
+from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import parse_size
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import shown
 
 DESCRIPTIONS: Final = (
     'requires(isa=None, *, ram=None, flash=None): skip on targets without this ISA class ("mve", "dsp") or memory',

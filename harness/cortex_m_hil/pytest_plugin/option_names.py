@@ -1,8 +1,8 @@
 """The names of options, some of which other plugins and users' conftest.py files may have as well.
 
 Every option has a name that begins with `--hil-`, which is registered at once. Some have a short name besides, such as
-`--target`: it is registered when all plugins and initial conftest.py files have had their turn, and only where none of
-them has taken it.
+`--target`: it is registered when all plugins and initial conftest.py files have registered theirs, and only where none
+of them has taken it.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ SHORT: Final[Mapping[str, str]] = {
         *("dut-scope", "timeout-multiplier", "redzones", "keep-programs"),
     )
 }
-"""The short names, and those that are always there."""
-TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names that others have, and who has them
+"""The short names, and the `--hil-` names that they stand for."""
+TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names of others, with their owners
 
 
 def destination(name: str) -> str:
-    """Return where pytest keeps the value of an option, by its name that is always there."""
+    """Return the attribute in which pytest keeps the value of an option, given its `--hil-` name."""
     return name.removeprefix("--").replace("-", "_")
 
 
 def spelled(config: pytest.Config, name: str) -> str:
-    """Return the name of an option as it is to be written in this run: a short one, unless it is another's.
+    """Return the name by which a user writes an option in this run: its short one, unless that is taken.
 
-    `name` is the one that is always there.
+    Args:
+        config: pytest's configuration.
+        name: the option's `--hil-` name.
     """
     short = next((one for one, always in SHORT.items() if always == name), name)
     return name if short in config.stash.get(TAKEN, {}) else short
 
 
 def others(config: pytest.Config) -> Iterator[str]:
-    """Yield what is said of short names that are another's."""
+    """Yield a line for each short name that belongs to another plugin or a conftest.py."""
     for name, owner in config.stash.get(TAKEN, {}).items():
         yield f"{name} is that of {owner}; that of this package is {SHORT[name]}"
 
 
 def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequence[str]) -> None:
-    """Let pytest find the initial conftest.py files: a value of a short name is no file."""
+    """Parse the short names early: pytest must not take their values for files when it looks for conftest.py files."""
     config, names = early_config, [name for name in SHORT if _is_free(parser, name)]
     words = [*args[: args.index("--")]] if "--" in args else [*args]
     for number, word in enumerate(words):
@@ -60,7 +62,7 @@ def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequenc
             words[number] = SHORT[name] + equals + value
     try:
         known = parser.parse_known_args([*words, *args[len(words) :]], namespace=copy.copy(config.option))
-    except pytest.UsageError:  # which the parsing of all options tells, by the names that were given
+    except pytest.UsageError:  # reported when all options are parsed, by the given names
         return
     config.known_args_namespace.file_or_dir[:] = known.file_or_dir
     for name in SHORT.values():
@@ -70,7 +72,14 @@ def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequenc
 def register_short(
     config: pytest.Config, parser: pytest.Parser, group: Any, attributes: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Register the short names that are free; `attributes` are those of the options, by their other names."""
+    """Register the short names that are free, and note who has the others.
+
+    Args:
+        config: pytest's configuration.
+        parser: pytest's parser, which knows the options that are registered.
+        group: the option group to add them to.
+        attributes: argparse attributes of each option, by its `--hil-` name.
+    """
     free = [name for name in SHORT if _is_free(parser, name)]
     config.stash[TAKEN] = {name: _owner(config, name) for name in SHORT if name not in free}
     for name in free:
@@ -88,15 +97,15 @@ def _is_free(parser: pytest.Parser, name: str) -> bool:
 
 
 def are_conftests_loading(config: pytest.Config) -> bool:
-    """Return whether this plugin was named by a conftest.py, so that it is too late for the hooks before that."""
+    """Tell whether a conftest.py named this plugin, which makes it too late for the hooks before that."""
     files = (getattr(plugin, "__file__", None) or "" for plugin in config.pluginmanager.get_plugins())
     return any(Path(file).name == "conftest.py" for file in files)
 
 
 def too_late(report: pytest.CollectReport, config: pytest.Config) -> str:
-    """Return what is said of a conftest.py that registers a short name after this package has; "" of any other failure.
+    """Return the error text for a conftest.py that registers a short name after this package; "" for any other failure.
 
-    It lies below the folders that pytest was called with, and is imported when these are collected.
+    Such a conftest.py lies below the folders that pytest was called with, and is imported when these are collected.
     """
     excinfo = report.call.excinfo if report.failed and report.call else None
     if excinfo is None or not isinstance(excinfo.value, argparse.ArgumentError):
@@ -114,7 +123,7 @@ def too_late(report: pytest.CollectReport, config: pytest.Config) -> str:
 
 
 def _owner(config: pytest.Config, name: str) -> str:
-    """Return who registered an option: file and line where it stands as text, with the plugin's name."""
+    """Return who registered an option: file and line where its name is found, with the plugin's name."""
     for plugin in config.pluginmanager.get_plugins():
         with suppress(OSError, TypeError):
             hook = getattr(plugin, "pytest_addoption", None)

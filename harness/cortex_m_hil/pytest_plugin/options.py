@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from cortex_m_hil.numbers import MULTIPLIERS, argument
+from cortex_m_hil.host.numbers import MULTIPLIERS, argument
 from cortex_m_hil.pytest_plugin import option_names, seeding
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns.report.table import NO_RUNNER, Outcome
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.errors.text import printable
 from cortex_m_hil.pytest_plugin import records
-from cortex_m_hil.report.table import NO_RUNNER, Outcome
-from cortex_m_hil.results import Verdict
-from cortex_m_hil.text import printable
+from cortex_m_hil.runner.results import Verdict
 
 _OWN: Final = f"{HarnessError.__module__}."  # what a traceback puts before the names of the harness's errors
 _NEEDED: Final = (records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR)

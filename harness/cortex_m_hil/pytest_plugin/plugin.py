@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns.report.table import NO_RUNNER
 from cortex_m_hil.checks.advice import LOCALIZE
 from cortex_m_hil.errors import ConfigError, HarnessError, HilWarning, InfraError, Mismatch
+from cortex_m_hil.errors.text import counted, printable, printable_lines
 from cortex_m_hil.host import sandbox
 from cortex_m_hil.host.files import check_folder
 from cortex_m_hil.host.garbage import nothing_to_collect
@@ -22,7 +24,6 @@ from cortex_m_hil.lowering.disk_cache import disk
 from cortex_m_hil.pytest_plugin import (
     bundles,
     coverage,
-    ending,
     markers,
     option_names,
     options,
@@ -31,6 +32,7 @@ from cortex_m_hil.pytest_plugin import (
     seeding,
     summary,
 )
+from cortex_m_hil.pytest_plugin import termination as ending
 from cortex_m_hil.pytest_plugin.fixtures import (
     DUTS,
     LOCALIZED,
@@ -53,10 +55,8 @@ from cortex_m_hil.pytest_plugin.fixtures import (
     target_spec,
 )
 from cortex_m_hil.pytest_plugin.summary import Summary
-from cortex_m_hil.report.table import NO_RUNNER
-from cortex_m_hil.results import Verdict
+from cortex_m_hil.runner.results import Verdict
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import counted, printable, printable_lines
 
 __all__ = ["HilWarning", "hil", "hil_dut", "hil_lower", "run_pte", "runner_elf", "target_spec"]
 
@@ -108,7 +108,7 @@ def pytest_load_initial_conftests(
 def _seed(config: pytest.Config, given: argparse.Namespace) -> None:
     if options.patterns(config):
         # The suite's own conftest.py begins each module with its seed: its tolerances may not fit other weights.
-        is_upstream = config.pluginmanager.has_plugin("cortex_m_hil.pytest_plugin.upstream")
+        is_upstream = config.pluginmanager.has_plugin("cortex_m_hil.maintainers.pytest_plugins.upstream")
         seeding.start(config, given.hil_seed, config.rootpath, modules=given.hil_seed if is_upstream else None)
 
 

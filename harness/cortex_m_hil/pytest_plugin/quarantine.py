@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 from pydantic import Field
 
+from cortex_m_hil.campaigns.report.night import matches
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.pytest_plugin.fixtures import TEST_ID, resolved_of
-from cortex_m_hil.report.night import matches
-from cortex_m_hil.targets.launcher import Strict
+from cortex_m_hil.targets.model import Strict
 
 _BEGINS: Final = "it begins with quarantine:, a list of test:, target:, reason:, until:"
 _EXAMPLES: Final = "hil docs nightly has an example"

@@ -14,14 +14,13 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns.report.table import NO_RUNNER
 from cortex_m_hil.checks.comparison import Comparison, Kind
 from cortex_m_hil.diagnose.localize import Localization
-from cortex_m_hil.diagnose.operator_outputs import OperatorOutput
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.report.table import NO_RUNNER
-from cortex_m_hil.results import STATISTICS, RunResult, Verdict
-from cortex_m_hil.runner.build import Elf
-from cortex_m_hil.targets.launcher import Clock
+from cortex_m_hil.runner.results import STATISTICS, OperatorOutput, RunResult, Verdict
+from cortex_m_hil.targets.connection import Elf
+from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import Resolved
 
 TEST, REQUESTED, RAN, SEED, ISA = "hil_test", "hil_requested", "hil_ran", "hil_seed", "hil_isa"

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import pytest
 
+from cortex_m_hil.campaigns.report.table import Outcome, largest, noteworthy, table, totals
+from cortex_m_hil.errors.text import counted, printable
 from cortex_m_hil.pytest_plugin import option_names, options, quarantine, records
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
-from cortex_m_hil.report.table import BAD, Outcome, largest, noteworthy, table, totals
-from cortex_m_hil.results import Verdict
-from cortex_m_hil.text import counted, printable
+from cortex_m_hil.runner.results import Verdict
 
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
 _OF_PYTEST: Final = ("--hil-target", "--hil-targets-file")
-_OF_COMMAND: Final = ("--target", "--targets-file")  # of hil upstream
+_OF_COMMAND: Final = ("--target", "--targets-file")  # of hil dev upstream
 NAMED: Final = 10  # failures of a rerun line; more of them are asked for by pytest's own memory of the last run
 SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
 
@@ -58,7 +58,7 @@ class Summary:
 
     def _lines(self, outcomes: list[Outcome], shown: list[Outcome], verbose: bool) -> Iterator[str]:
         """`shown` are the rows of the table."""
-        bad = [outcome for outcome in outcomes if outcome.verdict in BAD]
+        bad = [outcome for outcome in outcomes if outcome.verdict.is_bad]
         if shown:
             yield from table(shown)
             yield ""

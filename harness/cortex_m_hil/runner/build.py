@@ -21,12 +21,12 @@ from cortex_m_hil.host import files, subprocesses, toolchain, trees
 from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, overflow
+from cortex_m_hil.targets.connection import NOTES, Elf
 from cortex_m_hil.targets.cpu import HOST, cpus
 from cortex_m_hil.targets.model import Pools, Target
 from cortex_m_hil.targets.resolve import check_runtime
 
 RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
-NOTES = "notes"  # what gcov needs of a runner that counts
 COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
 WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
 """A runner without the portable operators that ExecuTorch's own test runner is built without."""
@@ -36,26 +36,6 @@ DAMAGED = "built again: the runner in the cache was damaged, or had no digest be
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
 LOCK_TIMEOUT = 2 * BUILD_TIMEOUT + 60.0
 _CAUSE = re.compile(r"error:|undefined reference|CMake Error")
-
-
-@dataclass(frozen=True)
-class Elf:
-    """A runner on disk. `config` is `cpu/isa/board`, as its handshake says it.
-
-    `foreign`: it was not built here, so no tool of this machine is to read it. `counts`: its kernels count the lines
-    and branches that they execute, so its instructions are no figures of the kernels.
-    """
-
-    path: Path
-    build_id: str
-    config: str
-    foreign: bool = False
-    counts: bool = False
-
-    @property
-    def notes(self) -> Path:
-        """The folder with gcov's notes, a `.gcno` for each object file that counts."""
-        return self.path.parent / NOTES
 
 
 def build_runner(

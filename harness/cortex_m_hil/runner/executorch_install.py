@@ -21,10 +21,11 @@ from typing import Final
 import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses, toolchain, trees
 from cortex_m_hil.host.paths import cache_advice
+from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
-from cortex_m_hil.text import counted
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "hil docs runtimes says how one is built, and where to say where it is"
@@ -186,33 +187,6 @@ def _identifier() -> bytes:
 def architecture(archive: Path) -> str:
     """As `built_for`, of an archive that does not change."""
     return built_for(archive)
-
-
-def built_for(path: Path) -> str:
-    """What an executable, or an archive's first object, was compiled for, as `Target.architecture` says it.
-
-    From the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
-    """
-    tool = toolchain.find("arm-none-eabi-readelf").path
-    said = toolchain.ask([str(tool), "-A", str(path)], 60).out
-    first = said.split("\nFile: ")[0 if not said.startswith("\n") else 1]
-    tags = dict(re.findall(r"^\s*(Tag_\w+): (.*)$", first, re.MULTILINE))
-    base = {
-        "v6-M": "armv6-m",
-        "v6S-M": "armv6-m",
-        "v7": "armv7-m",
-        "v7E-M": "armv7e-m",
-        "v8-M.baseline": "armv8-m.base",
-        "v8-M.mainline": "armv8-m.main",
-        "v8.1-M.mainline": "armv8-m.main",
-    }.get(tags.get("Tag_CPU_arch", ""))
-    if base is None or tags.get("Tag_CPU_arch_profile") not in (None, "Microcontroller"):
-        return f"no Cortex-M ({tags.get('Tag_CPU_arch', 'no Arm code')})"
-    single = "SP only" in tags.get("Tag_ABI_HardFP_use", "")
-    fp = ("+fp" if single else "+fp.dp") if {"Tag_ABI_VFP_args", "Tag_FP_arch"} <= tags.keys() else ""
-    dsp = "+dsp" if base == "armv7e-m" or "Tag_DSP_extension" in tags else ""
-    mve = {"MVE Integer and FP": "+mve.fp", "MVE Integer only": "+mve"}.get(tags.get("Tag_MVE_arch", ""), "")
-    return base + fp + dsp + mve
 
 
 # --- which one is it? ----------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def _smaller_pools(target: Target, inside: Mapping[str, int], nbytes: int) -> st
     place = line_of_pool(target.board, max(fits, key=lambda name: fits[name]))
     what = " or ".join(alone) or f"{' and '.join(inside)} smaller by {nbytes} bytes together"
     beside = ", the others as they are" if alone and len(inside) > 1 else ""
-    return f"pools in {place}: {what}{beside} (hil fit tells what a program needs)"
+    return f"pools in {place}: {what}{beside} (hil inspect fit tells what a program needs)"
 
 
 def _less_code(target: Target, runtime: str) -> Iterator[str]:

@@ -16,13 +16,12 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ruamel.yaml.comments import CommentedMap
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.targets import launcher as launchers
 from cortex_m_hil.targets.cpu import Isa, cpu_name, cpus
-from cortex_m_hil.targets.launcher import Launcher, Strict
-from cortex_m_hil.targets.model import Board, ExecutorchInstall, Pools, Resident, Target
-from cortex_m_hil.text import shown
+from cortex_m_hil.targets.model import Board, ExecutorchInstall, Launcher, Pools, Resident, Strict, Target
 
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 
@@ -259,6 +258,11 @@ def line_of_pool(board: Board, key: str) -> str:
     with contextlib.suppress(ConfigError):
         return f"{file}:{yaml_files.locate(yaml_files.parse(file, _BEGINS), ('pools', key))[1]}"
     return str(file)
+
+
+def is_shipped(board: Board) -> bool:
+    """Tell whether a board is one of this package's, which a user does not change."""
+    return package_data("firmware") in board.directory.parents
 
 
 def _load_board(name: str, base: Path, where: str) -> Board:

@@ -19,12 +19,12 @@ import pytest
 from cortex_m_hil.boards import labgrid, leases
 from cortex_m_hil.boards.health import Health
 from cortex_m_hil.boards.labgrid import Farm
-from cortex_m_hil.boards.tools import Tools
+from cortex_m_hil.boards.run_tools import Tools
 from cortex_m_hil.boards.virtual import vboard
 from cortex_m_hil.errors import BoardBusy, BoardWedged, ConfigError, LaunchError
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.links.uart import virtual_directory
 from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.runner.links.uart import virtual_directory
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.tool_commands import parse
 from devices import Start, tools

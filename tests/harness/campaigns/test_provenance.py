@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.campaigns.bisect import run_test
-from cortex_m_hil.campaigns.history import Repository, Worktree, variables
+from cortex_m_hil.campaigns.bisection.bisect import run_test
+from cortex_m_hil.campaigns.bisection.history import Repository, Worktree, variables
+from cortex_m_hil.campaigns.bisection.test_verdicts import Judgement, Rules, Told
 from cortex_m_hil.campaigns.provenance import Provenance
-from cortex_m_hil.campaigns.verdicts import Judgement, Rules, Told
 from repositories import Repository as Made
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hil"]

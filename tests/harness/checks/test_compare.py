@@ -17,8 +17,8 @@ from cortex_m_hil.checks.advice import LOCALIZE, Advice
 from cortex_m_hil.checks.compare import compare
 from cortex_m_hil.checks.comparison import Comparison, Figures, Kind
 from cortex_m_hil.checks.tolerance import Tolerance
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.pte import parse_pte

@@ -17,18 +17,17 @@ from torch import nn
 import cortex_m_hil as hil
 from bundling import bundle
 from cortex_m_hil import flow
-from cortex_m_hil.campaigns import data_sets
-from cortex_m_hil.campaigns.data_sets import Raw
-from cortex_m_hil.campaigns.evaluation import Model
+from cortex_m_hil.campaigns.evaluation import data_sets
+from cortex_m_hil.campaigns.evaluation.data_sets import Raw
+from cortex_m_hil.campaigns.evaluation.evaluation import Model
 from cortex_m_hil.checks.inputs import Taken, converted, dtype_advice, lost, misfits
 from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.diagnose import bundle_file
 from cortex_m_hil.errors import ConfigError, HarnessError, ProgramRejected
-from cortex_m_hil.host import arrays
 from cortex_m_hil.program.bundled import read_program
 from cortex_m_hil.program.dataflow import DEQUANTIZE, InputQuantization, input_quantization
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
+from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec, npy
 from networks import Apply
 from paths import REPOSITORY
 
@@ -98,7 +97,7 @@ def _expected(target: hil.OpenTarget, program: Program, given: Array, folder: Pa
 
 def _in_a_bundle(target: hil.OpenTarget, program: Program, given: Array, folder: Path) -> Array:
     try:
-        return bundle_file._host_tensor(arrays.npy(given), "inputs/0.npy", program.file.input_specs()[0]).array()
+        return bundle_file._host_tensor(npy(given), "inputs/0.npy", program.file.input_specs()[0]).array()
     except ValueError as error:  # of which a bundle's reader makes its error
         raise ConfigError(str(error)) from error
 

@@ -24,20 +24,20 @@ from cortex_m_hil import errors, flow
 from cortex_m_hil.checks import unsupported
 from cortex_m_hil.checks.inputs import misfits, require_fit
 from cortex_m_hil.checks.lint import NOTES, LintFinding, Rule, lint, raise_findings
-from cortex_m_hil.checks.shortage import Shortage
 from cortex_m_hil.checks.signatures import signature_of
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.fuzz.judge import example_inputs
-from cortex_m_hil.fuzz.mutate import Kind, Site, sites
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.known_answer import known_answer
-from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.lowering import LoweringOptions, lower
+from cortex_m_hil.maintainers.mutants.program_mutator import Kind, Site, sites
 from cortex_m_hil.program.dataflow import quantised_arguments
+from cortex_m_hil.program.example_inputs import example_inputs
+from cortex_m_hil.program.known_answer import known_answer
+from cortex_m_hil.program.memory_shortage import Shortage
 from cortex_m_hil.program.model import Instruction, Value
 from cortex_m_hil.program.program import Program, ScratchNeed
 from cortex_m_hil.program.schema import DTYPES, InstructionKind, ValueKind
 from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Board, Pools, Target
@@ -211,7 +211,7 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
     smaller = replace(target(Isa.DSP, Pools(program=size - 7, planned=planned, method=0)), name="smaller")
     other = replace(target(Isa.MVE, Pools(program=size, planned=planned, method=0)), name="other")
     for known, hint in (
-        ((smaller, larger, other), "targets of DSP that hold it: larger; hil fit -t larger tells"),
+        ((smaller, larger, other), "targets of DSP that hold it: larger; hil inspect fit -t larger tells"),
         ((smaller, other), "no target of DSP holds it: smaller lacks 7 bytes"),
     ):
         (found,) = lint(given, replace(lacking, alternatives=known), operators=OPERATORS)
@@ -237,7 +237,9 @@ def test_a_board_of_the_users_is_told_with_the_key(
     (tmp_path / "targets.yaml").write_text(text)
     acme = load_targets(tmp_path / "targets.yaml")["acme"]
     hint = Shortage(*shortage, acme, None, lambda _: "").hint()
-    assert "targets of DSP that hold it: m4-fvp, m4-qemu, m7-qemu, m33-qemu, …; hil fit -t m4-qemu tells" in hint
+    assert (
+        "targets of DSP that hold it: m4-fvp, m4-qemu, m7-qemu, m33-qemu, …; hil inspect fit -t m4-qemu tells" in hint
+    )
     assert says.format(board / "board.yaml") in hint
     stack = Shortage("stack", 70_000, 65_536, acme, None, lambda _: "").hint()
     assert stack == f"HIL_STACK_SIZE of at least 70000 bytes in {board / 'board.ld'}, before INCLUDE sections.ld"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex_m_hil.checks.quanta import histograms
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.program.tensor import Array, HostTensor
 from cortex_m_hil.targets.cpu import Isa

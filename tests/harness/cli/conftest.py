@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from command_line import Files, Hil, call
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 
 

@@ -11,8 +11,8 @@ import cortex_m_hil
 from bundling import bundle
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.errors import Mismatch
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import Array
 from cortex_m_hil.targets.cpu import Isa
@@ -60,7 +60,7 @@ def test_for_machines_each_target_and_case_has_a_line(hil: Hil, files: Files) ->
 def test_what_takes_a_program_takes_a_bundle_and_its_inputs(hil: Hil, files: Files, tmp_path: Path) -> None:
     """As the `.pte` of it, on the inputs of its first case."""
     path = written(files, files.expected)
-    found, alone = (answer(hil("fit", one, "-t", "native", "--json").out) for one in (path, files.pte))
+    found, alone = (answer(hil("inspect", "fit", one, "-t", "native", "--json").out) for one in (path, files.pte))
     assert found["needs"] == alone["needs"]
     np.savez(tmp_path / "data.npz", inputs=INPUT, labels=[0])
     done = hil("evaluate", path, "--data", tmp_path / "data.npz", "-t", "native", "--store", tmp_path / "s", "--json")

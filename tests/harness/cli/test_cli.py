@@ -38,7 +38,7 @@ from cortex_m_hil.cli import files as cli_files
 from cortex_m_hil.cli.__main__ import load_commands, overview
 from cortex_m_hil.cli.output import Progress
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, TensorSpec
 from cortex_m_hil.targets.cpu import Isa
@@ -63,16 +63,16 @@ def links(folder: Path, *, without: str) -> str:
 def test_help_lists_the_commands(hil: Hil) -> None:
     done = hil("--help")
     assert done.status == OK
-    for name in ("doctor", "targets", "build", "lint", "run", "selftest"):
+    for name in ("doctor", "targets", "build", "lint", "run", "inspect"):
         assert re.search(rf"^  {name} ", done.out, re.MULTILINE)
 
 
-GROUPS = ["bench", "bisect", "board", "cache", "executorch", "fvp-shim", "results"]
+GROUPS = ["bisect", "board", "dev", "dev fvp-shim", "doctor", "doctor cache", "executorch", "inspect", "results"]
 
 
-@pytest.mark.parametrize("group", [(), *((name,) for name in GROUPS)], ids=str)
+@pytest.mark.parametrize("group", [(), *(tuple(name.split()) for name in GROUPS)], ids=str)
 def test_help_says_what_each_command_does_in_a_sentence(hil: Hil, group: tuple[str, ...]) -> None:
-    listed = hil(*group, "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    listed = re.findall(r"^  [a-z][a-z-]* {2,}(?!-).*", hil(*group, "--help").out.partition("--help ")[2], re.MULTILINE)
     assert listed and all(line.endswith(".") and not line.endswith("...") for line in listed)
 
 
@@ -122,7 +122,7 @@ def test_build_shows_its_log(hil: Hil) -> None:
 
 
 def test_selftest_of_globs_and_lists(hil: Hil) -> None:
-    done = hil("selftest", "--target", "m4*,m0-qemu", "--target", "native")
+    done = hil("doctor", "selftest", "--target", "m4*,m0-qemu", "--target", "native")
     assert done.status == OK
     assert re.findall(r"^(PASS|FAIL)  (\S+(?: → \S+)?)", done.out, re.MULTILINE) == [
         ("PASS", "m4-fvp → m4-qemu"),
@@ -137,11 +137,11 @@ def test_selftest_goes_on_after_a_failure(hil: Hil, tmp_path: Path) -> None:
     launcher = "{qemu: {machine: mps2-an386, args: [-cpu, no-such-cpu]}}"
     bad = f"targets: {{bad: {{cpu: cortex-m4, board: mps2, launcher: {launcher}}}}}"
     (tmp_path / "targets.yaml").write_text(bad)
-    done = hil("selftest", "--target", "bad,m4-qemu")
+    done = hil("doctor", "selftest", "--target", "bad,m4-qemu")
     assert done.status == NO
     assert re.search(r"^FAIL  bad: LaunchError: .*\n  → .*; --verbose shows the log$", done.out, re.MULTILINE)
     assert "PASS  m4-qemu" in done.out
-    assert "no-such-cpu" in hil("selftest", "--target", "bad", "--verbose").err
+    assert "no-such-cpu" in hil("doctor", "selftest", "--target", "bad", "--verbose").err
 
 
 # --- several targets -----------------------------------------------------------------------------------------
@@ -188,10 +188,10 @@ def test_outputs_are_written_for_one_target(hil: Hil, files: Files) -> None:
     expect(done, CANNOT_TELL, "ConfigError: --output is for one target", "hil run for each target")
 
 
-@pytest.mark.parametrize("name", ["build", "lint", "run", "selftest"])
+@pytest.mark.parametrize("name", ["build", "lint", "run", "doctor selftest"])
 def test_no_target_at_all(hil: Hil, files: Files, name: str) -> None:
     program = [files.pte] if name in ("lint", "run") else []
-    expect(hil(name, *program, "--target", ","), CANNOT_TELL, "ConfigError: no target is named", "hil targets")
+    expect(hil(*name.split(), *program, "--target", ","), CANNOT_TELL, "ConfigError: no target is named", "hil targets")
 
 
 # --- progress --------------------------------------------------------------------------------------------------
@@ -403,7 +403,7 @@ def test_files_that_are_none_are_refused_at_once(hil: Hil, files: Files, tmp_pat
     for path, text in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device"), (tmp_path / "large", "at most")):
         expect(hil("run", path, "-t", "m4-qemu"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
         expect(hil("lint", path, "-t", "m4-qemu"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
-        expect(hil("fuzz", path, "-t", "m4-qemu"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
+        expect(hil("dev", "fuzz", path, "-t", "m4-qemu"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
         expect(hil("compare-runtimes", path, "-t", "native"), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
         expect(hil("targets", "--targets-file", path), CANNOT_TELL, f"ConfigError: cannot read {path}", text)
     for path, text in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device")):
@@ -470,7 +470,7 @@ def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:
     assert done.err == "InfraError: cannot write --output /dev/full: No space left on device\n  → another --output\n"
 
 
-@pytest.mark.parametrize("name", ["build", "lint", "run", "selftest"])
+@pytest.mark.parametrize("name", ["build", "lint", "run", "doctor selftest"])
 def test_unknown_targets(hil: Hil, files: Files, name: str) -> None:
     program = [files.pte] if name in ("lint", "run") else []
     done = hil(name, *program, "--target", "m4-qmeu")
@@ -483,11 +483,11 @@ def test_unknown_targets(hil: Hil, files: Files, name: str) -> None:
         ("run", "--bogus"),
         ("nothing",),
         ("build",),
-        ("selftest",),
+        ("doctor", "selftest"),
         ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "0"),
         ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "nan"),
         ("run", "x.pte", "-t", "m4-qemu", "--timeout-multiplier", "soon"),
-        *(("selftest", "-t", "native", "--timeout-multiplier", value) for value in ("inf", "1e308", "-1")),
+        *(("doctor", "selftest", "-t", "native", "--timeout-multiplier", value) for value in ("inf", "1e308", "-1")),
         *(("board", "hold", "x", "--minutes", value) for value in ("nan", "inf", "0", "-1")),
         *(("board", "hold", "x", "--wait", value) for value in ("nan", "inf", "-1")),
     ],
@@ -498,17 +498,21 @@ def test_wrong_usage(hil: Hil, arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("baud", ["0", "-1", "fast"])
 def test_a_rate_of_a_virtual_board(hil: Hil, baud: str) -> None:
-    expect(hil("vboard", "--baud", baud, "native", "reset"), CANNOT_TELL, "--baud: a number from 300 to 12000000, not")
+    expect(
+        hil("board", "virtual", "--baud", baud, "native", "reset"),
+        CANNOT_TELL,
+        "--baud: a number from 300 to 12000000, not",
+    )
 
 
 def test_help_of_a_virtual_board_also_behind_its_name(hil: Hil) -> None:
-    asked = [hil("vboard", "--help"), hil("vboard", "f405", "--help")]
+    asked = [hil("board", "virtual", "--help"), hil("board", "virtual", "f405", "--help")]
     assert [(done.status, "power on|off|cycle" in done.out) for done in asked] == [(OK, True)] * 2
 
 
 def test_a_command_beside_a_virtual_board_gets_its_words_as_they_are(tmp_path: Path) -> None:
     words = ["-x", "--", "--json", "--", "-y"]
-    command = ["vboard", "--name", "words", "native", "run", "sh", "-c", 'echo "$@"', "sh", *words]
+    command = ["board", "virtual", "--name", "words", "native", "run", "sh", "-c", 'echo "$@"', "sh", *words]
     done = spawn(*command, cwd=tmp_path)
     assert (done.status, done.out.splitlines()[-1]) == (OK, " ".join(words)), done.err
 
@@ -568,7 +572,7 @@ def test_without_a_compiler(files: Files, tmp_path: Path) -> None:
     changes = {"PATH": links(tmp_path / "bin", without="arm-none-eabi"), "HIL_CACHE_DIR": str(tmp_path / "cache")}
     done = spawn("run", files.pte, "-t", "m4-qemu", "-i", files.input, cwd=tmp_path, **changes)
     expect(done, CANNOT_TELL, "ToolchainError: arm-none-eabi-g++ is not on PATH", "apt-get install gcc-arm-none-eabi")
-    done = spawn("selftest", "-t", "m4-qemu", cwd=tmp_path, **changes)
+    done = spawn("doctor", "selftest", "-t", "m4-qemu", cwd=tmp_path, **changes)
     assert done.status == NO and done.out.startswith("FAIL  m4-qemu: ToolchainError: arm-none-eabi-g++")
 
 
@@ -580,10 +584,9 @@ def test_without_qemu(files: Files, tmp_path: Path) -> None:
 
 def test_a_machine_that_qemu_does_not_have_is_told_before_a_build(files: Files, tmp_path: Path) -> None:
     (tmp_path / "targets.yaml").write_text("targets:\n  mine: {cpu: cortex-m3, board: mps2, launcher: {qemu: an358}}\n")
-    for name in ("build", "selftest", "run"):
-        given = [files.pte, "-i", files.input] if name == "run" else []
-        done = spawn(name, "-t", "mine", *given, cwd=tmp_path, HIL_CACHE_DIR=str(tmp_path / "cache"))
-        assert re.search(r"targets\.yaml:2: QEMU [\d.]+ has no machine 'an358'", done.out + done.err), name
+    for words in (("build",), ("doctor", "selftest"), ("run", files.pte, "-i", files.input)):
+        done = spawn(*words, "-t", "mine", cwd=tmp_path, HIL_CACHE_DIR=str(tmp_path / "cache"))
+        assert re.search(r"targets\.yaml:2: QEMU [\d.]+ has no machine 'an358'", done.out + done.err), words
         assert not (tmp_path / "cache" / "runners").exists()
 
 
@@ -593,14 +596,14 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_virtual_board_without_a_folder(tmp_path: Path) -> None:
-    done = spawn("vboard", "native", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
+    done = spawn("board", "virtual", "native", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
     said = "ConfigError: cannot make the folder of a virtual board, /dev/null/cache/vboards/native: Not a directory"
     expect(done, CANNOT_TELL, said, "is HIL_CACHE_DIR right, and writable?")
-    done = spawn("vboard", "native", "run", "true", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
+    done = spawn("board", "virtual", "native", "run", "true", cwd=tmp_path, HIL_CACHE_DIR="/dev/null/cache")
     expect(done, CANNOT_TELL, "virtual board native does not start", "cannot make the folder")
 
 
-@pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("selftest", "-t", "native")])
+@pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("doctor", "selftest", "-t", "native")])
 def test_a_full_disk_behind_standard_output(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -616,7 +619,7 @@ def test_a_full_disk_behind_standard_output(tmp_path: Path, arguments: tuple[str
     assert (done.returncode, done.stderr) == (CANNOT_TELL, "OSError: No space left on device\n")
 
 
-@pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("selftest", "-t", "native,m4-qemu")])
+@pytest.mark.parametrize("arguments", [("targets",), ("--help",), ("doctor", "selftest", "-t", "native,m4-qemu")])
 def test_nobody_reads_standard_output(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

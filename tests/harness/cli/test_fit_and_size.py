@@ -1,4 +1,4 @@
-"""`hil fit` and `hil size`: what they answer, to people and to machines."""
+"""`hil inspect fit` and `hil inspect size`: what they answer, to people and to machines."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.runner.build import build_runner
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 
 
 def test_fit_answers_for_each_target(hil: Hil, files: Files) -> None:
-    done = hil("fit", files.pte, "-t", "m4-qemu,native", "-i", files.input, "--json")
+    done = hil("inspect", "fit", files.pte, "-t", "m4-qemu,native", "-i", files.input, "--json")
     core, host = answers(done.out)
     assert (done.status, done.err, core["program"]) == (OK, "", str(files.pte))
     assert [need["region"] for need in core["needs"]] == ["program", "planned", "method", "stack"]
@@ -26,7 +26,7 @@ def test_fit_answers_for_each_target(hil: Hil, files: Files) -> None:
 
 
 def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
-    shown = hil("fit", files.pte, "-t", "m4-qemu").out
+    shown = hil("inspect", "fit", files.pte, "-t", "m4-qemu").out
     sizes = dict(re.findall(r"^(\w+) +(\d+) +\d+ +\d+ +(?:OutOfTargetMemory|TargetFault)$", shown, re.M))
     assert sizes.keys() == {"program", "planned", "method", "stack"}
     pools = ", ".join(f"{name}: {sizes[name]}" for name in ("program", "planned", "method"))
@@ -37,29 +37,30 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
 
 
 def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
-    expect(hil("fit", "resnet", "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: no network 'resnet'")
-    expect(hil("fit", files.pte, "-t", "rpi-pico"), CANNOT_TELL, "a board would be flashed ten times")
-    expect(hil("fit", "ds_cnn", "-t", "m4-qemu", "-i", files.input), CANNOT_TELL, "--input is for a .pte file")
+    expect(hil("inspect", "fit", "resnet", "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: no network 'resnet'")
+    expect(hil("inspect", "fit", files.pte, "-t", "rpi-pico"), CANNOT_TELL, "a board would be flashed ten times")
+    done = hil("inspect", "fit", "ds_cnn", "-t", "m4-qemu", "-i", files.input)
+    expect(done, CANNOT_TELL, "--input is for a .pte file")
     (tmp_path / "mve.pte").write_bytes(known_answer(Isa.MVE).program)
-    expect(hil("fit", "mve.pte", "-t", "m4-qemu"), NO, "LintError: ")
+    expect(hil("inspect", "fit", "mve.pte", "-t", "m4-qemu"), NO, "LintError: ")
 
 
 def test_size_of_a_program(hil: Hil, files: Files) -> None:
-    found = answer(hil("size", files.pte, "--json").out)
+    found = answer(hil("inspect", "size", files.pte, "--json").out)
     assert (found["kind"], found["bytes"]) == ("pte", files.pte.stat().st_size)
     assert sum(one["nbytes"] for one in found["sections"]) == sum(one["nbytes"] for one in found["parts"]) == 2336
     assert found["operators"] == [{"operator": "cortex_m::quantized_linear.out", "nbytes": 8 * 16 + 8 * 4}]
-    shown = hil("size", files.pte).out
+    shown = hil("inspect", "size", files.pte).out
     assert re.search(r"^all +2336 +100\.0%$", shown, re.M)
     assert "cortex_m::quantized_linear.out, argument 2 (instruction 1)" in shown
 
 
 def test_size_of_an_elf(hil: Hil) -> None:
     runner = build_runner(load_targets()["m4-qemu"]).path
-    found = answer(hil("size", runner, "--json").out)
+    found = answer(hil("inspect", "size", runner, "--json").out)
     assert found["kind"] == "elf" and found["bytes"] == sum(one["nbytes"] for one in found["sections"])
     assert {"operator", "own", "reached"} == set(found["operators"][0])
-    shown, everything = hil("size", runner).out, hil("size", runner, "--all").out
+    shown, everything = hil("inspect", "size", runner).out, hil("inspect", "size", runner, "--all").out
     assert re.search(r"^\d+ more symbols: --all$", shown, re.M)
     assert len(everything.splitlines()) > len(shown.splitlines()) and "more symbols" not in everything
 
@@ -67,5 +68,5 @@ def test_size_of_an_elf(hil: Hil) -> None:
 @pytest.mark.parametrize("content", [b"", b"neither", b"\x7fELF"])
 def test_size_of_neither(hil: Hil, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    done = hil("size", "file")
+    done = hil("inspect", "size", "file")
     assert done.status in (NO, CANNOT_TELL) and ("not a .pte" in done.err or "no whole ELF" in done.err)

@@ -13,7 +13,7 @@ CLASSES = [one for one in vars(errors).values() if isinstance(one, type) and iss
 @pytest.mark.parametrize(
     ("called", "hint", "strange"),
     [
-        ("vboard f405", "--verbose shows the log, or another --name", ["--verbose"]),
+        ("board virtual f405", "--verbose shows the log, or another --name", ["--verbose"]),
         ("run x.pte", "--verbose shows the log; leave --nothing out", ["--nothing"]),
         ("run x.pte", "hil bisect start --assert-old; hil doctor --assert-old", ["--assert-old"]),
         ("bisect start", "git fetch --unshallow, and --exclude it", []),
@@ -28,8 +28,8 @@ def test_an_option_that_is_not_there_is_found(called: str, hint: str, strange: l
 def test_a_call_with_such_a_hint_fails_its_test() -> None:
     head = '{"schema_version": 1, "error": {"hint": "--nothing"}}'
     for out, err in (("", "LaunchError: it does not start\n  it says: no\n  → --nothing\n"), (f"{head}\n", "")):
-        with pytest.raises(AssertionError, match="hil vboard f405"):
-            check_hints(["vboard", "f405"], out, err)
+        with pytest.raises(AssertionError, match="hil board virtual f405"):
+            check_hints(["board", "virtual", "f405"], out, err)
 
 
 @pytest.mark.parametrize("error", CLASSES)
@@ -38,7 +38,17 @@ def test_the_hint_of_a_class_names_no_option_since_any_command_may_print_it(erro
 
 
 @pytest.mark.parametrize(
-    "command", ["bench kernels", "compare-runtimes", "fit", "localize", "replay", "run", "selftest", "shrink"]
+    "command",
+    [
+        "inspect instructions",
+        "compare-runtimes",
+        "inspect fit",
+        "localize",
+        "replay",
+        "run",
+        "doctor selftest",
+        "shrink",
+    ],
 )
 def test_a_program_that_hangs_can_be_given_more_time(command: str) -> None:
     """By the option that TargetHang names."""

@@ -15,14 +15,14 @@ import typer.main
 from command_line import CANNOT_TELL, FROZEN, NO, OK, PAGE, Files, Hil, answer, answers, descendant, documented, running
 from cortex_m_hil.cli import __main__ as cli
 from cortex_m_hil.cli.app import app
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering.disk_cache import DiskCache
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import RUNTIMES
 
 # What these print is not ours: pytest's output, and that of a program with a command line of its own.
-OTHERS = {"upstream", "vboard"}
+OTHERS = {"dev upstream", "board virtual"}
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -32,9 +32,9 @@ def commands() -> Iterator[tuple[str, Any]]:
     while waiting:
         path, command = waiting.pop()
         below = getattr(command, "commands", None)
-        if below is None:
+        if below is None or getattr(command, "invoke_without_command", False):
             yield path, command
-        else:
+        if below is not None:
             waiting += [(f"{path} {name}".strip(), one) for name, one in below.items()]
 
 
@@ -99,7 +99,7 @@ def test_lines_of_build_and_selftest(hil: Hil) -> None:
     built = answers(hil("build", "-t", "m4-fvp,native", "--json").out)
     assert [(one["target"], one["runs_as"]) for one in built] == [("m4-fvp", "m4-qemu"), ("native", "native")]
     assert Path(built[0]["runner"]).parent.name == built[0]["build_id"] and built[0]["size"]["text"] > 0
-    tested = answer(hil("selftest", "-t", "m4-qemu", "--json").out)
+    tested = answer(hil("doctor", "selftest", "-t", "m4-qemu", "--json").out)
     assert (tested["exit_status"], tested["runtime"], tested["engine"][:4]) == (OK, "builtin", "QEMU")
 
 
@@ -133,17 +133,17 @@ def test_lines_of_boards(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_lines_of_the_cache(hil: Hil, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))
     DiskCache().get_or_make("program", "ab" * 32, lambda: {"a": 1})
-    before = answer(hil("cache", "info", "--json").out)
+    before = answer(hil("doctor", "cache", "info", "--json").out)
     assert (before["folder"], before["entries"]) == (str(tmp_path / "lowerings"), 1)
     assert 0 < before["bytes"] < before["limit"]
-    assert answer(hil("cache", "clear", "--json").out)["entries"] == 1
-    assert hil("cache", "info").out == f"{tmp_path / 'lowerings'}: entries 0, 0.0 MB; at most 2147 MB\n"
+    assert answer(hil("doctor", "cache", "clear", "--json").out)["entries"] == 1
+    assert hil("doctor", "cache", "info").out == f"{tmp_path / 'lowerings'}: entries 0, 0.0 MB; at most 2147 MB\n"
 
 
 def test_lines_of_fuzz_and_shims(hil: Hil, tmp_path: Path) -> None:
-    fuzzed = answer(hil("fuzz", "-t", "m4-qemu", "--count", "5", "--json").out)
+    fuzzed = answer(hil("dev", "fuzz", "-t", "m4-qemu", "--count", "5", "--json").out)
     assert (fuzzed["mutants"], sum(fuzzed["outcomes"].values()), fuzzed["bugs"]) == (5, 5, [])
-    installed = answer(hil("fvp-shim", "install", "shims", "--json").out)
+    installed = answer(hil("dev", "fvp-shim", "install", "shims", "--json").out)
     assert all(Path(path).exists() for path in installed["files"]) and installed["commands"] == []
 
 
@@ -171,7 +171,7 @@ def test_a_verdict_is_an_error_of_its_target(hil: Hil, files: Files) -> None:
     [
         ("run --bogus --json", "run"),
         ("run --json", "run"),
-        ("selftest -t native --timeout-multiplier nan --json", "selftest"),
+        ("doctor selftest -t native --timeout-multiplier nan --json", "doctor selftest"),
         ("board hold --json x -m 0", "board hold"),
         ("nothing --json", ""),
     ],
@@ -185,7 +185,7 @@ def test_wrong_usage_is_a_line_too(hil: Hil, arguments: str, command: str) -> No
 
 def test_an_error_of_the_system_is_a_line_too(hil: Hil, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = hil("fvp-shim", "install", "file/below", "--json")
+    done = hil("dev", "fvp-shim", "install", "file/below", "--json")
     assert (done.status, done.err, answer(done.out)["error"]["kind"]) == (CANNOT_TELL, "", "infra")
 
 

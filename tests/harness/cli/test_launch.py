@@ -257,7 +257,7 @@ def test_on_a_model_by_semihosting_and_uart(
     hil: Hil, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shim_folder = tmp_path / "bin"
-    assert hil("fvp-shim", "install", shim_folder).status == OK
+    assert hil("dev", "fvp-shim", "install", shim_folder).status == OK
     monkeypatch.setenv("PATH", f"{shim_folder}{os.pathsep}{os.environ['PATH']}")
     elf = build('void work(void) { put("by UART\\n"); say("hello\\n"); end(4); }', cpu="cortex-m4")
     done = hil("launch", elf, "-t", "m4-fvp")

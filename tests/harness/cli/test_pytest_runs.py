@@ -9,7 +9,7 @@ import pytest
 from command_line import CANNOT_TELL, OK, Hil
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.lowering import suite
+from cortex_m_hil.maintainers import executorch_suites as suite
 from repositories import history
 
 
@@ -89,16 +89,15 @@ PLAN = f"targets: [native]\ntests:\n  - tests/test_it.py\n  - {WRONG}::test_it\n
     "words",
     [
         ("nightly", "tests/test_it.py", WRONG, "-t", "native", "-j", "2"),
-        ("mutate", WRONG, "-t", "native"),
+        ("dev", "mutate", WRONG, "-t", "native"),
         ("localize", WRONG, "-t", "native"),
         ("shrink", f"{WRONG}::test_it", "-t", "native"),
-        ("bench", "matrix", WRONG, "-t", "native"),
         ("bisect", "run", "--", "pytest", "-q", f"{WRONG}::test_it"),
     ],
     ids=lambda words: words[0],
 )
 def test_every_command_tells_the_path_that_is_not_there(hil: Hil, folder: Path, words: tuple[str, ...]) -> None:
-    where = ["--store", folder / "s.sqlite"] if words[0] in ("nightly", "mutate", "bisect") else []
+    where = ["--store", folder / "s.sqlite"] if words[0] in ("nightly", "dev", "bisect") else []
     if words[0] == "bisect":
         made = history(folder / "source", 2, lambda number: {"value": f"{number}\n"})
         ends = (made.commits[1], made.commits[0], "--source", made.path)
@@ -138,7 +137,7 @@ def test_a_file_of_any_command_is_told_with_what_is_near(hil: Hil, folder: Path)
     (folder / "network.pte").write_bytes(b"")
     for words in (
         ("lint", "netwrk.pte", "-t", "native"),
-        ("fit", "netwrk.pte", "-t", "native"),
+        ("inspect", "fit", "netwrk.pte", "-t", "native"),
         ("replay", "netwrk.pte"),
     ):
         done = hil(*words)

@@ -125,9 +125,9 @@ def test_a_strangers_runner_runs_emulated_and_confined_only(
     target = load_targets()[name]
     resolved = replace(resolve("native", load_targets()), requested=target, target=target)
     said = changed(on_native, target=TargetEntry.of(target))
-    monkeypatch.setattr("cortex_m_hil.launchers.qemu.landlock_abi", lambda: 0)
+    monkeypatch.setattr("cortex_m_hil.runner.launchers.qemu.landlock_abi", lambda: 0)
     assert not open_target(said, resolved, tmp_path).bundled
-    monkeypatch.setattr("cortex_m_hil.launchers.qemu.landlock_abi", lambda: 1)
+    monkeypatch.setattr("cortex_m_hil.runner.launchers.qemu.landlock_abi", lambda: 1)
     found = open_target(said, resolved, tmp_path)
     assert found.bundled is (name == "m4-qemu")
     if found.bundled:

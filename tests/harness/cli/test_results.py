@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from command_line import CANNOT_TELL, NO, OK, Hil, answer, answers
-from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import Plan, run_of
-from cortex_m_hil.campaigns.nights import Exported
+from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
+from cortex_m_hil.campaigns.nightly.nightly import Plan, run_of
+from cortex_m_hil.campaigns.nightly.stored_nightlies import Exported
+from cortex_m_hil.campaigns.report.night import Key, Result
 from cortex_m_hil.campaigns.store import Store
-from cortex_m_hil.report.night import Key, Result
-from cortex_m_hil.results import Verdict
+from cortex_m_hil.runner.results import Verdict
 
 DAY = 86400.0
 PLAN = Plan(("t",), None, ("m4-qemu",), ("builtin",), "", (), "1/1", (), {}, (), "", "", {"gcc": "12"})

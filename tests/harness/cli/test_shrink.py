@@ -23,7 +23,7 @@ import sys
 import pytest
 import torch
 
-sys.path.append({str(REPOSITORY / "tests")!r})
+sys.path.append({str(REPOSITORY / "tests" / "support")!r})
 from planting import BUGS, network
 
 from cortex_m_hil import HilWarning, Isa
@@ -101,7 +101,17 @@ def test_a_layout_of_another_class_is_one_operator(folder: Path) -> None:
 
 def shim_of(package: Path, folder: Path) -> Path:
     """Runners for ExecuTorch's own tester in `folder`, built from the firmware beside `package`."""
-    install = [sys.executable, "-m", "cortex_m_hil.cli", "fvp-shim", "install", str(folder), "--runner", "m4-qemu"]
+    install = [
+        sys.executable,
+        "-m",
+        "cortex_m_hil.cli",
+        "dev",
+        "fvp-shim",
+        "install",
+        str(folder),
+        "--runner",
+        "m4-qemu",
+    ]
     changed = environment(PYTHONPATH=str(package))
     subprocess.run(install, env=changed, cwd=folder.parent, check=True, capture_output=True, timeout=DEADLINE)
     return folder

@@ -9,7 +9,7 @@ import typer.main
 
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.cli import __main__ as cli
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 
 BOARD = "{cpu: cortex-m4, board: stm32f4, launcher: {serial: {port: 'vboard:gone', baud: 921600}}"
@@ -17,14 +17,14 @@ BOARD = "{cpu: cortex-m4, board: stm32f4, launcher: {serial: {port: 'vboard:gone
 NEEDS = {
     "build": "nothing",
     "lint": "nothing",
-    "partition": "a part",
-    "fit": "refused",
-    "fuzz": "refused with --models",
-    "mutate": "refused",
+    "inspect partition": "a part",
+    "inspect fit": "refused",
+    "dev fuzz": "refused with --models",
+    "dev mutate": "refused",
     **dict.fromkeys(
         (
-            *("bench kernels", "bench matrix", "compare-runtimes", "evaluate", "launch", "localize", "nightly"),
-            *("replay", "run", "selftest", "shrink", "upstream"),
+            *("inspect instructions", "compare-runtimes", "evaluate", "launch", "localize", "nightly"),
+            *("replay", "run", "doctor selftest", "shrink", "dev upstream"),
         ),
         "all",
     ),
@@ -68,13 +68,14 @@ def test_lint_and_build_take_a_board_as_it_is_described(hil: Hil, files: Files) 
 
 
 def test_partition_tells_what_it_did_not_count(hil: Hil, files: Files) -> None:
-    done = hil("partition", files.pte, "-t", "gone", "--json")
+    done = hil("inspect", "partition", files.pte, "-t", "gone", "--json")
     found = answer(done.out)
     assert (done.status, found["cortex_m_macs"], found["ran"]) == (OK, 1.0, None)
     assert found["not_counted"] == "no port vboard:gone" and found["instructions"] is found["cycles"] is None
-    assert "NOT counted: no port vboard:gone\n" in hil("partition", files.pte, "-t", "gone").out
+    assert "NOT counted: no port vboard:gone\n" in hil("inspect", "partition", files.pte, "-t", "gone").out
 
 
 def test_what_needs_the_board_says_so(hil: Hil, files: Files) -> None:
-    expect(hil("bench", "kernels", files.pte, "-t", "gone"), CANNOT_TELL, "PortNotFound: no port vboard:gone")
-    expect(hil("fit", files.pte, "-t", "gone"), CANNOT_TELL, "flashed ten times", "a simulator of a cortex-m4")
+    expect(hil("inspect", "instructions", files.pte, "-t", "gone"), CANNOT_TELL, "PortNotFound: no port vboard:gone")
+    done = hil("inspect", "fit", files.pte, "-t", "gone")
+    expect(done, CANNOT_TELL, "flashed ten times", "a simulator of a cortex-m4")

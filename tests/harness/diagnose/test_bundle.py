@@ -25,7 +25,7 @@ from cortex_m_hil.diagnose.bundle_file import DESCRIPTION, PROGRAM, pack, read, 
 from cortex_m_hil.errors import ConfigError, InfraError, Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import archives
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Intermediate, Program, References, ScratchNeed
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.targets.cpu import Isa

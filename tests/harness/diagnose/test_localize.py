@@ -20,7 +20,7 @@ from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Intermediate, Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session import session
+from cortex_m_hil.runner.session import session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
@@ -242,7 +242,7 @@ def test_a_failing_test_says_which_operator_departs(pytester: pytest.Pytester, t
         import sys
         import pytest
         from cortex_m_hil.runner.build import build_runner
-        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        sys.path.insert(0, {str(Path(__file__).parents[2] / "support")!r})
         from pathlib import Path
         from planting import network
 

@@ -23,9 +23,9 @@ from cortex_m_hil.errors import OutOfTargetMemory, RedzoneViolation
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering import RED_ZONE, Layout, clear_cache
-from cortex_m_hil.lowering.spacing import spread
+from cortex_m_hil.lowering.redzone_planning import spread
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.model import Planned, PteFile, Value
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
@@ -380,7 +380,7 @@ def test_a_target_too_small_for_the_zones_says_how_much_they_need() -> None:
 USER_TESTS = """
 import pytest
 import torch
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.lowering import RED_ZONE
 from cortex_m_hil.targets.cpu import Isa
 

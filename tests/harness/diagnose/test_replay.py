@@ -19,7 +19,7 @@ from cortex_m_hil.diagnose.bundle_file import read, write
 from cortex_m_hil.diagnose.replay import Replay, open_target, replay
 from cortex_m_hil.errors import ConfigError, IdentityError, LaunchError
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program, References
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets

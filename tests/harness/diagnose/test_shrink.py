@@ -23,7 +23,7 @@ from cortex_m_hil.diagnose.shrink import Judge as TargetJudge
 from cortex_m_hil.diagnose.shrink import Shrunk, Symptom, shrink
 from cortex_m_hil.errors import ConfigError, InfraError, LoweringError
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.parts import Part
+from cortex_m_hil.lowering.submodules import Part
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve

@@ -12,11 +12,11 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ProtocolError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import prepare
-from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.program.program import Program
-from cortex_m_hil.session.session import Session
-from cortex_m_hil.targets.launcher import Clock
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
+from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.load import load_targets
+from cortex_m_hil.targets.model import Clock
 from cortex_m_hil.targets.resolve import resolve
 from networks import Net
 

@@ -15,7 +15,7 @@ from torch import nn
 from cortex_m_hil import flow
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.lowering import Layout
-from cortex_m_hil.lowering.networks import NETWORKS, network
+from cortex_m_hil.lowering.named_modules import NETWORKS, network
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets

@@ -8,10 +8,10 @@ import pytest
 
 from cortex_m_hil import flow
 from cortex_m_hil.errors import Mismatch
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
-from cortex_m_hil.session.session import Session
+from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

@@ -19,13 +19,13 @@ from cortex_m_hil.checks.lint import Rule
 from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.flow import execution
 from cortex_m_hil.flow.dut import Dut, open_dut
-from cortex_m_hil.links.protocol import MemoryRegion
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.lowering.reference import to_host
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.session.session import Session
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve

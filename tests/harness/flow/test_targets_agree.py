@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from cortex_m_hil import flow
 from cortex_m_hil.flow.dut import Dut
-from cortex_m_hil.launchers.native import NativeLauncher
-from cortex_m_hil.launchers.qemu import QemuLauncher
+from cortex_m_hil.runner.launchers.native import NativeLauncher
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from networks import Apply

@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil import flow, launchers
+from cortex_m_hil import flow
 from cortex_m_hil.boards.virtual.machines import F405
 from cortex_m_hil.errors import ForbiddenAccess, LaunchError, TargetFault, VerdictError
-from cortex_m_hil.fvp import shim
 from cortex_m_hil.host import confine, sandbox, toolchain
 from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
-from cortex_m_hil.launchers.qemu import QemuLauncher
+from cortex_m_hil.maintainers.fvp_shim import shim
+from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.session.session import Session
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
+from cortex_m_hil.runner.session.session import Session
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved

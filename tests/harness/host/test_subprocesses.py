@@ -20,7 +20,7 @@ from cortex_m_hil.errors import LaunchError
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
-from cortex_m_hil.launchers.process import Process
+from cortex_m_hil.runner.launchers.process import Process
 from paths import IMPORT_ROOT
 
 SECONDS = 60.0  # nothing here comes near
@@ -69,7 +69,7 @@ def test_nothing_is_left_when_a_child_has_ended(way: str, end: str) -> None:
 def test_nothing_is_left_when_the_owner_has_ended(marker: str, number: signal.Signals) -> None:
     scripts = [f"{way}\necho; exec sleep 1000" for way in endings.WAYS.values()]
     source = (
-        "from cortex_m_hil.launchers.process import Process\nfrom cortex_m_hil.host.deadline import Deadline\n"
+        "from cortex_m_hil.runner.launchers.process import Process\nfrom cortex_m_hil.host.deadline import Deadline\n"
         f"made = [Process(['sh', '-c', script]) for script in {scripts!r}]\n"
         f"for process in made: process.read(Deadline.after({SECONDS}))"
     )

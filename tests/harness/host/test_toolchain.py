@@ -11,8 +11,8 @@ import pytest
 
 from cortex_m_hil.errors import LaunchError, ToolchainError
 from cortex_m_hil.host import toolchain
-from cortex_m_hil.launchers import fvp
-from cortex_m_hil.launchers.fvp import FvpLauncher
+from cortex_m_hil.runner.launchers import fvp
+from cortex_m_hil.runner.launchers.fvp import FvpLauncher
 
 MODEL = "FVP_MPS2_Cortex-M4"
 BOUND = 15.0  # seconds for what has one

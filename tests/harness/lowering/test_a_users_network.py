@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cortex_m_hil.errors import ConfigError
-from cortex_m_hil.lowering.networks import load
+from cortex_m_hil.lowering.named_modules import load
 
 SOURCE = """\
 import torch

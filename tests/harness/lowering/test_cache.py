@@ -27,9 +27,9 @@ from hypothesis import strategies as st
 from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.lowering import LoweringOptions, clear_cache, compiler_files, lower
 from cortex_m_hil.lowering.cache import key_of
-from cortex_m_hil.lowering.content import NoContent, digest
+from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.disk_cache import disk
-from cortex_m_hil.lowering.live import trace
+from cortex_m_hil.lowering.module_export import trace
 from cortex_m_hil.lowering.pipeline import cache
 from cortex_m_hil.lowering.reference import to_host
 from cortex_m_hil.targets.cpu import Isa

@@ -14,8 +14,8 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from cortex_m_hil.errors import ConfigError, LoweringError
 from cortex_m_hil.lowering import Exported, Layout, LoweringOptions, clear_cache, export, lower
-from cortex_m_hil.lowering.content import digest
-from cortex_m_hil.lowering.live import strict_export
+from cortex_m_hil.lowering.content_digest import digest
+from cortex_m_hil.lowering.module_export import strict_export
 from cortex_m_hil.targets.cpu import Isa
 from networks import Net
 

@@ -22,15 +22,15 @@ from cortex_m_hil.checks.inputs import misfits
 from cortex_m_hil.checks.tolerance import Tolerance
 from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, ToolchainError
 from cortex_m_hil.host.generators import seed
-from cortex_m_hil.known_answer import file_name, known_answer
 from cortex_m_hil.lowering import Layout, LoweringOptions, clear_cache, export, lower, quiet, required_scratch
 from cortex_m_hil.lowering import known_answer as builder
 from cortex_m_hil.lowering.cache import Lru
 from cortex_m_hil.lowering.capability import feature, require_sizes
-from cortex_m_hil.lowering.live import stage
+from cortex_m_hil.lowering.module_export import stage
 from cortex_m_hil.lowering.pipeline import cache as remembered
 from cortex_m_hil.lowering.reference import HostModels, to_host, to_torch
 from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.known_answer import file_name, known_answer
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import HEADER_AT, HEADER_MAGIC, ValueKind
@@ -259,7 +259,7 @@ def test_a_missing_part_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) 
 def test_only_lowering_loads_torch() -> None:
     code = (
         "import sys, cortex_m_hil.lowering, cortex_m_hil.checks.lint, cortex_m_hil.checks.compare\n"
-        "from cortex_m_hil.known_answer import known_answer\n"
+        "from cortex_m_hil.program.known_answer import known_answer\n"
         "from cortex_m_hil.program.program import parse_pte\n"
         "from cortex_m_hil.targets.cpu import Isa\n"
         "cortex_m_hil.lowering.required_scratch(parse_pte(known_answer(Isa.MVE).program), Isa.MVE)\n"

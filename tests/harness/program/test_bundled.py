@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from bundling import bundle
 from cortex_m_hil import load_program
 from cortex_m_hil.errors import ProgramRejected
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program import schema
 from cortex_m_hil.program.bundled import parse_bpte, read_program
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.program import References
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.program.control_flow import ControlFlow, bits
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.model import Instruction, Planned, PteFile, Value
 from cortex_m_hil.program.pte import parse_pte

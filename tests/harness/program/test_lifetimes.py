@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from cortex_m_hil.checks.lint import Rule, lint
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.program.dataflow import arguments, scratch_values
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.lifetimes import Extent, Lifetimes
 from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.program import Program

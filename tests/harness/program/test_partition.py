@@ -18,9 +18,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cortex_m_hil.errors import ProgramRejected
-from cortex_m_hil.fuzz.mutate import mutants
 from cortex_m_hil.lowering import LoweringOptions, lower
-from cortex_m_hil.lowering.networks import NETWORKS, load
+from cortex_m_hil.lowering.named_modules import NETWORKS, load
+from cortex_m_hil.maintainers.mutants.program_mutator import mutants
 from cortex_m_hil.program.lifetimes import Lifetimes
 from cortex_m_hil.program.partition import Kind, Partition, planned_in_int8
 from cortex_m_hil.program.program import Program

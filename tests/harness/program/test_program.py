@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, ProgramRejected
-from cortex_m_hil.known_answer import known_answer
 from cortex_m_hil.program import dataflow, model, schema, tensor
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.pte import parse_pte
 from cortex_m_hil.program.schema import ValueKind

@@ -18,7 +18,7 @@ DEADLINE = 300.0  # seconds
 TESTS = """
 import pytest
 from cortex_m_hil import Isa
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.errors import LaunchError, LintError
 
 def run(run_pte, isa):

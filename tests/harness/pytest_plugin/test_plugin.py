@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.pytest_plugin.scheduling import without_target
-from cortex_m_hil.results import STATISTICS
+from cortex_m_hil.runner.results import STATISTICS
 from cortex_m_hil.targets.cpu import Isa
 from paths import IMPORT_ROOT
 
@@ -683,7 +683,7 @@ def test_what_a_target_said_of_one_program_is_not_told_of_the_next(pytester: pyt
 def test_run_pte_takes_arrays(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        from cortex_m_hil.known_answer import known_answer
+        from cortex_m_hil.program.known_answer import known_answer
 
         def test_pte(run_pte, hil_dut):
             known = known_answer(hil_dut.target.isa)
@@ -699,7 +699,7 @@ def test_programs_that_ran_are_kept_with_their_inputs(pytester: pytest.Pytester)
     pytester.makepyfile("""
         import pytest
         from cortex_m_hil import Isa
-        from cortex_m_hil.known_answer import known_answer
+        from cortex_m_hil.program.known_answer import known_answer
 
         @pytest.mark.parametrize("isa", [Isa.SCALAR, Isa.MVE], ids=["fits", "foreign"])
         def test_it(run_pte, isa):

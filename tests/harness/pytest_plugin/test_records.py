@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cortex_m_hil.bench.memory import Region
+from cortex_m_hil.diagnose.memory_fit import Region
 from cortex_m_hil.host.paths import cache_directory
-from cortex_m_hil.targets.launcher import Clock
+from cortex_m_hil.targets.model import Clock
 from junit_schema import invalid
 from paths import REPOSITORY
 
@@ -20,7 +20,7 @@ CACHE = cache_directory()  # before pytester moves HOME
 DEADLINE = 600.0
 TESTS = """
 import pytest, torch
-from cortex_m_hil.known_answer import known_answer
+from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.errors import LaunchError
 
 class Zero(torch.nn.Linear):

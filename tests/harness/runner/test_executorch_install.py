@@ -41,10 +41,10 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.flow.execution import execute
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.links.protocol import MemoryRegion, Reader, Request
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.tensor import HostTensor
 from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner.links.protocol import MemoryRegion, Reader, Request
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.model import ExecutorchInstall, Target

@@ -13,7 +13,7 @@ import pytest
 
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.launchers.qemu import QemuLauncher
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import cpus
 from cortex_m_hil.targets.load import load_targets
 

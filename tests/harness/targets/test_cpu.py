@@ -12,8 +12,8 @@ from cortex_m_hil import flow
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.launchers.qemu import QemuLauncher
 from cortex_m_hil.runner import build
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import HOST, Isa, architecture, cpus
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.host.paths import package_data
-from cortex_m_hil.launchers.fvp import FvpLauncher
-from cortex_m_hil.launchers.native import NativeLauncher
-from cortex_m_hil.launchers.qemu import QemuLauncher
+from cortex_m_hil.runner.launchers.fvp import FvpLauncher
+from cortex_m_hil.runner.launchers.native import NativeLauncher
+from cortex_m_hil.runner.launchers.qemu import QemuLauncher
 from cortex_m_hil.targets.cpu import Isa, cpus
 from cortex_m_hil.targets.load import _load_file, load_targets, parse_size
 from cortex_m_hil.targets.model import Pools, Target

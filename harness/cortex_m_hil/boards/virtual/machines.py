@@ -10,7 +10,7 @@ from typing import Protocol
 from cortex_m_hil.errors import FlashError
 from cortex_m_hil.host import toolchain
 from cortex_m_hil.host.sandbox import around
-from cortex_m_hil.launchers import qemu
+from cortex_m_hil.runner.launchers import qemu
 
 PT_LOAD = 1
 PICO = Path(__file__).with_name("pico.cjs")
@@ -51,7 +51,7 @@ class F405:
     def command(self) -> list[str]:
         """Its first serial port is USART1. No semihosting, and a sandbox."""
         path = toolchain.find("qemu-system-arm").path
-        quiet = ["-display", "none", "-monitor", "none", "-serial", "null", "-serial", "stdio"]
+        quiet = [*qemu.QUIET, "-serial", "null", "-serial", "stdio"]
         image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
         command = [str(path), "-M", "netduinoplus2", *quiet, *qemu.SANDBOX, "-device", image]
         return around(path, self._folder).command(command)

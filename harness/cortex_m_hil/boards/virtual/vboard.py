@@ -34,14 +34,14 @@ from cortex_m_hil.errors import ConfigError, FlashError, HarnessError, LaunchErr
 from cortex_m_hil.host import subprocesses
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import OwnFolder, TemporaryFolder, remove_abandoned
+from cortex_m_hil.host.numbers import argument
 from cortex_m_hil.host.paths import cache_advice
-from cortex_m_hil.launchers import native
-from cortex_m_hil.launchers.process import Process
-from cortex_m_hil.launchers.serial import SerialLauncher
-from cortex_m_hil.links import LinkClosed
-from cortex_m_hil.links.uart import virtual_directory
-from cortex_m_hil.numbers import argument
-from cortex_m_hil.targets.launcher import Port
+from cortex_m_hil.runner.launchers import native
+from cortex_m_hil.runner.launchers.process import Process
+from cortex_m_hil.runner.launchers.serial import SerialLauncher
+from cortex_m_hil.runner.links.uart import virtual_directory
+from cortex_m_hil.targets.connection import LinkClosed
+from cortex_m_hil.targets.model import Port
 from cortex_m_hil.targets.tool_commands import parse
 
 QUEUE = 16384  # bytes on their way to the board before the terminal is no longer read
@@ -328,7 +328,7 @@ def order(name: str, what: str, **details: object) -> None:
                 stream.flush()
                 answer = json.loads(stream.readline() or b'{"error": "it said nothing"}')
     except OSError as error:
-        raise LaunchError(f"no virtual board {name} is running", hint=f"hil vboard {name}") from error
+        raise LaunchError(f"no virtual board {name} is running", hint=f"hil board virtual {name}") from error
     if "error" in answer:
         raise FlashError(f"virtual board {name}: {answer['error']}")
 
@@ -377,10 +377,10 @@ run COMMAND…        run the board while the command runs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`hil vboard`. The exit status is the command's for `run`, else 0; raises infra errors."""
+    """`hil board virtual`. The exit status is the command's for `run`, else 0; raises infra errors."""
     parser = argparse.ArgumentParser(
-        "hil vboard", description="A simulator behind a serial port, vboard:NAME in targets.yaml.", epilog=_ACTIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "hil board virtual", description="A simulator behind a serial port, vboard:NAME in targets.yaml.",
+        epilog=_ACTIONS, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("machine", metavar="BOARD", help=" or ".join(MACHINES))
     parser.add_argument("--name", help="where there are several of a kind (default: BOARD)")
@@ -414,7 +414,7 @@ def main(arguments: Sequence[str]) -> int:
             faults = Faults.parse(dict(pair.partition("=")[::2] for pair in pairs))
             order(name, "fault", faults=dataclasses.asdict(faults))
         case words:
-            raise ConfigError(f"cannot {' '.join(words)!r}", hint="hil vboard --help")
+            raise ConfigError(f"cannot {' '.join(words)!r}", hint="hil board virtual --help")
     return 0
 
 

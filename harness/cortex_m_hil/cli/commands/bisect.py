@@ -14,30 +14,31 @@ import typer
 import typer.core
 from rich.console import Console
 
-from cortex_m_hil.campaigns import findings, planner
-from cortex_m_hil.campaigns.bisect import Bisection, Line, Outcome, Plan, Source, State, checked, run_test
-from cortex_m_hil.campaigns.history import Commit, Repository, environment
+from cortex_m_hil.campaigns import planner
+from cortex_m_hil.campaigns.bisection import evidence as findings
+from cortex_m_hil.campaigns.bisection.bisect import Bisection, Line, Outcome, Plan, Source, State, checked, run_test
+from cortex_m_hil.campaigns.bisection.history import Commit, Repository, environment
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, Told, with_junit
 from cortex_m_hil.campaigns.provenance import Provenance
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
-from cortex_m_hil.campaigns.verdicts import Rules, Told, with_junit
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, end, say, tell_problem
-from cortex_m_hil.cli.app import Commands, UsageError, app, of_usage
+from cortex_m_hil.cli.app import UsageError, app, group, of_usage
 from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
 from cortex_m_hil.cli.options import YEAR, Json, Verbose, within
 from cortex_m_hil.cli.output import log_of_errors, table
 from cortex_m_hil.cli.pytest_runs import files_of_tests, named_tests
 from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
 from cortex_m_hil.host.deadline import Deadline
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.text import counted
 
 KIND: Final = "bisect"
 LOG_LIMIT: Final = 1 << 30  # bytes
 SHOWN: Final = 8  # operators of a test whose outputs changed
 SKIP, ABORT = 125, 128  # exit statuses that git bisect run knows: nothing is known of this commit; stop
 
-bisect = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+bisect = group()
 app.add_typer(bisect, name="bisect")
 
 Command = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="The test, such as pytest …")]

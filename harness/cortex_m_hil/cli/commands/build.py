@@ -12,7 +12,8 @@ from cortex_m_hil.cli.options import Choice, Json, Runtime, SeveralTargets, Targ
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, tell_log
 from cortex_m_hil.errors import ConfigError, ToolchainError
 from cortex_m_hil.host import files, toolchain
-from cortex_m_hil.runner.build import Elf, build_runner
+from cortex_m_hil.runner.build import build_runner
+from cortex_m_hil.targets.connection import Elf
 
 LOG_LIMIT = 16 << 20  # bytes of a build's log
 SIZE_TIMEOUT = 20.0  # seconds

@@ -17,9 +17,9 @@ from cortex_m_hil.cli.options import Inputs, Json, Multiplier, OneTarget, Target
 from cortex_m_hil.cli.output import fields_of_target
 from cortex_m_hil.diagnose.runtimes import Difference, compare_runtimes
 from cortex_m_hil.errors import ConfigError, VerdictError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.resolve import RUNTIMES
-from cortex_m_hil.text import counted
 
 
 @app.command("compare-runtimes")

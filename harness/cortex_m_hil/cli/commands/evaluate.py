@@ -11,11 +11,10 @@ import typer
 from rich.console import Console
 
 from cortex_m_hil import flow
-from cortex_m_hil.bench.kernels import check_model
 from cortex_m_hil.campaigns import planner
-from cortex_m_hil.campaigns.data_sets import DataSet, Raw, check_path, read
-from cortex_m_hil.campaigns.evaluation import DONE, Evaluation, Job, Model, Plan, Task, jobs_of, task_of
-from cortex_m_hil.campaigns.evaluation_report import NAMES, Asked, Report, Results
+from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Raw, check_path, read
+from cortex_m_hil.campaigns.evaluation.evaluation import DONE, Evaluation, Job, Model, Plan, Task, jobs_of, task_of
+from cortex_m_hil.campaigns.evaluation.evaluation_report import NAMES, Asked, Report, Results
 from cortex_m_hil.campaigns.store import Campaign, Run, Store
 from cortex_m_hil.checks.accuracy import ClassRow
 from cortex_m_hil.checks.comparison import quanta_word
@@ -36,12 +35,13 @@ from cortex_m_hil.cli.options import (
     within,
 )  # fmt: skip
 from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, no_lint_named, table
+from cortex_m_hil.diagnose.instruction_counts import check_model
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import counted, shown
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.lowering.networks import NETWORKS
+from cortex_m_hil.lowering.named_modules import NETWORKS
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import counted, shown
 
 KIND: Final = "evaluate"
 LARGEST: Final = 1e9  # of a scale

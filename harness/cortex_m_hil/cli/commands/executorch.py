@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cortex_m_hil.cli.answers import Answer, answer_each, tell
-from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.options import Json
 from cortex_m_hil.cli.output import Progress
 from cortex_m_hil.errors import ConfigError
@@ -16,7 +16,7 @@ from cortex_m_hil.runner import executorch_build
 from cortex_m_hil.runner.executorch_build import Installed, Order
 from cortex_m_hil.targets.cpu import cpu_name
 
-executorch = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+executorch = group()
 app.add_typer(executorch, name="executorch")
 
 

@@ -12,9 +12,9 @@ from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Choice, Json, Pte, Runtime, SeveralTargets, Targets, Verbose
 from cortex_m_hil.cli.output import fields_of_target, log_of_errors
 from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import counted
 
 
 @app.command("lint")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cortex_m_hil import flow
-from cortex_m_hil.campaigns.verdicts import complaint
+from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.checks.lint import raise_findings
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, Problem, answer_each, say, tell, tell_problem
 from cortex_m_hil.cli.app import app
@@ -116,7 +116,7 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
     """The exit status, after all is told."""
     with TemporaryFolder() as folder:
         into, log = folder / "localised", folder / "log"
-        command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.localizing")]
+        command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.localize_plugin")]
         status = subprocesses.run([*command, *named_tests([what]), *options, f"--hil-localize-into={into}"], log, DAY)
         said = log.read_text(errors="replace")
         told = [json.loads(line) for line in into.read_text().splitlines()] if into.exists() else []

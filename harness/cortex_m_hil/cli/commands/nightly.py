@@ -15,9 +15,9 @@ import typer
 from pydantic import Field
 from rich.console import Console
 
-from cortex_m_hil import launchers
-from cortex_m_hil.campaigns import nights, planner
-from cortex_m_hil.campaigns.nightly import (
+from cortex_m_hil.campaigns import planner
+from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
+from cortex_m_hil.campaigns.nightly.nightly import (
     EVERY,
     KIND,
     SLICES,
@@ -31,7 +31,13 @@ from cortex_m_hil.campaigns.nightly import (
     state_of_folder,
     tools,
 )
-from cortex_m_hil.campaigns.nightly_report import report_of
+from cortex_m_hil.campaigns.nightly.nightly_report import report_of
+from cortex_m_hil.campaigns.report.changes import Change, Kind
+from cortex_m_hil.campaigns.report.contents import BUNDLES
+from cortex_m_hil.campaigns.report.files import write
+from cortex_m_hil.campaigns.report.limits import Limit
+from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
+from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
 from cortex_m_hil.cli.app import app
@@ -39,24 +45,18 @@ from cortex_m_hil.cli.campaigns import Budget, StoreFile, in_store, opened, own_
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import YEAR, Choice, Json, Targets, Verbose, folder_to_write, runtimes_of
 from cortex_m_hil.cli.output import cut, log_of_errors
-from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options, upstream_command
-from cortex_m_hil.coverage.counting import check
-from cortex_m_hil.coverage.counts import Share, total
+from cortex_m_hil.cli.pytest_runs import find_suite, named_tests, options_of_plugin, plugin_options
 from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.errors.text import align, counted
+from cortex_m_hil.flow.coverage.counting import check
+from cortex_m_hil.flow.coverage.counts import Share, total
 from cortex_m_hil.host import yaml_files
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.lowering import suite
-from cortex_m_hil.report.changes import Change, Kind
-from cortex_m_hil.report.contents import BUNDLES
-from cortex_m_hil.report.files import write
-from cortex_m_hil.report.limits import Limit
-from cortex_m_hil.report.night import FAILED, Night, Result
-from cortex_m_hil.report.table import COUNTED, align, counted_by_verdict
-from cortex_m_hil.results import Verdict
+from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import compiler
-from cortex_m_hil.targets.launcher import Strict
+from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.targets.model import Strict
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import counted
 
 FILE: Final = "nightly.yaml"
 SHOWN: Final = 4  # failures
@@ -112,7 +112,8 @@ def nightly(
         bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
     ] = False,
     fit: Annotated[
-        bool, typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil fit does")
+        bool,
+        typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0,
     budget: Budget = YEAR,
@@ -184,7 +185,7 @@ def _check_tests(found: Settings, path: Path, tree: Any) -> None:
     """ConfigError with file and line for tests of the file that are not there."""
     named = [("tests", found.tests, [Path()])]
     if isinstance(found.upstream, list):
-        named.append(("upstream", found.upstream, [Path(), suite.find()]))
+        named.append(("upstream", found.upstream, [Path(), find_suite("upstream").folder]))
     for key, words, folders in named:
         for number in range(len(words)):
             try:
@@ -325,12 +326,13 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
 
 def _command(plan: Plan, part: Part, jobs: int, options: Sequence[str]) -> list[str]:
     file = Path(plan.targets_file) if plan.targets_file else None
-    telling = ["-p", "cortex_m_hil.pytest_plugin.nightly"]
-    ours = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.nightly")]
+    telling = ["-p", "cortex_m_hil.pytest_plugin.nightly_plugin"]
+    ours = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.nightly_plugin")]
     ours += ["--continue-on-collection-errors", *named_tests(plan.tests)]
     start = ours
     if part.suite == "upstream":
-        start = [*upstream_command(), *telling, *named_tests(plan.upstream or (), [Path(), suite.find()])]
+        suite = find_suite("upstream")
+        start = [*suite.command, *telling, *named_tests(plan.upstream or (), [Path(), suite.folder])]
     how = ["-n", str(jobs)] if jobs else []
     how += [f"--hil-fit={pattern}" for pattern in plan.fit if not part.counts]
     targets = plan.coverage[part.runtime] if part.counts else plan.targets

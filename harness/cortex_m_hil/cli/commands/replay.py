@@ -16,11 +16,11 @@ from cortex_m_hil.cli.output import fields_of_target, log_of_errors, tell_log
 from cortex_m_hil.diagnose.bundle import Bundle
 from cortex_m_hil.diagnose.bundle_file import read
 from cortex_m_hil.diagnose.replay import Opened, Replay, fields, open_target, replay, require_target
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.folders import TemporaryFolder
-from cortex_m_hil.results import Ran
+from cortex_m_hil.runner.results import Ran
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved
-from cortex_m_hil.text import counted
 
 
 @app.command("replay")

@@ -13,29 +13,29 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns import nights
-from cortex_m_hil.campaigns.nightly import KIND, plan_of
-from cortex_m_hil.campaigns.nightly_report import report_of
+from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
+from cortex_m_hil.campaigns.nightly.nightly import KIND, plan_of
+from cortex_m_hil.campaigns.nightly.nightly_report import report_of
+from cortex_m_hil.campaigns.report.changes import Kind
+from cortex_m_hil.campaigns.report.contents import Report, moment
+from cortex_m_hil.campaigns.report.files import write
+from cortex_m_hil.campaigns.report.markdown import markdown as as_markdown
+from cortex_m_hil.campaigns.report.night import FAILED, Night, Result, as_text
+from cortex_m_hil.campaigns.report.table import COUNTED, counted_by_verdict
 from cortex_m_hil.campaigns.store import Campaign, Store
 from cortex_m_hil.cli.answers import CALL, CANNOT_TELL, NO, OK, Answer, end, say, tell
-from cortex_m_hil.cli.app import Commands, app
+from cortex_m_hil.cli.app import app, group
 from cortex_m_hil.cli.campaigns import StoreFile, in_store, opened
 from cortex_m_hil.cli.changes import lines_of_changes
 from cortex_m_hil.cli.options import DAY, YEAR, Json, folder_to_write, within
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import files
-from cortex_m_hil.report.changes import Kind
-from cortex_m_hil.report.contents import Report, moment
-from cortex_m_hil.report.files import write
-from cortex_m_hil.report.markdown import markdown as as_markdown
-from cortex_m_hil.report.night import FAILED, Night, Result, as_text
-from cortex_m_hil.report.table import COUNTED, counted_by_verdict
-from cortex_m_hil.text import counted
 
 SUFFIX: Final = ".jsonl.gz"
 
-results = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+results = group()
 app.add_typer(results, name="results")
 
 Nightly = Annotated[str, typer.Argument(metavar="[NIGHTLY]", help="last, last~1, a number, a name, or a commit")]

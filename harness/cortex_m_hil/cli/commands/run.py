@@ -41,7 +41,7 @@ from cortex_m_hil.diagnose.lifetimes import WatchedMemory
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Program, References
-from cortex_m_hil.results import RunResult
+from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.resolve import Resolved
 
 _DEFAULT = Tolerance()

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cortex_m_hil.campaigns.verdicts import complaint
+from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
 from cortex_m_hil.cli.answers import NO, OK, Answer, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import (
@@ -32,10 +32,10 @@ from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_
 from cortex_m_hil.diagnose.localize import Cause
 from cortex_m_hil.diagnose.shrink import Symptom
 from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host.deadline import Deadline
-from cortex_m_hil.launchers.process import Process
-from cortex_m_hil.links import LinkClosed
-from cortex_m_hil.text import counted
+from cortex_m_hil.runner.launchers.process import Process
+from cortex_m_hil.targets.connection import LinkClosed
 
 _PREFIX: Final = b"hil-shrink "
 
@@ -73,7 +73,7 @@ def shrink_command(
     resolved = resolve_target(target, targets_file, runtime)
     own = [f"--hil-shrink-into={out}", f"--hil-shrink-format={kind.value}", f"--hil-shrink-budget={budget}"]
     options = options_of_plugin([resolved.name], runtime, timeout_multiplier, targets_file)
-    plugin = plugin_options("cortex_m_hil.pytest_plugin.shrinking")
+    plugin = plugin_options("cortex_m_hil.pytest_plugin.shrink_plugin")
     command = [sys.executable, "-m", "pytest", "-n0", *plugin, *named_tests([test]), *options, *own]
     process = Process(command)
     try:

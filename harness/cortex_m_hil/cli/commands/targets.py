@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cortex_m_hil import launchers
 from cortex_m_hil.cli.answers import CALL, Answer, say, tell
 from cortex_m_hil.cli.app import app
 from cortex_m_hil.cli.options import Json, Targets
 from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import HarnessError
+from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import compiler
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.model import Target

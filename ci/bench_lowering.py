@@ -1,0 +1,112 @@
+"""Seconds of each stage of the lowering. Each repetition is a process of its own, which imports everything anew."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.lowering import clear_cache, executorch_api, lower
+from cortex_m_hil.lowering.capability import load_torch
+from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.lowering.named_modules import load
+from cortex_m_hil.lowering.stages import seconds_by_stage, stage_of
+from cortex_m_hil.targets.cpu import Isa
+
+DEADLINE = 1800.0  # seconds for one module
+
+
+@dataclass(frozen=True)
+class StageSeconds:
+    """Medians. `first`: the module's first lowering in a process; `again`: its second, with nothing remembered."""
+
+    stage: str
+    first: float
+    again: float
+
+
+@dataclass(frozen=True)
+class ModuleSeconds:
+    module: str
+    stages: tuple[StageSeconds, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`imports`: seconds by package."""
+
+    imports: Mapping[str, float]
+    modules: tuple[ModuleSeconds, ...]
+
+
+def measure(modules: Sequence[str], repetitions: Iterable[int]) -> Measured:
+    """Names as `named_modules.load` takes them. ToolchainError where a process fails, in its own words."""
+    runs = [_in_a_process(modules) for _ in repetitions]
+    imports = {name: statistics.median(run["imports"][name] for run in runs) for name in runs[0]["imports"]}
+    return Measured(imports, tuple(_medians(module, [run["modules"][module] for run in runs]) for module in modules))
+
+
+def _medians(module: str, runs: Sequence[Mapping[str, Mapping[str, float]]]) -> ModuleSeconds:
+    def median(which: str, stage: str) -> float:
+        return statistics.median(run[which].get(stage, 0.0) for run in runs)
+
+    stages = [StageSeconds(stage, median("first", stage), median("again", stage)) for stage in runs[0]["first"]]
+    return ModuleSeconds(module, tuple(stages))
+
+
+def _in_a_process(modules: Sequence[str]) -> dict[str, Any]:
+    with TemporaryFolder() as folder:
+        log, answer = folder / "log", folder / "answer.json"
+        command = [sys.executable, __file__, str(answer), *modules]
+        status = subprocesses.run(command, log, DEADLINE * len(modules))
+        if status != 0:
+            raise failed("the lowering", status, log)
+        found: dict[str, Any] = json.loads(answer.read_text())
+        return found
+
+
+def _one_process(modules: Sequence[str]) -> dict[str, Any]:
+    disk.enabled = False  # what is measured is done
+    with seconds_by_stage() as imports:
+        with stage_of("torch"):
+            load_torch()
+        with stage_of("executorch"):
+            executorch_api()
+    return {"imports": imports, "modules": {name: {"first": _once(name), "again": _once(name)} for name in modules}}
+
+
+def _once(name: str) -> Counter[str]:
+    """Lowered for every ISA class, with the references of one: of what is shared, nothing is done twice."""
+    clear_cache()
+    module, inputs = load(name)
+    with seconds_by_stage() as seconds:
+        programs = [lower(module, inputs, isa=isa) for isa in Isa]
+        assert programs[0].reference is not None
+        programs[0].reference(programs[0].inputs)
+    return seconds
+
+
+def failed(what: str, status: int | None, log: Path) -> ToolchainError:
+    """Return the error of a process that gave nothing to measure.
+
+    Args:
+        what: the process, for the message.
+        status: its exit status; None if it had to be ended.
+        log: the file with its output.
+    """
+    text = log.read_text(errors="replace")
+    last = next(reversed(text.strip().splitlines()), "it said nothing")
+    how = "does not end" if status is None else f"ended with status {status}: {last}"
+    return ToolchainError(f"{what} {how}", log=text, hint="its seconds would mean nothing: make it pass first")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(_one_process(sys.argv[2:])))

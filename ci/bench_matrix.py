@@ -1,0 +1,157 @@
+"""Seconds of whole pytest runs, with nothing lowered before and with everything; also against another command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_lowering import failed
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.lowering.disk_cache import disk
+from cortex_m_hil.maintainers.executorch_suites import find as find_suite
+
+DEADLINE = 4 * 3600.0  # seconds for one run
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is timed, and what builds its runners before: None if nothing has to.
+
+    One that caches nothing is as fast the second time as the first: one run counts as cold and as warm.
+    """
+
+    words: tuple[str, ...]
+    first: tuple[str, ...] | None
+    caches: bool = True
+
+    @classmethod
+    def building(cls, words: tuple[str, ...]) -> Command:
+        """One that builds what it needs when it runs for the first time."""
+        return cls(words, words)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of each run, in order; cold and warm ones alternate."""
+
+    command: tuple[str, ...]
+    cold: tuple[float, ...]
+    warm: tuple[float, ...]
+
+    @property
+    def medians(self) -> dict[str, float]:
+        return {"cold_seconds": statistics.median(self.cold), "warm_seconds": statistics.median(self.warm)}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """`cold_ratio`, `warm_ratio`: medians of ours divided by theirs, run for run; None without theirs."""
+
+    ours: Seconds
+    theirs: Seconds | None
+
+    @property
+    def cold_ratio(self) -> float | None:
+        return _ratio(self.ours.cold, self.theirs.cold) if self.theirs else None
+
+    @property
+    def warm_ratio(self) -> float | None:
+        return _ratio(self.ours.warm, self.theirs.warm) if self.theirs else None
+
+
+def pytest_command(targets: Sequence[str], paths: Sequence[Path]) -> tuple[str, ...]:
+    here = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    return (*here, f"--hil-target={','.join(targets)}", *map(str, paths))
+
+
+def upstream_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """`hil dev upstream` of its tests of operators."""
+    ours = (sys.executable, "-m", "cortex_m_hil.cli", "dev", "upstream", f"--target={','.join(targets)}", *options)
+    return (*ours, "--", "-q", str(find_suite() / "ops"))
+
+
+def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, folder: Path) -> str:
+    """A line for the shell: ExecuTorch's own command for each target, on runners in `folder`, which are built here.
+
+    None of our code is in those pytests; behind what they take for an FVP is QEMU.
+    """
+    here = (sys.executable, "-m", "cortex_m_hil.cli")
+    runners = [f"--runner={name}" for name in targets]
+    done = toolchain.ask([*here, "fvp-shim", "install", str(folder), *runners, *options, "--json"], DEADLINE)
+    said = json.loads(done.out) if done.out else {"error": {"message": done.err.strip(), "hint": "the words above"}}
+    if done.status != 0:
+        raise ConfigError(
+            f"no runners for ExecuTorch's own command: {said['error']['message']}", hint=said["error"]["hint"]
+        )
+    first = shlex.quote(str(Path(sys.executable).parent))
+    only = f"-q -p no:cacheprovider -k {shlex.quote(keyword)}"
+    return " && ".join([f"PATH={first}:$PATH", *(f"{command} {only}" for command in said["commands"])])
+
+
+def build_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """`hil build` of the runners that the tests will find in the cache."""
+    return (sys.executable, "-m", "cortex_m_hil.cli", "build", f"--target={','.join(targets)}", *options)
+
+
+def measure(ours: Command, theirs: Command | None, repetitions: Iterable[int]) -> Compared:
+    """Each repetition runs both commands cold, then those that cache something warm; first, what each needs is built.
+
+    Each has a cache folder of its own (`HIL_CACHE_DIR`). ToolchainError where a run fails: its seconds would mean
+    nothing.
+    """
+    with TemporaryFolder() as folder:
+        commands = [ours] if theirs is None else [ours, theirs]
+        sides = [_Side(command, folder / str(number)) for number, command in enumerate(commands)]
+        for side in sides:
+            if side.command.first is not None:
+                side.run(side.command.first)
+        cold: list[list[float]] = []
+        warm: list[list[float]] = []
+        for _ in repetitions:
+            cold.append([side.cold_seconds() for side in sides])
+            warm.append([side.warm_seconds(before) for side, before in zip(sides, cold[-1], strict=True)])
+    found = [
+        Seconds(side.command.words, tuple(row[number] for row in cold), tuple(row[number] for row in warm))
+        for number, side in enumerate(sides)
+    ]
+    return Compared(found[0], found[1] if theirs is not None else None)
+
+
+@dataclass(frozen=True)
+class _Side:
+    command: Command
+    cache: Path
+
+    def cold_seconds(self) -> float:
+        shutil.rmtree(self.cache / disk.folder.relative_to(cache_directory()), ignore_errors=True)
+        return self.run(self.command.words)
+
+    def warm_seconds(self, cold: float) -> float:
+        return self.run(self.command.words) if self.command.caches else cold
+
+    def run(self, words: tuple[str, ...]) -> float:
+        """Seconds."""
+        self.cache.mkdir(exist_ok=True)
+        log = self.cache.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        began = time.monotonic()
+        status = subprocesses.run(words, log, DEADLINE, env={**os.environ, "HIL_CACHE_DIR": str(self.cache)})
+        seconds = time.monotonic() - began
+        if status != 0:
+            raise failed(" ".join(words), status, log)
+        return seconds
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))

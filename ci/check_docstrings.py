@@ -1,0 +1,44 @@
+"""Docstrings of functions begin with an imperative verb and are whole sentences: `make lint` runs this.
+
+    python ci/check_docstrings.py harness ci
+
+Ruff's D401 knows the verbs that are not in the imperative, and lets through what begins with none: "What …", "Of …".
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+LEAST: Final = 4  # words
+VERBS: Final = frozenset((Path(__file__).parent / "docstring_verbs.txt").read_text().split())
+
+
+def problems(path: Path) -> Iterator[str]:
+    """Yield a line for each docstring of a function in a file that breaks a rule."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        text = ast.get_docstring(node)
+        if text is None:
+            continue
+        first = text.split()[0] if text.split() else ""
+        where = f"{path}:{node.lineno}: {node.name}:"
+        if first not in VERBS:
+            yield f"{where} begins with {first!r}, which is no verb of ci/docstring_verbs.txt"
+        elif len(text.split()) < LEAST:
+            yield f"{where} has fewer than {LEAST} words: {text!r}"
+
+
+def main() -> int:
+    """Print what is wrong in the folders of the command line, and return the exit status."""
+    found = [line for folder in sys.argv[1:] for path in sorted(Path(folder).rglob("*.py")) for line in problems(path)]
+    print("\n".join(found) or "docstrings: every one begins with a verb")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

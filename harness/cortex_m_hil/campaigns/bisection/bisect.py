@@ -1,0 +1,390 @@
+"""Which commit changed the outcome of a test? What to run next, and what the runs so far say."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import math
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cortex_m_hil.campaigns.bisection import posterior as beliefs
+from cortex_m_hil.campaigns.bisection import suspects
+from cortex_m_hil.campaigns.bisection.history import Commit, Repository, Worktree, variables
+from cortex_m_hil.campaigns.bisection.test_verdicts import Judgement, Rules, Told, complaint, judge, with_junit
+from cortex_m_hil.campaigns.provenance import Provenance
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, LaunchError
+from cortex_m_hil.host import subprocesses
+
+LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
+MARGIN: Final = 0.3  # a test that may be flaky ends with this part of the doubt that is claimed: docs/bisect.md
+REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
+END_TRIES: Final = 20  # runs of an end that may all contradict what was said of it, before nothing else is run
+INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
+INFRA_IN_A_ROW: Final = 4  # over all commits, after which something else is wrong
+LOG_LINES: Final = 40  # of what a run said, kept where it did not pass
+DETAILED_TRIES: Final = 3  # runs of culprit or parent with details, until one looks like its side
+STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A repository, its folder that goes on PYTHONPATH, a line for the shell that builds it; both may be empty.
+
+    `excluded` are paths that are not checked out.
+    """
+
+    path: str
+    python: str = ""
+    build: str = ""
+    incremental: bool = False
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked. `old` and `new` are SHAs; an end that is asserted is never run. Times in seconds.
+
+    With `reuse`, runs of earlier searches count where source and test are the same.
+    `details` is what culprit and parent were found to give when they were run once more, with a look at each operator:
+    figures by SHA.
+    """
+
+    source: Source
+    old: str
+    new: str
+    old_asserted: bool = False
+    new_asserted: bool = False
+    likely: tuple[str, ...] = ()
+    confidence: float = 0.95
+    deterministic: bool = False
+    find_fix: bool = False
+    term_old: str = "good"
+    term_new: str = "bad"
+    command: tuple[str, ...] = ()
+    timeout: float = 1800.0
+    build_timeout: float = 7200.0
+    rules: Rules = field(default_factory=Rules)
+    reuse: bool = False
+    details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Plan:
+        """From what `asdict` made of one, and JSON of that."""
+        rules, said = fields["rules"], fields["source"]
+        source = Source(**{**said, "excluded": tuple(said.get("excluded", ()))})
+        found = Rules(rules["allow_fallback"], tuple(rules["raises"]))
+        lists = {name: tuple(fields[name]) for name in ("likely", "command")}
+        return cls(**{**fields, **lists, "source": source, "rules": found})
+
+    def as_fields(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def side(self, told: Told) -> bool | None:
+        """Whether a run looks like the new side; None if it tells nothing."""
+        return {Told.FAIL: not self.find_fix, Told.PASS: self.find_fix}.get(told)
+
+    def term(self, run: Run) -> str:
+        new = self.side(Told(run.verdict))
+        return "skip" if new is None else self.term_new if new else self.term_old
+
+
+class Outcome(str, Enum):
+    """How far a bisection is."""
+
+    UNDER_WAY = "under way"
+    FOUND = "found"
+    NO_CHANGE = "no change"  # the ends do not differ, whatever was said of them
+    CONTRADICTION = "contradiction"  # no single change explains the runs of a test that is said to be deterministic
+    UNTESTABLE = "untestable"  # an end cannot be run
+
+
+@dataclass(frozen=True)
+class State:
+    """What the runs so far say.
+
+    Attributes:
+        outcome: how far it is.
+        next: the position to run, while it is under way.
+        candidates: positions, oldest first: the most probable culprit, and those that no run can tell from it.
+        probability: theirs together; of FOUND, at least the confidence.
+        posterior: of each culprit, 0 … n + 1.
+        bits: the entropy of the posterior.
+        left: about how many more runs it takes.
+    """
+
+    outcome: Outcome
+    next: int | None
+    candidates: tuple[int, ...]
+    probability: float
+    posterior: tuple[float, ...] = field(repr=False)
+    bits: float = 0.0
+    left: int = 0
+
+
+class Line:
+    """The commits of a plan, oldest first, and what was known of them before anything ran."""
+
+    def __init__(
+        self, plan: Plan, commits: Sequence[Commit], likely: Callable[[Sequence[Run]], set[str]] = lambda _: set()
+    ) -> None:
+        """`likely`: the SHAs of commits that are more probable, by what the runs so far name."""
+        self.plan, self.commits = plan, tuple(commits)
+        self.position = {commit.sha: number for number, commit in enumerate(commits)}
+        self._likely = likely
+        self._rates = beliefs.DETERMINISTIC if plan.deterministic else beliefs.FLAKY
+
+    @classmethod
+    def of(cls, plan: Plan) -> Line:
+        """ConfigError where there is none."""
+        repository = Repository(Path(plan.source.path))
+        named = repository.touching(plan.old, plan.new, plan.likely)
+        by_names = functools.cache(functools.partial(repository.touching_names, plan.old, plan.new))
+
+        def likely(runs: Sequence[Run]) -> set[str]:
+            """As the user says; else, where runs are repeated anyway, by the operators at fault."""
+            return named if plan.likely or plan.deterministic else by_names(suspects.words(suspects.at_fault(runs)))
+
+        return cls(plan, repository.line(plan.old, plan.new), likely)
+
+    def _prior(self, runs: Sequence[Run]) -> Any:
+        likely, plan = self._likely(runs), self.plan
+        weights = [LIKELY if commit.sha in likely else 1.0 for commit in self.commits[1:]]
+        return beliefs.prior(weights, old_asserted=plan.old_asserted, new_asserted=plan.new_asserted)
+
+    def of_plan(self, plan: Plan) -> Line:
+        """The same commits and what was known of them, with a plan that knows more."""
+        line = copy.copy(self)
+        line.plan = plan
+        return line
+
+    @property
+    def last(self) -> int:
+        return len(self.commits) - 1
+
+    def state(self, runs: Sequence[Run]) -> State:
+        """It depends on how often each commit gave which verdict, and on the operators named, not on their order."""
+        seen = _Seen(self, runs)
+        found = beliefs.posterior(self._prior(runs), self._rates, seen.new_like, seen.old_like)
+        if found is None:
+            return State(Outcome.CONTRADICTION, None, (), 0.0, ())
+        culprits = self._group(found, seen)
+        probability = float(found.culprit[culprits].sum())
+        outcome, following = self._following(found, culprits, probability, seen)
+        left = self._left(found, following)
+        everything = tuple(found.culprit.tolist())
+        return State(outcome, following, tuple(culprits), probability, everything, found.entropy(), left)
+
+    def _group(self, found: beliefs.Posterior, seen: _Seen) -> list[int]:
+        """The most probable culprits of those that some run can tell apart: c and c + 1 differ at position c alone."""
+        groups: list[list[int]] = [[1]]
+        for culprit in range(2, self.last + 1):
+            if seen.untestable[culprit - 1]:
+                groups[-1].append(culprit)
+            else:
+                groups.append([culprit])
+        return max(groups, key=lambda group: found.culprit[group].sum())
+
+    def _following(
+        self, found: beliefs.Posterior, culprits: list[int], probability: float, seen: _Seen
+    ) -> tuple[Outcome, int | None]:
+        """How far it is, and the position to run next."""
+        ends = (self.last, self.plan.new_asserted, seen.new_like), (0, self.plan.old_asserted, seen.old_like)
+        for end, asserted, as_said in ends:
+            if not asserted and not seen.runs[end]:
+                return (Outcome.UNTESTABLE, None) if seen.stuck[end] else (Outcome.UNDER_WAY, end)
+            if not asserted and not as_said[end] and not self.plan.deterministic:
+                return (Outcome.UNDER_WAY, end) if seen.runs[end] < END_TRIES else (Outcome.NO_CHANGE, None)
+        doubt = (1.0 - self.plan.confidence) * (1.0 if self.plan.deterministic else MARGIN)
+        if found.outside >= 1.0 - doubt:
+            return Outcome.NO_CHANGE, None
+        chances = self._chances(seen)
+        if probability >= 1.0 - doubt:
+            pair = [one for one in (culprits[-1], culprits[0] - 1) if chances[one]]
+            again = [one for one in pair if seen.runs[one] < REPEATED and not self.plan.deterministic]
+            return (Outcome.UNDER_WAY, again[0]) if again else (Outcome.FOUND, None)
+        following = beliefs.most_telling(found, chances)
+        return (Outcome.UNTESTABLE if following is None else Outcome.UNDER_WAY), following
+
+    def _chances(self, seen: _Seen) -> Any:
+        chances = beliefs.chances(seen.runs > 0, seen.untestable)
+        chances[0] *= not self.plan.old_asserted
+        chances[-1] *= not self.plan.new_asserted
+        return chances
+
+    def _left(self, found: beliefs.Posterior, following: int | None) -> int:
+        """By what the next run is expected to tell; later ones tell less, or more."""
+        if following is None:
+            return 0
+        gain = found.entropy() - float(found.expected_entropy()[following])
+        return max(1, math.ceil((found.entropy() - 1e-9) / max(gain, 0.05)))
+
+
+class _Seen:
+    """Runs, counted at each position."""
+
+    def __init__(self, line: Line, runs: Sequence[Run]) -> None:
+        size = len(line.commits)
+        self.new_like, self.old_like = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        infra, self.stuck = np.zeros(size, np.int64), np.zeros(size, np.bool_)
+        for run in runs:
+            at, told = line.position[run.key], Told(run.verdict)
+            side = line.plan.side(told)
+            if side is not None:
+                (self.new_like if side else self.old_like)[at] += 1
+            elif told is Told.INFRA:
+                infra[at] += 1
+            else:
+                self.stuck[at] = True
+        self.runs = self.new_like + self.old_like
+        self.untestable = (self.stuck | (infra >= INFRA_TRIES)) & (self.runs == 0)
+
+
+class Bisection:
+    """Carries out the runs of a line, in `folder`, which nobody else uses. Use `with`."""
+
+    def __init__(self, line: Line, folder: Path, told: Callable[[str], None] = lambda text: None) -> None:
+        self.line, self._folder, self._told = line, folder, told
+        plan = line.plan
+        self._repository = Repository(Path(plan.source.path))
+        source = plan.source
+        self._tree = Worktree(
+            self._repository, folder / "tree", incremental=source.incremental, excluded=source.excluded
+        )
+        self._in_vain = 0
+
+    def __enter__(self) -> Bisection:
+        self._tree.add(self.line.plan.new)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tree.remove()
+
+    @staticmethod
+    def clean_up(plan: Plan, folder: Path) -> None:
+        """Removes what a killed process has left. A repository that is gone needs nothing."""
+        with contextlib.suppress(ConfigError):
+            Worktree(Repository(Path(plan.source.path)), folder / "tree", incremental=False).remove()
+
+    def next(self, runs: list[Run]) -> str | None:
+        """LaunchError if run after run teaches nothing; the next call of `hil bisect run` tries again."""
+        if self._in_vain >= INFRA_IN_A_ROW:
+            why, figures = runs[-1].error, runs[-1].figures
+            hint = str(figures.get("hint", "mend that, and go on"))
+            log = str(figures.get("log", ""))
+            raise LaunchError(f"nothing was learnt in {self._in_vain} runs: {why}", log=log, hint=hint)
+        following = self.line.state(runs).next
+        return None if following is None else self.line.commits[following].sha
+
+    def carry_out(self, key: str) -> Run:
+        began = time.monotonic()
+        log = self._folder / "log"
+        log.unlink(missing_ok=True)
+        judgement = self._judgement(key, log)
+        self._in_vain = self._in_vain + 1 if judgement.told in (Told.INFRA, Told.ELSEWHERE) else 0
+        figures = judgement.figures
+        if judgement.told is not Told.PASS and log.exists():
+            figures["log"] = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        seconds = round(time.monotonic() - began, 3)
+        return Run(key, judgement.told.value, judgement.why, seconds, time.time(), figures)
+
+    def details(self, key: str, *, new: bool, bundles: Path) -> Mapping[str, Any]:
+        """What the tests say of each operator on one commit; a failure's bundle lies in `bundles`.
+
+        Empty where no run looked like that side, or where the harness of that commit cannot say it.
+        """
+        options = "-p", STEPPING, "--hil-localize", f"--hil-bundles={bundles}"
+        with contextlib.suppress(HarnessError):  # the culprit is known all the same
+            for _ in range(DETAILED_TRIES):
+                judgement = self._judgement(key, self._folder / "log", options)
+                if self.line.plan.side(judgement.told) is new:
+                    return judgement.figures
+        return {}
+
+    def _judgement(self, key: str, log: Path, options: Sequence[str] = ()) -> Judgement:
+        plan, tree = self.line.plan, self._tree.path
+        try:
+            self._tree.check_out(key)
+        except BuildError as error:
+            return Judgement(Told.INFRA, error.message)
+        changed = variables(tree, plan.source.python, key)
+        built = time.time() if plan.source.build else None
+        if plan.source.build:
+            self._told("build")
+            command = ["sh", "-c", plan.source.build]
+            status = subprocesses.run(command, log, plan.build_timeout, cwd=tree, env=changed)
+            if status != 0:
+                return Judgement(
+                    Told.BUILD, "the build does not end" if status is None else f"the build ends with {status}"
+                )
+        if plan.source.python and not (tree / plan.source.python).is_dir():
+            return Judgement(Told.SKIP, f"there is no folder {plan.source.python}")
+        self._told("test")
+        words = [word.replace("{worktree}", str(tree)) for word in plan.command]
+        provenance = Provenance(
+            self._repository, tree, self._folder / "provenance", (plan.old, plan.new), plan.source.python, built
+        )
+        return run_test(words, plan.rules, plan.timeout, self._folder, log, changed, options, provenance)
+
+
+def run_test(
+    words: Sequence[str], rules: Rules, seconds: float, folder: Path, log: Path | None, changed: Mapping[str, str],
+    options: Sequence[str] = (), provenance: Provenance | None = None,
+) -> Judgement:  # fmt: skip
+    """Runs the user's command in the current folder. What it says goes to `log`, or else to our standard error.
+
+    `options` are further ones of pytest. A verdict on something else than the tree of `provenance` is none.
+
+    ConfigError if a fallback ran.
+    """
+    junit = folder / "junit.xml"
+    junit.unlink(missing_ok=True)
+    with_file = with_junit(words, junit, options)
+    command = with_file or words
+    if provenance is not None:
+        command, changed = provenance.words(command), provenance.variables(changed)
+    status = subprocesses.run(command, log, seconds, env=changed) if log else _shown(command, seconds, changed)
+    judged = judge(words, status, junit if with_file else None, rules)
+    if provenance is not None and judged.told in (Told.PASS, Told.FAIL):
+        found = provenance.objection(is_pytest=with_file is not None)
+        if found is not None:
+            return Judgement(Told.ELSEWHERE, found.why, judged.cases, found.hint)
+    if log is None or with_file is None or junit.exists():
+        return judged
+    return replace(judged, why=f"{judged.why}: {complaint(log.read_text(errors='replace'))}")
+
+
+def _shown(command: Sequence[str], seconds: float, changed: Mapping[str, str]) -> int | None:
+    child = subprocesses.Child(command, subprocesses.GRACE, env=changed, stdin=subprocess.DEVNULL, stdout=2, stderr=2)
+    try:
+        return child.wait(seconds)
+    finally:
+        child.end()
+
+
+def checked(plan: Plan) -> Plan:
+    """The plan with its revisions as SHAs. ConfigError for what cannot be."""
+    repository = Repository(Path(plan.source.path))
+    if plan.term_old == plan.term_new or "skip" in (plan.term_old, plan.term_new):
+        raise ConfigError("the two terms have to differ, and neither is 'skip'", hint="--term-old, --term-new")
+    folder = plan.source.python
+    if folder and (os.path.isabs(folder) or ".." in Path(folder).parts):
+        raise ConfigError(f"--python {folder!r} is not within the source", hint="a folder below --source, such as src")
+    new = repository.resolve(plan.new)
+    repository.excludable(new, plan.source.excluded)
+    below = Path(folder) != Path()
+    if below and not repository.git("ls-tree", "-d", "--name-only", new, "--", folder.rstrip("/")).strip():
+        raise ConfigError(f"{new[:10]} has no folder {folder!r}", hint="--python names one that is committed")
+    return replace(
+        plan, source=replace(plan.source, path=str(repository.path)), old=repository.resolve(plan.old), new=new
+    )

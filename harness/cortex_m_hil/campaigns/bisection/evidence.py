@@ -1,0 +1,188 @@
+"""What a bisection found, and its log, which can be replayed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.bisection.bisect import Line, Outcome, Plan, State
+from cortex_m_hil.campaigns.bisection.history import Commit
+from cortex_m_hil.campaigns.bisection.test_verdicts import Case, Told, cases_of
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
+from cortex_m_hil.runner.results import OperatorOutput
+
+HEAD: Final = "# hil bisect log 1"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Of one commit that was run. `old`, `new`: runs that looked like that side; `why`: of the last with a reason."""
+
+    position: int
+    commit: Commit
+    old: int
+    new: int
+    skipped: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A test on a target, at the last old and the first new commit: verdicts, and whether the outputs differ.
+
+    `None` where nothing is known. `isa`: the target's class. `at_fault`: operators that were localised on either side,
+    or that the error names. `operators`: those whose outputs differ. `bundle`: a file with all of the failure.
+    """
+
+    test: str
+    target: str
+    isa: str
+    old: str
+    new: str
+    outputs_changed: bool | None
+    at_fault: str
+    operators: tuple[str, ...] | None = None
+    bundle: str = ""
+
+
+def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
+    """Oldest commit first."""
+    found = []
+    for position, commit in enumerate(line.commits):
+        if here := [run for run in runs if run.key == commit.sha]:
+            sides = [line.plan.side(Told(run.verdict)) for run in here]
+            why = next((run.error for run in reversed(here) if run.error), "")
+            found.append(Evidence(position, commit, sides.count(False), sides.count(True), sides.count(None), why))
+    return found
+
+
+def changes(line: Line, state: State, runs: Sequence[Run]) -> list[Change]:
+    """Of each test and target that the runs' records name."""
+    if not state.candidates or state.outcome is Outcome.NO_CHANGE:
+        return []
+    before = _cases(line, runs, state.candidates[0] - 1, new=False)
+    after = _cases(line, runs, state.candidates[-1], new=True)
+    return [_change(key, before.get(key), after.get(key)) for key in sorted({**before, **after})]
+
+
+def _change(key: tuple[str, str], old: Case | None, new: Case | None) -> Change:
+    words = [" ".join(filter(None, [one.verdict, one.error])) if one else "" for one in (old, new)]
+    known = old is not None and new is not None and old.outputs and new.outputs
+    differ = old.outputs != new.outputs if known and old and new else None
+    at_fault = "; ".join(dict.fromkeys(one.at_fault for one in (old, new) if one and one.at_fault))
+    isa = next((one.isa for one in (new, old) if one), "")
+    operators = _differing(old, new) if old is not None and new is not None else None
+    bundle = next((one.bundle for one in (new, old) if one and one.bundle), "")
+    return Change(*key, isa, words[0], words[1], differ, at_fault, operators, bundle)
+
+
+def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
+    if not (old.operators and new.operators):
+        return None
+    before, after = ([OperatorOutput(*one) for one in case.operators] for case in (old, new))
+    return tuple(differing(before, after))
+
+
+def _cases(line: Line, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
+    """By test and target, in the run with details, or else in the last that looked like this side."""
+    sha = line.commits[position].sha
+    here = [run.figures for run in runs if run.key == sha and line.plan.side(Told(run.verdict)) is new]
+    found = line.plan.details.get(sha) or (here[-1] if here else {})
+    return {(case.test, case.ran): case for case in cases_of(found)}
+
+
+def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:
+    """Why an end cannot be run."""
+    tested = {run.key for run in runs if line.plan.side(Told(run.verdict)) is not None}
+    plan = line.plan
+    ends = (plan.new, plan.new_asserted, "--assert-new"), (plan.old, plan.old_asserted, "--assert-old")
+    sha, _, option = next(one for one in ends if not one[1] and one[0] not in tested)
+    run = [one for one in runs if one.key == sha][-1]
+    kind = BuildError if run.verdict == Told.BUILD else ConfigError
+    hint = f"mend it, then hil bisect reset; or hil bisect start {option}, where this end is known and cannot be run"
+    hint = f"{run.figures['hint']}; then hil bisect reset, and begin anew" if "hint" in run.figures else hint
+    return kind(f"the end {sha[:10]} cannot be tested: {run.error}", log=str(run.figures.get("log", "")), hint=hint)
+
+
+# --- log -----------------------------------------------------------------------------------------------------
+
+
+def log_lines(line: Line, runs: Sequence[Run]) -> Iterator[str]:
+    """All that a replay needs; lines with # are for people."""
+    yield HEAD
+    yield f"# {line.last} commits, {line.commits[0].short} to {line.commits[-1].short}, in {line.plan.source.path}"
+    yield f"start {json.dumps(line.plan.as_fields())}"
+    for number in range(1, len(runs) + 1):
+        yield from lines_of_run(line, runs, number)
+
+
+def lines_of_run(line: Line, runs: Sequence[Run], number: int) -> Iterator[str]:
+    run = runs[number - 1]
+    commit = line.commits[line.position[run.key]]
+    yield f"# {number}: {commit.short} {line.plan.term(run)}, {run.seconds:.1f} s" + (
+        f": {run.error}" if run.error else ""
+    )
+    yield f"# {taught(line, runs, number)}"
+    yield f"{line.plan.term(run)} {run.key} {json.dumps(asdict(run))}"
+
+
+def taught(line: Line, runs: Sequence[Run], number: int) -> str:
+    """What the run taught, and where that leaves the search."""
+    before, after = (line.state(runs[:end]) for end in (number - 1, number))
+    if after.outcome is Outcome.CONTRADICTION:
+        return "no single change explains this"
+    if after.outcome is Outcome.NO_CHANGE:
+        return "both ends behave alike"
+    best = line.commits[after.candidates[-1]].short
+    several = f" or {len(after.candidates) - 1} beside it" if len(after.candidates) > 1 else ""
+    told = abs(before.bits - after.bits)
+    word = "less certain" if after.bits > before.bits + 1e-9 else "more certain"
+    return f"{told:.2f} bits {word}, {after.bits:.2f} left; most probable {best}{several}: {after.probability:.3f}"
+
+
+def read_log(text: str) -> tuple[Plan, list[Run]]:
+    """ConfigError, with its number, for a line that makes no sense."""
+    plan: Plan | None = None
+    runs = []
+    for number, row in enumerate(text.splitlines(), 1):
+        word, _, rest = row.partition(" ")
+        if not row.strip() or row.startswith("#"):
+            continue
+        try:
+            if word == "start":
+                plan = Plan.of(json.loads(rest))
+            else:
+                runs.append(_run(json.loads(rest.partition(" ")[2])))
+        except (KeyError, TypeError, ValueError) as error:
+            hint = "hil bisect log writes what replay reads"
+            raise ConfigError(f"line {number} of the log makes no sense: {error}", hint=hint) from error
+    if plan is None:
+        raise ConfigError("the log has no line 'start'", hint="hil bisect log writes what replay reads")
+    return plan, runs
+
+
+def _run(fields: dict[str, Any]) -> Run:
+    run = Run(**fields)
+    Told(run.verdict)
+    return run
+
+
+def differing(before: Sequence[OperatorOutput], after: Sequence[OperatorOutput]) -> list[str]:
+    """Operators whose outputs differ, in the order of the later program; then those that it has no more."""
+    old, new = _numbered(before), _numbered(after)
+    changed = [name if name in old else f"{name}: new" for name, digest in new.items() if old.get(name) != digest]
+    return [*changed, *(f"{name}: gone" for name in old if name not in new)]
+
+
+def _numbered(outputs: Sequence[OperatorOutput]) -> Mapping[str, str]:
+    """Digests by name; the second call of the same name is `name #2`."""
+    found: dict[str, str] = {}
+    seen: dict[str, int] = {}
+    for one in outputs:
+        seen[one.operator] = seen.get(one.operator, 0) + 1
+        name = one.operator if seen[one.operator] == 1 else f"{one.operator} #{seen[one.operator]}"
+        found[name] = one.digest
+    return found

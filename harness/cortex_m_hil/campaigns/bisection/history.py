@@ -1,0 +1,219 @@
+"""A line of commits of a user's repository, and a worktree to check them out in. Their checkout is not touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
+from cortex_m_hil.errors.text import printable
+from cortex_m_hil.host import toolchain
+
+SECONDS: Final = 600.0  # for one git command; a checkout of a large repository takes its time
+# No hook of the user's is run, and nothing is tidied up behind their back. Paths are no patterns.
+_GIT: Final = (
+    "git",
+    "--literal-pathspecs",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "advice.detachedHead=false",
+)
+
+
+def environment() -> dict[str, str]:
+    """Ours without what git hands to hooks: GIT_DIR and the like would name another repository."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
+@dataclass(frozen=True)
+class Commit:
+    """`date` is the author's, as ISO 8601; `parents` as many as there are."""
+
+    sha: str
+    subject: str
+    author: str
+    date: str
+    parents: tuple[str, ...]
+
+    @property
+    def short(self) -> str:
+        return self.sha[:10]
+
+
+class Repository:
+    """A repository by the path of its top folder, or of a bare one. ConfigError where there is none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        said = self._ask("rev-parse", "--show-prefix") if self.path.is_dir() else None
+        if said is None or said.status != 0:
+            detail = f": {said.err.strip()}" if said else ""
+            raise ConfigError(f"{self.path} is no git repository{detail}", hint="--source names the top of a checkout")
+        if prefix := said.out.rstrip("\n"):
+            raise ConfigError(
+                f"{self.path} is the folder {prefix} of a repository", hint="--source names its top folder"
+            )
+
+    def _ask(self, *words: str, at: Path | None = None) -> toolchain.Said:
+        return toolchain.ask([*_GIT, "-C", str(at or self.path), *words], SECONDS, env=environment())
+
+    def git(self, *words: str, at: Path | None = None) -> str:
+        """What git says. ToolchainError with its words where it fails."""
+        said = self._ask(*words, at=at)
+        if said.status != 0:
+            what = printable(said.err.strip().splitlines()[-1] if said.err.strip() else f"status {said.status}")
+            hint = "git's words are above; it may want room on the disk, or an object that this clone lacks (--exclude)"
+            verb = next(word for word in words if word != "-c" and "=" not in word)
+            raise ToolchainError(f"git {verb} in {at or self.path}: {what}", log=said.err, hint=hint)
+        return said.out
+
+    def resolve(self, revision: str) -> str:
+        """The commit's SHA. ConfigError where there is no such revision."""
+        said = self._ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        sha = said.out.strip()
+        if said.status != 0 or not sha:
+            raise ConfigError(
+                f"unknown revision {revision!r} in {self.path}", hint="git log names those that there are"
+            )
+        return sha
+
+    def line(self, old: str, new: str) -> list[Commit]:
+        """From `old` to `new`, both of them SHAs, by first parents. ConfigError where there is no such line."""
+        if old == new:
+            raise ConfigError("both ends are the same commit", hint="git bisect's order: the new end, then the old one")
+        if self._ask("merge-base", "--is-ancestor", old, new).status != 0:
+            raise ConfigError(f"{old[:10]} is no ancestor of {new[:10]}", hint=self._why_no_ancestor(old, new))
+        line = self._commits(f"{old}..{new}")
+        first = line[0].parents[:1]
+        if first != (old,):
+            hint = f"it came in by a merge: take {first[0][:10]} for the old end" if first else "the clone ends there"
+            raise ConfigError(f"{old[:10]} is not on the first-parent line of {new[:10]}", hint=hint)
+        return [*self._commits(old, "--no-walk"), *line]
+
+    def _why_no_ancestor(self, old: str, new: str) -> str:
+        if self._ask("merge-base", "--is-ancestor", new, old).status == 0:
+            return "the ends are swapped: the new end comes first, then the old one"
+        if self._ask("rev-parse", "--is-shallow-repository").out.strip() == "true":
+            return "the clone is shallow: git fetch --unshallow"
+        base = self._ask("merge-base", old, new).out.strip()
+        return f"their last common commit is {base[:10]}: is it good?" if base else "they have no commit in common"
+
+    def _commits(self, *which: str) -> list[Commit]:
+        form = "--format=tformat:%H%x00%P%x00%an%x00%aI%x00%s"
+        out = self.git("log", "--first-parent", "--reverse", "--no-show-signature", form, *which, "--")
+        return [_parse(row) for row in out.split("\n") if row]
+
+    def touching(self, old: str, new: str, paths: Sequence[str]) -> set[str]:
+        """The commits of the line that change one of the paths. ConfigError for a path that none changes."""
+        found: set[str] = set()
+        for path in paths:
+            shas = self.git("rev-list", "--first-parent", f"{old}..{new}", "--", path).split()
+            if not shas:
+                raise ConfigError(
+                    f"no commit of the range touches {path!r}", hint="--likely is relative to the source's top"
+                )
+            found |= set(shas)
+        return found
+
+    def touching_names(self, old: str, new: str, words: Sequence[str]) -> set[str]:
+        """The commits of the line that change a file in whose name one of the words is, in whatever case."""
+        if not words:
+            return set()
+        asked = "log", "--first-parent", "-m", "--no-renames", "--name-only", "--format=%x00%H", f"{old}..{new}"
+        found = set()
+        for entry in self.git(*asked).split("\0")[1:]:
+            sha, *paths = entry.split()
+            if any(word in Path(path).name.lower() for path in paths for word in words):
+                found.add(sha)
+        return found
+
+    def checkouts(self) -> list[Path]:
+        """Return the tops of all of its checkouts that git knows, the main one first."""
+        rows = self.git("worktree", "list", "--porcelain").split("\n")
+        return [Path(row.removeprefix("worktree ")).resolve() for row in rows if row.startswith("worktree ")]
+
+    def has(self, commits: Sequence[str], path: str) -> bool:
+        """Return whether one of the commits has the path."""
+        return any(self._ask("cat-file", "-e", f"{commit}:{path}").status == 0 for commit in commits)
+
+    def is_shared_with(self, other: Path, commits: Sequence[str]) -> bool:
+        """Return whether the repository of another checkout has one of the commits, too."""
+        return any(self._ask("cat-file", "-e", self.resolve(one), at=other).status == 0 for one in commits)
+
+    def ignores(self, top: Path, path: str) -> bool:
+        """Return whether the checkout at `top` has a file there that git neither tracks nor is to."""
+        return bool(self.git("ls-files", "--others", "--ignored", "--exclude-standard", "--", path, at=top))
+
+    def diff_stat(self, commit: Commit) -> str:
+        """Against the first parent."""
+        return self.git("diff", "--stat=100", "--no-ext-diff", "--no-color", f"{commit.sha}^1", commit.sha).rstrip("\n")
+
+    def excludable(self, commit: str, paths: Sequence[str]) -> None:
+        """ConfigError for a path that is not in the commit."""
+        for path in paths:
+            if not self.git("ls-tree", "--name-only", commit, "--", path.strip("/")).strip():
+                raise ConfigError(f"{commit[:10]} has no {path!r}", hint="--exclude is relative to the source's top")
+
+
+def _literally(path: str) -> str:
+    """As a line of gitignore's patterns, which a sparse checkout is given."""
+    return re.sub(r"([\\*?\[\]])", r"\\\1", path)
+
+
+def _parse(row: str) -> Commit:
+    sha, parents, author, date, subject = row.split("\0")
+    return Commit(sha, printable(subject), printable(author), date, tuple(parents.split()))
+
+
+class Worktree:
+    """A worktree of our own at `path`, whatever an earlier process has left there; without the paths in `excluded`."""
+
+    def __init__(self, repository: Repository, path: Path, *, incremental: bool, excluded: Sequence[str] = ()) -> None:
+        self._repository, self.path, self._incremental = repository, path.resolve(), incremental
+        self._patterns = ["/*", *("!/" + _literally(one.strip("/")) for one in excluded)] if excluded else []
+
+    def add(self, sha: str) -> None:
+        self.remove()
+        self._repository.git("worktree", "add", "--force", "--no-checkout", "--detach", str(self.path), sha)
+        if self._patterns:
+            file = Path(self._repository.git("rev-parse", "--git-path", "info/sparse-checkout", at=self.path).strip())
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("".join(f"{one}\n" for one in self._patterns))
+
+    def check_out(self, sha: str) -> None:
+        """Files of this commit and no others, but what is ignored if `incremental`. BuildError if it cannot be."""
+        try:
+            # Not by `git sparse-checkout`, which writes to the configuration of the user's repository.
+            sparse = ["-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false"] if self._patterns else []
+            self._repository.git(*sparse, "checkout", "--quiet", "--force", "--detach", sha, at=self.path)
+            self._repository.git("clean", "-ffdq" if self._incremental else "-ffdxq", at=self.path)
+        except ToolchainError as error:
+            raise BuildError(error.message, log=error.log, hint=error.hint) from error
+
+    def remove(self) -> None:
+        """The folder, and what the repository knows of it. Safe to call twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.path in self._repository.checkouts():
+            self._repository.git("worktree", "remove", "--force", "--force", str(self.path))
+
+
+def variables(worktree: Path, python: str, commit: str) -> Mapping[str, str]:
+    """The environment of what is run for a commit.
+
+    No bytecode is written: Python knows it by the second and the size of its source, which two commits may share.
+    """
+    ours = environment()
+    paths = [str(worktree / python), *filter(None, [ours.get("PYTHONPATH", "")])] if python else []
+    changed = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
+    return {
+        **ours, **changed, "PYTHONDONTWRITEBYTECODE": "1", "HIL_BISECT_WORKTREE": str(worktree),
+        "HIL_BISECT_COMMIT": commit,
+    }  # fmt: skip

@@ -1,0 +1,34 @@
+"""Which files an operator that is at fault may lie in, by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cortex_m_hil.campaigns.bisection.test_verdicts import Told, cases_of
+from cortex_m_hil.campaigns.store import Run
+
+_OPERATOR: Final = re.compile(r"\b\w+::(\w+)")
+# Parts of operators' names that say nothing of the kernel.
+_OF_ANY: Final = frozenset({"quantized", "per", "tensor", "copy", "default", "nhwc", "out", "dim", "order", "clone"})
+# What CMSIS-NN calls it, where no part of the operator's name is in the names of its files.
+_ALSO: Final = {"linear": ("fully_connected",), "avg": ("pool",), "bmm": ("batch_matmul",)}
+_SHORTEST: Final = 3  # characters of a word that is looked for
+
+
+def words(operators: Iterable[str]) -> tuple[str, ...]:
+    """Parts of the names of files: `conv` of `cortex_m::quantized_conv2d.out`."""
+    found: set[str] = set()
+    for name in operators:
+        for part in name.split("_"):
+            stem = re.sub(r"\d+d?$", "", part)
+            if len(stem) >= _SHORTEST and stem not in _OF_ANY:
+                found |= {stem, *_ALSO.get(stem, ())}
+    return tuple(sorted(found))
+
+
+def at_fault(runs: Sequence[Run]) -> frozenset[str]:
+    """Operators, without namespace and overload, that the failed runs' records name."""
+    texts = (case.at_fault for run in runs if run.verdict == Told.FAIL for case in cases_of(run.figures))
+    return frozenset(name for text in texts for name in _OPERATOR.findall(text))

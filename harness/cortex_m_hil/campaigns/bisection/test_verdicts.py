@@ -1,0 +1,229 @@
+"""What one run of a test tells of the commit that it ran on.
+
+Of pytest the JUnit file is asked and not the exit status, which is 1 for a wrong output and for a board that is not
+there alike. Other commands are judged by their exit status as `git bisect run` does, commands of `hil` by theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.errors import BuildError, ConfigError, HilWarning, ToolchainError
+from cortex_m_hil.errors.text import printable
+from cortex_m_hil.host import files
+from cortex_m_hil.host.calls import PERMIT
+
+JUNIT_LIMIT: Final = 256 << 20  # bytes
+_PYTEST: Final = ("pytest", "py.test")
+# Which operator it is: as localised, else as the error has it. Of wrong outputs that is only the one they come from.
+_AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout")
+_OF_OUTPUTS: Final = "Mismatch"
+_WARNING: Final = HilWarning.__name__
+_JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
+_ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # of pytest
+_SKIP: Final = 125  # of git bisect run
+# What the commit lacks, or does not build: another run of it says the same.
+_OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
+
+
+class Told(str, Enum):
+    """What a run tells of its commit."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    SKIP = "skip"  # this commit cannot be tested: the command says so, or nothing of the test could be run on it
+    BUILD = "build"  # nor this one: it does not build
+    ELSEWHERE = "elsewhere"  # nor this one: something else was tested in its place
+    INFRA = "infra"  # nothing was learnt, and another run may tell more
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test on a target, as its JUnit properties have it (docs/writing-tests.md); `verdict` as of `hil_verdict`.
+
+    `operators` has a name and a digest for each operator call, where the programs were stepped.
+    """
+
+    test: str
+    verdict: str
+    error: str = ""
+    requested: str = ""
+    ran: str = ""
+    at_fault: str = ""
+    outputs: str = ""
+    isa: str = ""
+    bundle: str = ""
+    operators: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`why` is empty for a pass; `hint` is what to do about it, where that is known."""
+
+    told: Told
+    why: str = ""
+    cases: tuple[Case, ...] = field(default=())
+    hint: str = ""
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"cases": [asdict(case) for case in self.cases]} if self.cases else {}
+        return {**found, "hint": self.hint} if self.hint else found
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`raises`: error classes that count as a failure; any other tells nothing. Empty: all do but HilWarning.
+
+    A HilWarning is an error by the filters of the project alone: the test ended before it could have a verdict.
+    """
+
+    allow_fallback: bool = False
+    raises: tuple[str, ...] = ()
+
+    def count(self, error: str) -> bool:
+        """Return whether a failure with an error of this class is one."""
+        return error in self.raises if self.raises else error != _WARNING
+
+
+def with_junit(command: Sequence[str], file: Path, options: Sequence[str] = ()) -> list[str] | None:
+    """The command with the option that makes pytest write `file`, and others; None if it is not pytest that is called.
+
+    ConfigError if it writes such a file already.
+    """
+    for number, word in enumerate(command):
+        module = number > 0 and command[number - 1] == "-m"
+        if Path(word).name in _PYTEST and (number == 0 or module or _runs_another(command[:number])):
+            if given := [one for one in command[number:] if one.partition("=")[0] in _JUNIT_OPTIONS]:
+                raise ConfigError(
+                    f"{given[0]}: pytest can write one JUnit file, and it is read here", hint="leave it out"
+                )
+            return [*command[: number + 1], f"--junit-xml={file}", *options, *command[number + 1 :]]
+    return None
+
+
+def _runs_another(words: Sequence[str]) -> bool:
+    """Whether these call the command behind them: `env A=b`, `nice -n 5`, `uv run`."""
+    return Path(words[0]).name in ("env", "nice", "timeout", "uv", "poetry", "hatch", "coverage", "xvfb-run", "setsid")
+
+
+def complaint(said: str) -> str:
+    """The first error that pytest names, else the last line of what it said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
+    return next((line for line in lines if _ERROR.search(line)), lines[-1])
+
+
+def judge(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> Judgement:
+    """Of a command that ended with `status` (negative: a signal; None: it did not end), and its JUnit file."""
+    if status is None:
+        return Judgement(Told.INFRA, "it did not end in time")
+    if junit is not None:
+        return _of_pytest(status, junit, rules)
+    if status < 0:
+        return Judgement(Told.INFRA, f"ended by {signal.Signals(-status).name}")
+    if status == 0:
+        return Judgement(Told.PASS)
+    if status == _SKIP:
+        return Judgement(Told.SKIP, f"exit status {status}")
+    tells = status == 1 if _is_hil(command) else status < 126
+    return Judgement(Told.FAIL if tells else Told.INFRA, f"exit status {status}")
+
+
+def _is_hil(command: Sequence[str]) -> bool:
+    return Path(command[0]).name == "hil" or "cortex_m_hil.cli" in command
+
+
+def _of_pytest(status: int, junit: Path, rules: Rules) -> Judgement:
+    try:
+        root = ElementTree.fromstring(files.read(junit, JUNIT_LIMIT))
+    except ConfigError:
+        return Judgement(Told.INFRA, f"pytest wrote no JUnit file (exit status {status})")
+    except ElementTree.ParseError as error:
+        return Judgement(Told.INFRA, f"pytest's JUnit file cannot be read: {error}")
+    cases = tuple(_case(element) for element in root.iter("testcase"))
+    return _of_cases(cases, status, rules)
+
+
+def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> Judgement:
+    replaced = [case for case in cases if case.requested and case.ran != case.requested]
+    if replaced and not rules.allow_fallback:
+        raise ConfigError(
+            f"{replaced[0].ran}: a fallback ran in place of the target that was asked for",
+            hint="name the target that runs here, or --allow-fallback",
+        )
+    failed = [case for case in cases if case.verdict in ("FAIL", "XPASS")]
+    counted = [case for case in failed if rules.count(case.error)]
+    untold = [case for case in cases if case.verdict in ("INFRA", "ERROR")]
+    if counted:
+        return Judgement(Told.FAIL, _summary(counted), cases)
+    if failed or untold:
+        again = not failed and any(case.verdict == "INFRA" and case.error not in _OF_THE_COMMIT for case in untold)
+        return Judgement(Told.INFRA if again else Told.SKIP, _summary(failed + untold), cases)
+    if any(case.verdict in ("PASS", "XFAIL") for case in cases):
+        return Judgement(Told.PASS, "", cases) if status == 0 else _odd(status, cases)
+    return Judgement(Told.SKIP, "no test ran" if status in (0, 5) else f"pytest's exit status {status}", cases)
+
+
+def _odd(status: int, cases: tuple[Case, ...]) -> Judgement:
+    return Judgement(Told.INFRA, f"no test failed, and pytest's exit status is {status}", cases)
+
+
+def _summary(cases: Sequence[Case]) -> str:
+    """`FAIL Mismatch test_x [m4-qemu]`, and how many more."""
+    one = cases[0]
+    words = [one.verdict, one.error, one.test, f"[{one.ran}]" if one.ran else ""]
+    hint = f": {PERMIT}, or count it with --raises {_WARNING}" if one.error == _WARNING else ""
+    return " ".join(filter(None, words)) + (f", and {len(cases) - 1} more" if len(cases) > 1 else "") + hint
+
+
+def _case(element: ElementTree.Element) -> Case:
+    found = {one.get("name", ""): printable(one.get("value", "")) for one in element.iterfind("properties/property")}
+    name = printable(f"{element.get('classname', '')}::{element.get('name', '')}")
+    of_error = "" if found.get("hil_error") == _OF_OUTPUTS else found.get("hil_operator", "")
+    return Case(
+        test=found.get("hil_test", name),
+        verdict=found.get("hil_verdict") or _without_properties(element),
+        error=found.get("hil_error", ""),
+        requested=found.get("hil_requested", ""),
+        ran=found.get("hil_ran", ""),
+        at_fault=next(filter(None, map(found.get, _AT_FAULT)), of_error),
+        outputs=found.get("hil_outputs", ""),
+        isa=found.get("hil_isa", ""),
+        bundle=found.get("hil_bundle", ""),
+        operators=_operators(element),
+    )
+
+
+def _operators(element: ElementTree.Element) -> tuple[tuple[str, str], ...]:
+    """Of all programs that the test ran; none where what is there is not readable."""
+    texts = [one.get("value", "") for one in element.iterfind("properties/property[@name='hil_operator_outputs']")]
+    try:
+        return tuple((printable(name), printable(digest)) for text in texts for name, digest in json.loads(text))
+    except (TypeError, ValueError):
+        return ()
+
+
+def _without_properties(element: ElementTree.Element) -> str:
+    """Of a test that uses no target. What goes wrong outside its body is no verdict of it."""
+    if element.find("failure") is not None:
+        return "FAIL"
+    if element.find("error") is not None:
+        return "ERROR"
+    skipped = element.find("skipped")
+    if skipped is not None:
+        return "XFAIL" if skipped.get("type") == "pytest.xfail" else "SKIP"
+    return "PASS"
+
+
+def cases_of(figures: Mapping[str, Any]) -> list[Case]:
+    return [
+        Case(**{**case, "operators": tuple(map(tuple, case.get("operators", ())))}) for case in figures.get("cases", ())
+    ]

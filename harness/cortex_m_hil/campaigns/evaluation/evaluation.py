@@ -1,0 +1,273 @@
+"""How accurate is a model on data? Samples are streamed to one target after the other, and to the references."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil import flow
+from cortex_m_hil.campaigns.evaluation.data_sets import DataSet, Sample
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.checks.accuracy import answer, squared_error
+from cortex_m_hil.checks.inputs import Taken
+from cortex_m_hil.checks.quanta import quanta_apart
+from cortex_m_hil.errors import ConfigError, InfraError, VerdictError
+from cortex_m_hil.host import files
+from cortex_m_hil.lowering import LoweringOptions, export, lower
+from cortex_m_hil.lowering.named_modules import load
+from cortex_m_hil.lowering.options import DEFAULT
+from cortex_m_hil.program.bundled import SUFFIXES, read_program
+from cortex_m_hil.program.program import Program, References
+from cortex_m_hil.program.schema import ValueKind
+from cortex_m_hil.program.tensor import Array, HostTensor
+from cortex_m_hil.runner import launchers
+from cortex_m_hil.targets.cpu import Isa
+
+WINDOWS: Final = 64  # inputs of one run, or those of a single sample where it has more
+REFERENCES: Final = ("dialect", "quantized", "eager")
+TARGET: Final = "target"
+DONE, INFRA = "done", "infra"  # verdicts of runs; others are the class of an error, after which the target is left
+
+
+class Task(str, Enum):
+    """What a model is asked, by the shape of its output."""
+
+    CLASSES = "classes"  # the largest output is the answer
+    ANOMALY = "anomaly"  # the input comes back: a clip's score is the mean squared error, over its windows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run; thresholds are no part of it.
+
+    Attributes:
+        model, data: as the user named them.
+        samples: how many.
+        digest: of the samples and what is calibrated with.
+        content: by target, a digest of all that its outputs follow from besides: program, runner, simulator.
+    """
+
+    model: str
+    data: str
+    samples: int
+    digest: str
+    content: Mapping[str, str]
+
+    def as_fields(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Model:
+    """A `.pte` or `.bpte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
+
+    def __init__(self, name: str, layout: str = "") -> None:
+        """ConfigError where there is none of the name, it has other inputs, or no such layout; "": the default one."""
+        self.name = name
+        self._programs: dict[Isa, Program] = {}
+        self._file: Program | None = None
+        if name.endswith(SUFFIXES):
+            if layout:
+                raise ConfigError(f"--layout {layout}: {name} is lowered", hint="a .pte has the layout it has")
+            self._file = read_program(files.read(Path(name), files.PROGRAM_LIMIT), name)
+            inputs = [Taken.of(self._file.file, number) for number in range(len(self._file.file.inputs))]
+        else:
+            chosen: Any = layout or DEFAULT.layout
+            self._exported = export(*load(name), chosen)
+            inputs = _taken(self._exported.inputs)
+        if len(inputs) != 1 or inputs[0].spec.kind is not ValueKind.TENSOR:
+            what = f"{name} takes ({', '.join(map(str, inputs))})"
+            raise ConfigError(what, hint="data are for a model with one input, a tensor")
+        self.taken = inputs[0]
+
+    @property
+    def has_references(self) -> bool:
+        return self._file is None
+
+    def program(self, isa: Isa, data: DataSet) -> Program:
+        """Calibrated with the data's inputs for that. Raises LoweringError."""
+        if self._file is not None:
+            return self._file
+        if isa not in self._programs:
+            samples = [_as_torch(one) for one in data.calibration]
+            options = LoweringOptions(calibration=samples, layout=self._exported.layout)
+            self._programs[isa] = lower(self._exported, isa=isa, options=options, name=self.name)
+        return self._programs[isa]
+
+
+def _taken(inputs: Any) -> list[Taken]:
+    from cortex_m_hil.lowering.reference import to_host
+
+    return [Taken(to_host(one).spec) for one in inputs]
+
+
+def _as_torch(window: Array) -> tuple[Any, ...]:
+    from cortex_m_hil.lowering.reference import to_torch
+
+    return (to_torch(HostTensor.from_array(window)),)
+
+
+def task_of(program: Program, data: DataSet) -> Task:
+    """ConfigError where program and data do not go together."""
+    [given], first = program.file.input_specs(), program.file.output_specs()[0]
+    windows = max(len(sample.windows) for sample in data.samples)
+    if (given.shape, given.dtype) == (first.shape, first.dtype) and first.dtype == "float32":
+        if max(data.labels) > 1:
+            what = f"{data.name} has {max(data.labels) + 1} classes, and {program.name} gives its input back"
+            raise ConfigError(what, hint="for anomalies there are two: 0 is normal, 1 is not")
+        return Task.ANOMALY
+    if windows > 1:
+        what = f"a sample of {data.name} has {windows} windows, and {program.name} does not give its input back"
+        raise ConfigError(what, hint="windows are for autoencoders, whose output has the shape of the input")
+    highest = max(*data.labels, data.classes - 1)
+    if first.numel < 2 or highest >= first.numel:
+        what = f"{program.name} knows {first.numel} classes, {data.name} has class {highest}"
+        raise ConfigError(what, hint="the first output has an element for each class")
+    return Task.CLASSES
+
+
+@dataclass(frozen=True)
+class Job:
+    """A target with its program; `linted=False` runs what does not fit."""
+
+    dut: flow.Dut
+    program: Program
+    linted: bool
+
+    @property
+    def content(self) -> str:
+        """A digest of all that outputs follow from besides inputs."""
+        parts = self.dut.elf.build_id, launchers.engine(self.dut.target), str(self.linted)
+        return hashlib.sha256(self.program.pte + "\n".join(parts).encode()).hexdigest()
+
+
+class Evaluation:
+    """Carries out the runs of an evaluation. Use `with`: one target at a time is up."""
+
+    def __init__(self, jobs: Mapping[str, Job], data: DataSet, task: Task) -> None:
+        self._jobs, self._data, self._task = jobs, data, task
+        most = max(len(sample.windows) for sample in data.samples)
+        step, total = max(1, WINDOWS // most), len(data.samples)
+        self._parts = [(first, min(first + step, total)) for first in range(0, total, step)]
+        self._unreachable: set[str] = set()  # in this process; a later one tries again
+        self._linted: set[str] = set()
+        self._up = ""
+
+    def __enter__(self) -> Evaluation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._switch_to("")
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"{name} {first}-{last}" for name in self._jobs for first, last in self._parts]
+
+    def left(self, runs: Sequence[Run]) -> list[str]:
+        """What nothing is known of yet."""
+        done = {run.key for run in runs if run.verdict == DONE}
+        ended = {target_of(run) for run in runs if run.verdict not in (DONE, INFRA)}
+        return [key for key in self.keys if key not in done and key.partition(" ")[0] not in ended]
+
+    def next(self, runs: list[Run]) -> str | None:
+        return next((key for key in self.left(runs) if key.partition(" ")[0] not in self._unreachable), None)
+
+    def carry_out(self, key: str) -> Run:
+        name, _, part = key.partition(" ")
+        first, last = map(int, part.split("-"))
+        self._switch_to(name)
+        began = time.monotonic()
+        try:
+            figures = self._figures(name, self._data.samples[first:last])
+        except VerdictError as error:
+            return _ended(key, type(error).__name__, error, began)
+        except InfraError as error:
+            self._unreachable.add(name)
+            return _ended(key, INFRA, error, began)
+        return Run(key, DONE, "", time.monotonic() - began, time.time(), {"first": first, **figures})
+
+    def _switch_to(self, name: str) -> None:
+        if name != self._up and self._up:
+            self._jobs[self._up].dut.close()
+        self._up = name
+
+    def _figures(self, name: str, samples: Sequence[Sample]) -> dict[str, Any]:
+        """What each sample gave, by name and in order (`evaluation_report.Results`)."""
+        job = self._jobs[name]
+        program = job.program
+        inputs = [flow.arrange(program, (window,)) for sample in samples for window in sample.windows]
+        began = time.monotonic()
+        outputs = list(flow.stream(job.dut, program, inputs, linted=job.linted and name not in self._linted))
+        seconds = time.monotonic() - began
+        self._linted.add(name)
+        found = program.undisturbed(inputs) if program.undisturbed is not None else [References()] * len(inputs)
+        given = [[one.array() for one in of_one] for of_one in outputs]
+        answers = {TARGET: self._answers(samples, [of_one[0] for of_one in given])}
+        quanta: dict[str, list[int] | None] = {}
+        for source in REFERENCES:
+            known = [getattr(references, source) for references in found]
+            if all(one is not None for one in known):
+                answers[source] = self._answers(samples, [one[0] for one in known])
+                quanta[source] = _quanta(program, samples, given, known)
+        crcs = [zlib.crc32(b"".join(one.data for one in of_one)) for of_one in outputs]
+        digests = [" ".join(f"{crc:08x}" for crc in group) for group in _by_sample(samples, crcs)]
+        return {"answers": answers, "quanta": quanta, "digests": digests, "seconds": seconds}
+
+    def _answers(self, samples: Sequence[Sample], outputs: Sequence[Array]) -> list[Any]:
+        """A class, or a score: None where an output is not finite."""
+        if self._task is Task.CLASSES:
+            return [answer(output) for output in outputs]
+        inputs = [window for sample in samples for window in sample.windows]
+        errors = [squared_error(output, window) for output, window in zip(outputs, inputs, strict=True)]
+        means = [sum(group) / len(group) for group in _by_sample(samples, errors)]
+        return [one if math.isfinite(one) else None for one in means]
+
+
+def _ended(key: str, verdict: str, error: VerdictError | InfraError, began: float) -> Run:
+    """`error` is all that is told of it."""
+    figures = {"told": error.describe()}
+    return Run(key, verdict, error.message, time.monotonic() - began, time.time(), figures)
+
+
+def _quanta(
+    program: Program, samples: Sequence[Sample], given: Sequence[Sequence[Array]], known: Sequence[Sequence[Array]]
+) -> list[int] | None:
+    """The largest distance of each sample, over its windows and all outputs; None where nothing is quantised."""
+    far = [list(_distances(program, *both)) for both in zip(given, known, strict=True)]
+    if not all(far):
+        return None
+    return [max(group) for group in _by_sample(samples, [max(one) for one in far])]
+
+
+def _distances(program: Program, given: Sequence[Array], known: Sequence[Array]) -> Iterator[int]:
+    for number, (output, wanted) in enumerate(zip(given, known, strict=True)):
+        apart = quanta_apart(program.file, number, output, wanted)
+        if apart is not None:
+            yield int(apart.max(initial=0))
+
+
+def _by_sample(samples: Sequence[Sample], values: Sequence[Any]) -> Iterator[list[Any]]:
+    """What there is for each window, in groups."""
+    at = 0
+    for sample in samples:
+        yield list(values[at : at + len(sample.windows)])
+        at += len(sample.windows)
+
+
+def target_of(run: Run) -> str:
+    return run.key.partition(" ")[0]
+
+
+Opened = Callable[[str], flow.Dut]
+
+
+def jobs_of(names: Sequence[str], opened: Opened, model: Model, data: DataSet, *, linted: bool) -> dict[str, Job]:
+    """By target. Builds runners and lowers; raises what these do."""
+    duts = {name: opened(name) for name in names}
+    return {name: Job(dut, model.program(dut.target.isa, data), linted) for name, dut in duts.items()}

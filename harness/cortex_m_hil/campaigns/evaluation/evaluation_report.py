@@ -1,0 +1,285 @@
+"""What the runs of an evaluation say of one target: figures, and what of them does not meet what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.evaluation.data_sets import Benchmark
+from cortex_m_hil.campaigns.evaluation.evaluation import DONE, INFRA, REFERENCES, TARGET, Task, target_of
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.checks import accuracy
+from cortex_m_hil.checks.accuracy import NONE, ClassRow, Collapse, Detections
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import counted
+
+NAMES: Final = {"target": "target", "dialect": "dialect", "quantized": "fake-quant", "eager": "eager"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of every target. None where it is not.
+
+    Attributes:
+        min_top1: the share of right answers, 0 to 1.
+        min_auc: the area under the ROC curve, 0 to 1.
+        max_false_accepts, max_false_rejects: how many of `Detections`.
+        negative: classes that are nothing to detect; empty where the classes are all alike.
+        stream: samples are windows of one stream, in order.
+    """
+
+    min_top1: float | None = None
+    min_auc: float | None = None
+    max_false_accepts: int | None = None
+    max_false_rejects: int | None = None
+    negative: tuple[int, ...] = ()
+    stream: bool = False
+
+    def of(self, task: Task, classes: int, benchmark: Benchmark | None) -> Asked:
+        """With what goes without saying: the thresholds of the data's benchmark, and of two classes 0 is the negative.
+
+        ConfigError where such a model gives no such figure.
+        """
+        if task is Task.ANOMALY:
+            self._refuse_of_classes()
+            least = benchmark.min_auc if benchmark is not None and self.min_auc is None else self.min_auc
+            return replace(self, min_auc=least)
+        if self.min_auc is not None:
+            raise ConfigError("--min-auc: the model names classes", hint="--min-top1 is the threshold for such a model")
+        usual = benchmark.negative if benchmark is not None else (0,) if classes == 2 else ()
+        whole = replace(self, negative=self.negative or usual)
+        if not whole.negative and (self.stream or (self.max_false_accepts, self.max_false_rejects) != (None, None)):
+            what = "false accepts and rejects are of classes to detect, and it is not said which are not"
+            raise ConfigError(what, hint="--negative 0 if class 0 is nothing to detect")
+        outside = [one for one in whole.negative if one >= classes]
+        if outside:
+            raise ConfigError(f"--negative {outside[0]}: the model knows {classes} classes", hint="numbered from 0")
+        least = benchmark.min_top1 if benchmark is not None and self.min_top1 is None else self.min_top1
+        return replace(whole, min_top1=least)
+
+    def _refuse_of_classes(self) -> None:
+        given = {
+            "--min-top1": self.min_top1 is not None,
+            "--max-false-accepts": self.max_false_accepts is not None,
+            "--max-false-rejects": self.max_false_rejects is not None,
+            "--negative": bool(self.negative),
+            "--stream": self.stream,
+        }
+        for name in (name for name, is_given in given.items() if is_given):
+            raise ConfigError(
+                f"{name}: the model gives its input back", hint="--min-auc is the threshold for such a model"
+            )
+
+
+@dataclass(frozen=True)
+class Results:
+    """Of one target. Lists have an item for each sample that was done, in the order of the data.
+
+    Attributes:
+        labels: of these samples.
+        answers: by source, classes or scores.
+        quanta: by reference, the largest distance of the target's outputs from it; None where nothing is quantised.
+        digests: of the target's outputs.
+        seconds: on the target, all of them.
+        left: how many samples are not done.
+        ended: what is told of the error that ended it; "" if none did.
+        infra: whether that error says nothing of the program.
+    """
+
+    labels: tuple[int, ...]
+    answers: Mapping[str, Sequence[Any]]
+    quanta: Mapping[str, Sequence[int] | None]
+    digests: tuple[str, ...]
+    seconds: float
+    left: int
+    ended: str
+    infra: bool
+
+    @classmethod
+    def of(cls, target: str, runs: Sequence[Run], labels: Sequence[int]) -> Results:
+        mine = [run for run in runs if target_of(run) == target]
+        parts = sorted((run.figures for run in mine if run.verdict == DONE), key=lambda one: int(one["first"]))
+        digests = tuple(digest for one in parts for digest in one["digests"])
+        done = [label for one in parts for label in labels[one["first"] :][: len(one["digests"])]]
+        last = mine[-1] if mine and mine[-1].verdict != DONE else None
+        return cls(
+            labels=tuple(done),
+            answers=_joined([one["answers"] for one in parts]),
+            quanta=_joined([one["quanta"] for one in parts]),
+            digests=digests,
+            seconds=sum(one["seconds"] for one in parts),
+            left=len(labels) - len(done),
+            ended="" if last is None else last.figures["told"],
+            infra=last is not None and last.verdict == INFRA,
+        )
+
+
+def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The lists of each source, one after the other; None where a part has none."""
+    found: dict[str, Any] = {}
+    for source in parts[0] if parts else ():
+        lists = [one[source] for one in parts]
+        found[source] = None if None in lists else [item for one in lists for item in one]
+    return found
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is said of one target. `differ`: inputs do."""
+
+    target: str
+    task: Task
+    results: Results
+    asked: Asked
+    differ: bool
+    first: Results | None = None  # of the target that is named first, if this is another
+
+    @cached_property
+    def accuracy(self) -> dict[str, float | None]:
+        """Top-1 or AUC, by source; None where it cannot be told."""
+        return {source: self._accuracy(answers) for source, answers in self.results.answers.items()}
+
+    def _accuracy(self, answers: Sequence[Any]) -> float | None:
+        labels = self.results.labels
+        if not labels or None in answers:
+            return None
+        if self.task is Task.CLASSES:
+            return accuracy.top1(answers, labels)
+        return accuracy.auc(answers, [label == 1 for label in labels])
+
+    @cached_property
+    def same(self) -> dict[str, int | None]:
+        """How many samples have the same answer as by each reference; of scores None, where nothing is quantised."""
+        return {source: self._same(source) for source in REFERENCES if source in self.results.answers}
+
+    def _same(self, source: str) -> int | None:
+        if self.task is Task.CLASSES:
+            pairs = zip(self.results.answers[TARGET], self.results.answers[source], strict=True)
+            return sum(bool(one == other) for one, other in pairs)
+        quanta = self.results.quanta[source]
+        return None if quanta is None else len([one for one in quanta if one == 0])
+
+    @cached_property
+    def max_quanta(self) -> dict[str, int | None]:
+        return {source: max(far, default=0) if far is not None else None for source, far in self.results.quanta.items()}
+
+    @cached_property
+    def same_outputs(self) -> int | None:
+        """How many samples have the very outputs that they have on the first target."""
+        if self.first is None:
+            return None
+        return sum(one == other for one, other in zip(self.results.digests, self.first.digests, strict=False))
+
+    @cached_property
+    def classes(self) -> tuple[ClassRow, ...]:
+        if self.task is not Task.CLASSES or not self.results.labels:
+            return ()
+        return accuracy.by_class(self.results.answers[TARGET], self.results.labels)
+
+    @cached_property
+    def detections(self) -> Detections | None:
+        if self.task is not Task.CLASSES or not self.asked.negative or not self.results.labels:
+            return None
+        counts = accuracy.detections_in_stream if self.asked.stream else accuracy.detections
+        return counts(self.results.answers[TARGET], self.results.labels, self.asked.negative)
+
+    @cached_property
+    def collapses(self) -> dict[str, Collapse]:
+        """By source, where nearly everything is told to be of one class."""
+        if self.task is not Task.CLASSES or not self.results.labels:
+            return {}
+        found = {
+            source: accuracy.collapse(given, self.results.labels) for source, given in self.results.answers.items()
+        }
+        return {source: one for source, one in found.items() if one is not None}
+
+    @property
+    def constant(self) -> bool:
+        """Whether all outputs are the same, of inputs that are not."""
+        return self.differ and len(self.results.digests) > 1 and len(set(self.results.digests)) == 1
+
+    @property
+    def speed(self) -> float | None:
+        """Samples a second of the host's clock, loading the program included."""
+        return len(self.results.labels) / self.results.seconds if self.results.seconds else None
+
+    @cached_property
+    def problems(self) -> list[str]:
+        """What is wrong, or does not meet what is asked; gravest first."""
+        return [*self._of_outputs(), *self._of_thresholds()] if self.results.labels else []
+
+    def _of_outputs(self) -> Iterator[str]:
+        broken = sum(one in (None, NONE) for one in self.results.answers[TARGET])
+        if broken:
+            yield f"outputs of {counted(broken, 'sample')} are not finite"
+        if self.constant:
+            yield f"collapse: the same outputs for all {len(self.results.digests)} samples"
+        if TARGET in self.collapses:
+            others = [NAMES[source] for source in self.collapses if source != TARGET]
+            also = f"; {' and '.join(others)} as well" if others else ""
+            yield f"collapse: {self.collapses[TARGET]}{also}"
+        far = self.results.quanta.get("dialect")
+        wrong = sum(one > 0 for one in far or ())
+        if wrong:
+            what = f"outputs of {counted(wrong, 'sample')} differ from the dialect"
+            yield f"{what}, by up to {self.max_quanta['dialect']} quanta"
+
+    def _of_thresholds(self) -> Iterator[str]:
+        found, asked = self.accuracy[TARGET], self.asked
+        for name, least in (("top-1", asked.min_top1), ("AUC", asked.min_auc)):
+            if least is not None and found is not None and found < least:
+                yield f"{name} is {found:.4f}, at least {least:g} is asked"
+        if self.detections is not None:
+            for name, count, most in (
+                ("false accepts", self.detections.false_accepts, asked.max_false_accepts),
+                ("false rejects", self.detections.false_rejects, asked.max_false_rejects),
+            ):
+                if most is not None and count > most:
+                    yield f"{count} {name}, at most {most} are asked"
+
+    @property
+    def unknown(self) -> str:
+        """Why it cannot be told whether the target meets what is asked; "" where it can."""
+        if self.results.infra:
+            return self.results.ended
+        if self.results.left and not self.results.ended:
+            return f"{counted(self.results.left, 'sample')} left: the same command goes on"
+        if (
+            self.asked.min_auc is not None
+            and self.results.labels
+            and self.accuracy[TARGET] is None
+            and not self.problems
+        ):
+            return "no AUC: the samples are all normal, or all anomalies"
+        return ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is known that something is wrong, or does not meet what is asked."""
+        return bool(self.results.ended and not self.results.infra) or bool(self.problems and not self.unknown)
+
+    def fields(self) -> dict[str, Any]:
+        """For machines."""
+        by_classes, found = self.task is Task.CLASSES, self.detections
+        return {
+            "task": self.task,
+            "outcome": "ended early" if self.results.ended else "under way" if self.results.left else "complete",
+            "samples": len(self.results.labels),
+            "left": self.results.left,
+            "top1": self.accuracy if by_classes else None,
+            "auc": None if by_classes else self.accuracy,
+            "same_answers": self.same,
+            "max_quanta": self.max_quanta,
+            "same_outputs": self.same_outputs,
+            "classes": [{**asdict(row), "recall": row.recall, "precision": row.precision} for row in self.classes],
+            "wanted": found and found.wanted,
+            "false_accepts": found and found.false_accepts,
+            "false_rejects": found and found.false_rejects,
+            "collapse": self.collapses,
+            "constant": self.constant,
+            "samples_per_second": self.speed,
+            "problems": self.problems,
+            "ended": self.results.ended,
+        }

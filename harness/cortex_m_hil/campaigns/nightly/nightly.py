@@ -1,0 +1,447 @@
+"""A nightly: every test of some suites, on every target, by every runtime.
+
+pytest runs them; each result is recorded as it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+import re
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.bisection.history import environment
+from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
+from cortex_m_hil.campaigns.report.limits import Limit
+from cortex_m_hil.campaigns.report.night import BUILTIN, RUNNER, Night, Result, by_key
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError
+from cortex_m_hil.errors.text import folders_replaced
+from cortex_m_hil.flow.coverage.counts import Coverage
+from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host.deadline import Deadline
+
+KIND: Final = "nightly"
+PART: Final = "part|"  # begins the key of a run that stands for a whole pytest
+SLICES: Final = 4  # of the tests, by which coverage is counted
+COVERAGE: Final = "|coverage"  # ends the key of one whose runners count; the run's figures are what they counted
+ENDED: Final = "ended"
+SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
+EVERY: Final = 60.0  # seconds, in which progress is told at least once
+_GRACE: Final = 5.0  # seconds for pytest to put its simulators away
+_GIT_SECONDS: Final = 120.0
+_LINE: Final = 10_000  # commits, in which a nightly is looked for
+_SUFFIXES: Final = ("py", "toml", "ini", "cfg", "yaml", "yml", "c", "h", "cpp", "ld", "pte", "npz")
+_SOURCES: Final = tuple(f":(top)*.{suffix}" for suffix in _SUFFIXES)
+_USAGE, _NO_TESTS = 4, 5  # exit statuses of pytest
+_COUNTS: Final = "coverage.json"
+_PACKAGES: Final = ("executorch", "executorch-cortex-m-hil", "torch", "torchao")
+_LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_MINOR__|__GLIBC__) "?([\d.]+)', re.M)
+
+
+def patterns(asked: bool | Sequence[str]) -> tuple[str, ...]:
+    """Of tests, from what a nightly.yaml or a plan of an earlier version says: all, none, or those that it names."""
+    return (("*",) if asked else ()) if isinstance(asked, bool) else tuple(asked)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked, and of which state of the code and the tools. Two of the same plan are one nightly.
+
+    Attributes:
+        tests: what pytest takes. `upstream`: the same of ExecuTorch's own suite; None: it is not run.
+        targets, runtimes: by name.
+        targets_file, options: the user's targets.yaml, and further options of pytest.
+        shard: `i/n`.
+        limits: of figures.
+        coverage: by runtime the targets on which the tests are run once more, by runners that count which lines they
+            execute.
+        fit: patterns of the tests whose programs' least memory is looked for. `models`: of those that are models, of
+            which the report has a table.
+        commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
+            repository, and where there is no difference.
+        tools: versions of compilers, C libraries and packages.
+        left_out: targets that were asked for and do not run here, and why.
+    """
+
+    tests: tuple[str, ...]
+    upstream: tuple[str, ...] | None
+    targets: tuple[str, ...]
+    runtimes: tuple[str, ...]
+    targets_file: str
+    options: tuple[str, ...]
+    shard: str
+    limits: tuple[Limit, ...]
+    coverage: Mapping[str, tuple[str, ...]]
+    fit: tuple[str, ...]
+    commit: str
+    difference: str
+    tools: Mapping[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+    @property
+    def scope(self) -> tuple[object, ...]:
+        """Which results it asks for."""
+        return self.tests, self.upstream, self.targets, self.runtimes, self.options, self.shard
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Plan:
+        """From what `as_fields` made of one, and JSON of that."""
+        lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
+        upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
+        limits = tuple(map(Limit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
+        counting = fields.get("coverage", {})
+        of_runtimes = counting if isinstance(counting, Mapping) else {BUILTIN: counting}  # of earlier versions
+        coverage = {str(runtime): tuple(map(str, names)) for runtime, names in of_runtimes.items() if names}
+        return cls(
+            **{
+                **fields,
+                **lists,
+                "upstream": upstream,
+                "limits": limits,
+                "coverage": coverage,
+                "fit": patterns(fields.get("fit", ())),
+                "models": tuple(fields.get("models", ())),
+            }
+        )
+
+    def as_fields(self) -> dict[str, Any]:
+        limits = [one.model_dump(exclude_none=True) for one in self.limits]
+        return {**asdict(replace(self, limits=())), "limits": limits}
+
+    def without_places(self, place: str) -> Plan:
+        """The same, with files named from the folder `place`, or elsewhere by the last part of their name."""
+        (file,), options = shareable([self.targets_file], place), shareable(self.options, place)
+        left_out = {name: without_places(why) for name, why in self.left_out.items()}
+        return replace(self, tests=shareable(self.tests, place), targets_file=file, options=options, left_out=left_out)
+
+    def is_same_work(self, other: Plan) -> bool:
+        """What was asked for, and what it is run with; why a target is left out may be told in other words."""
+        return replace(self, left_out={}) == replace(other, left_out={})
+
+    @property
+    def suites(self) -> list[str]:
+        return [*(["tests"] if self.tests else []), *(["upstream"] if self.upstream is not None else [])]
+
+    @property
+    def parts(self) -> list[Part]:
+        parts = [Part(suite, runtime) for suite in self.suites for runtime in self.runtimes]
+        counting = itertools.product(self.suites, self.coverage, range(1, SLICES + 1))
+        return [*parts, *(Part(suite, runtime, number) for suite, runtime, number in counting)]
+
+
+def plan_of(campaign: Campaign) -> Plan:
+    """ConfigError where what the store has makes no sense."""
+    try:
+        return Plan.of(campaign.plan)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _senseless(f"the plan of nightly {campaign.ordinal}", error) from error
+
+
+def _senseless(what: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{what} makes no sense: {error!r}", hint="hil results prune removes it; another file: --store FILE"
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one pytest runs.
+
+    `slice`: a part of the tests, from 1 to `SLICES`, whose runners count coverage: that is all that it gives, and no
+    results. What a pytest counted is known at its end, so that an interruption costs a slice. 0: all tests, results.
+    """
+
+    suite: str
+    runtime: str
+    slice: int = 0
+
+    @property
+    def counts(self) -> bool:
+        return self.slice > 0
+
+    def shard(self, asked: str) -> str:
+        """Of all tests, where `asked` is that of the nightly."""
+        number, of = map(int, asked.split("/"))
+        return f"{number + of * (self.slice - 1)}/{of * SLICES}" if self.counts else asked
+
+    def __str__(self) -> str:
+        return f"{PART}{self.suite}|{self.runtime}{f'|{self.slice}/{SLICES}{COVERAGE}' if self.counts else ''}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Of the pytest at work: how many tests it has, how many run now, and how many have ended; the last's result."""
+
+    part: Part
+    collected: int
+    running: int
+    done: int
+    result: Result | None = None
+
+
+class BudgetSpent(Exception):
+    """Tests are left."""
+
+
+class Nightly:
+    """`command(part, options)` is what runs a part; `options` make its pytest tell of each test."""
+
+    def __init__(
+        self, plan: Plan, kept: Store, campaign: Campaign, folder: Path,
+        command: Callable[[Part, Sequence[str]], Sequence[str]], told: Callable[[Progress], None], budget: Deadline,
+    ) -> None:  # fmt: skip
+        self._plan, self._kept, self._campaign, self._folder = plan, kept, campaign, folder
+        self._command, self._told, self._budget = command, told, budget
+
+    def next(self, runs: list[Run]) -> str | None:
+        done = {run.key for run in runs}
+        return next((str(part) for part in self._plan.parts if str(part) not in done), None)
+
+    def carry_out(self, key: str) -> Run:
+        """Raises BudgetSpent, and ToolchainError where pytest ends otherwise than by its tests."""
+        part = next(part for part in self._plan.parts if str(part) == key)
+        began = time.monotonic()
+        log = self._folder / "pytest.log"
+        log.unlink(missing_ok=True)
+        status, collected = self._run(part, log)
+        may_be_empty = status == _NO_TESTS and not collected and self._may_be_empty(part)
+        if status == _NO_TESTS and not may_be_empty and "-n" in self._command(part, ()):
+            status, _ = self._run(part, log, "-n0", "--collect-only")  # why, workers do not say
+        if status not in (0, 1) and not may_be_empty:
+            raise _unexpected(part, status, log.read_text(errors="replace"))
+        figures = self._coverage().fields() if part.counts else {}
+        return Run(key, ENDED, "", time.monotonic() - began, time.time(), figures)
+
+    def _coverage(self) -> Coverage:
+        """What the runners of the last part counted, without places of files on this machine."""
+        found = Coverage.from_fields(json.loads((self._folder / _COUNTS).read_text()))
+        found.lost = [replace(one, why=without_places(one.why)) for one in found.lost]
+        return found
+
+    def _may_be_empty(self, part: Part) -> bool:
+        """Nothing is left of it, or nothing of it is in this shard."""
+        return bool(self._results(part)) or part.shard(self._plan.shard) != "1/1"
+
+    def _results(self, part: Part) -> list[Result]:
+        every = (Result.of_fields(run.figures) for run in self._kept.runs(self._campaign) if is_result(run))
+        return [one for one in every if (one.key.suite, one.key.runtime) == (part.suite, part.runtime)]
+
+    def _run(self, part: Part, log: Path, *more: str) -> tuple[int, int]:
+        """Exit status of a part's pytest, with `more` options, and how many tests it had left to run."""
+        recorded = self._folder / "recorded.json"
+        done = [] if part.counts else self._results(part)
+        recorded.write_text(json.dumps([(one.key.test, one.key.target) for one in done]))
+        read, write = os.pipe()
+        options = [f"--hil-results-to={write}", f"--hil-suite={part.suite}", f"--hil-recorded={recorded}"]
+        options += [f"--hil-coverage={self._folder / _COUNTS}"] if part.counts else []
+        command = self._command(part, [*options, f"--hil-shard={part.shard(self._plan.shard)}", *more])
+        with log.open("ab") as out, os.fdopen(read, "rb") as told:
+            child = subprocesses.Child(
+                command, _GRACE, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(write,)
+            )
+            os.close(write)
+            try:
+                collected = self._listen(part, told.fileno(), log)
+                status = child.wait(SILENCE)
+            finally:
+                child.end()
+        if status is None:
+            raise _silent(part, log)
+        return status, collected
+
+    def _listen(self, part: Part, pipe: int, log: Path) -> int:
+        """Records what comes out of the pipe until it is closed."""
+        collected = begun = done = 0
+        for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
+            fields = json.loads(line or "{}")
+            collected = int(fields.get("collected", collected))
+            begun += "begun" in fields
+            result = Result.of_fields(fields) if "verdict" in fields else None
+            if result is not None:
+                done += result.key.test != RUNNER
+                if not part.counts:
+                    self._kept.record(self._campaign, run_of(result))
+            self._told(Progress(part, collected, max(begun - done, 0), done, None if part.counts else result))
+        return collected
+
+
+def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iterator[str]:
+    """Whole lines, until the pipe is closed; an empty one where none came for `EVERY` seconds.
+
+    BudgetSpent once that is so, and what `silent` gives where no line came for `SILENCE`.
+    """
+    rest, patience = b"", Deadline.after(SILENCE)
+    while True:
+        if not select.select([pipe], [], [], min(EVERY, patience.remaining, budget.remaining))[0]:
+            if budget.expired or patience.expired:
+                raise BudgetSpent if budget.expired else silent()
+            yield ""
+            continue
+        patience = Deadline.after(SILENCE)
+        data = os.read(pipe, 1 << 16)
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line.decode() for line in lines)
+        if budget.expired:
+            raise BudgetSpent
+
+
+def _silent(part: Part, log: Path) -> ToolchainError:
+    what = f"no test of {part.suite} on {part.runtime} ended within {SILENCE:g} s"
+    hint = "a test that hangs in Python? hil nightly goes on with what is left; pytest -n 0 -v shows which it is"
+    return ToolchainError(what, log=log.read_text(errors="replace"), hint=hint)
+
+
+def _unexpected(part: Part, status: int, said: str) -> HarnessError:
+    where = f"{part.suite}, {part.runtime}"
+    if status == _NO_TESTS:
+        return ConfigError(f"no test of {where} is run", log=said, hint="are its options right? pytest --collect-only")
+    told = complaint(said)
+    if status == _USAGE:
+        return ConfigError(f"pytest of {where}: {told}", log=said, hint="correct the call, or nightly.yaml")
+    hint = "--verbose shows what it said; hil nightly goes on with what is left"
+    return ToolchainError(f"pytest of {where} ended with status {status}: {told}", log=said, hint=hint)
+
+
+# --- the store -----------------------------------------------------------------------------------------------
+
+
+def run_of(result: Result) -> Run:
+    return Run(
+        str(result.key),
+        result.verdict.value,
+        result.error,
+        result.seconds,
+        time.time(),
+        result.fields(),
+    )
+
+
+def is_result(run: Run) -> bool:
+    return not run.key.startswith(PART)
+
+
+def is_coverage(run: Run) -> bool:
+    return run.key.startswith(PART) and run.key.endswith(COVERAGE)
+
+
+def coverage_of(runs: Iterable[Run]) -> Coverage:
+    """What they counted together."""
+    found = Coverage()
+    for run in runs:
+        found.add(Coverage.from_fields(run.figures))
+    return found
+
+
+def without_places(text: str) -> str:
+    """Of absolute names of files the last part."""
+    return folders_replaced(text, "")
+
+
+def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
+    """Options without the places of files: from the folder of the nightly, elsewhere the name alone."""
+    return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)
+
+
+def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
+    """ConfigError for runs that are no results."""
+    plan = plan_of(campaign)
+    try:
+        results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
+        coverage = coverage_of(run for run in runs if is_coverage(run))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _senseless(f"a result of nightly {campaign.ordinal}", error) from error
+    return Night(
+        name=str(campaign.ordinal),
+        commit=plan.commit,
+        dirty=bool(plan.difference),
+        began=campaign.began,
+        tools=plan.tools,
+        complete=campaign.ended is not None,
+        results=results,
+        coverage=coverage if plan.coverage else None,
+        fit=plan.fit,
+        models=plan.models,
+        shard=plan.shard,
+        called=campaign.name,
+        left_out={name: without_places(why) for name, why in plan.left_out.items()},
+    )
+
+
+# --- what was run with what ----------------------------------------------------------------------------------
+
+
+def state_of_folder() -> tuple[str, str]:
+    """The commit of the current folder, and a digest of what its files have beside it.
+
+    Of files that git does not know and does not ignore, those that tests may be made of: reports and stores, which a
+    nightly writes, are no change of the code.
+    """
+    commit = _git("rev-parse", "HEAD").strip()
+    if not commit:
+        return "", ""
+    top = Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
+    difference = _git("diff", "HEAD", "--binary", "--no-ext-diff").encode(errors="replace")
+    for name in _unknown_sources():
+        with contextlib.suppress(OSError):  # gone in between, or a link to nowhere
+            difference += f"{name}\0".encode(errors="replace") + hashlib.sha256((top / name).read_bytes()).digest()
+    return commit, hashlib.sha256(difference).hexdigest()[:16] if difference else ""
+
+
+def _unknown_sources() -> list[str]:
+    """Names from the top of the repository; nothing of virtual environments."""
+    listed = _git("ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", *_SOURCES).split("\0")
+    environments = tuple(name.removesuffix("pyvenv.cfg") for name in listed if name.endswith("/pyvenv.cfg"))
+    return sorted(name for name in listed if name and not name.startswith(environments))
+
+
+def _git(*arguments: str) -> str:
+    """What git says in the current folder; nothing where it fails."""
+    asked = toolchain.ask(["git", *arguments], _GIT_SECONDS, env=environment())
+    return asked.out if asked.status == 0 else ""
+
+
+def commits_from(revision: str) -> list[str]:
+    """That of a branch, a tag or the like in the current folder, and those before it, by first parents.
+
+    None where git knows no such commit.
+    """
+    command = ["git", "rev-list", "--first-parent", f"--max-count={_LINE}", "--end-of-options", revision, "--"]
+    listed = toolchain.ask(command, _GIT_SECONDS, env=environment())
+    return listed.out.split() if listed.status == 0 else []
+
+
+def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:
+    """Versions of what a runner, a program and their figures depend on."""
+    found = {}
+    for one in compilers:
+        found[one.path.name] = one.version
+        if libc := _c_library(one.path):
+            found[f"libc of {one.path.name}"] = libc
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return dict(sorted(found.items()))
+
+
+def _c_library(compiler: Path) -> str:
+    """By its own macros; "" where it has none of those."""
+    said = toolchain.ask([str(compiler), "-x", "c", "-E", "-dM", "-"], _GIT_SECONDS, given=b"#include <stdlib.h>\n")
+    found = dict(_LIBC.findall(said.out))
+    if "__GLIBC__" in found:
+        return f"glibc {found['__GLIBC__']}.{found.get('__GLIBC_MINOR__', '')}"
+    named = {"_PICOLIBC_VERSION": "picolibc", "_NEWLIB_VERSION": "newlib"}
+    return next((f"{word} {found[macro]}" for macro, word in named.items() if macro in found), "")

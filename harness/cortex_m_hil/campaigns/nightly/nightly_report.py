@@ -1,0 +1,40 @@
+"""A report of a nightly, from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.campaigns.nightly import stored_nightlies as nights
+from cortex_m_hil.campaigns.nightly.nightly import plan_of, shareable
+from cortex_m_hil.campaigns.report.changes import Change
+from cortex_m_hil.campaigns.report.contents import BUNDLES, Report
+from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.store import Campaign, Store
+
+HISTORY: Final = 30  # nights, at most
+
+
+def report_of(
+    kept: Store, campaign: Campaign, night: Night, against: Night | None, changed: Sequence[Change], folder: Path
+) -> Report:
+    """What is written into `folder`, where the bundles may lie already. `night` is the campaign's."""
+    plan = plan_of(campaign)
+    targets = [f"--targets-file={plan.targets_file}"] if plan.targets_file else []
+    return Report(
+        night=night,
+        against=against,
+        changes=changed,
+        history=[_figures_of(nights.night(kept, one)) for one in nights.series(kept, campaign)[-HISTORY:]],
+        options=shareable([*targets, *plan.options], campaign.place),
+        bundles=frozenset(path.name for path in (folder / BUNDLES).glob("*.zip")),
+    )
+
+
+def _figures_of(night: Night) -> Night:
+    """Of the nights before, all that is needed; they are many, and logs long."""
+    return replace(
+        night, results={key: replace(one, parts={}, log="", localized="") for key, one in night.results.items()}
+    )

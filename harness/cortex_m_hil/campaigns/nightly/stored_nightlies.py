@@ -1,0 +1,312 @@
+"""Nightlies in the store: found by what a user calls them, written to files and read back, put together from shards."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.nightly.nightly import (
+    KIND,
+    Plan,
+    commits_from,
+    coverage_of,
+    is_coverage,
+    is_result,
+    night_of,
+    plan_of,
+)
+from cortex_m_hil.campaigns.report.changes import (
+    RECENT,
+    Change,
+    changes,
+    comparable,
+    in_order,
+    needs_history,
+    of_itself,
+    programs,
+)
+from cortex_m_hil.campaigns.report.limits import beyond
+from cortex_m_hil.campaigns.report.night import FAILED, Night, Result
+from cortex_m_hil.campaigns.report.series import LONGEST
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.errors import ConfigError, did_you_mean
+from cortex_m_hil.host import files
+from cortex_m_hil.runner.results import Verdict
+
+FORMAT: Final = 1
+LIMIT: Final = 1 << 30  # bytes of a file, and of what it unpacks to
+LAST: Final = "last"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What a file has: a nightly and its runs. `number` is the one that users know it by; 0 where it has none yet."""
+
+    plan: Plan
+    began: float
+    ended: float | None
+    name: str
+    runs: tuple[Run, ...]
+    number: int = 0
+
+
+def find(kept: Store, word: str, *, complete: bool = False) -> Campaign:
+    """`last`, `last~2`, a number, a name, or the first characters of a commit: then the last of that commit.
+
+    `last` is the newest that was begun in the current folder (of all, where none was), `complete` or not; `last~1` and
+    on are the complete ones before it. A number or a name is of the current folder, or of the only other that has it.
+    What else git knows in the current folder, such as a branch or a tag, stands for its commit, or for the nearest
+    before it, by first parents, that has a nightly. ConfigError where there is none.
+    """
+    known = kept.campaigns(KIND)
+    found = _by_age(known, word, complete) or _by_word(known, word) or _by_revision(known, word)
+    if found is None:
+        words = dict.fromkeys([LAST, *(str(one.ordinal) for one in known), *filter(None, (one.name for one in known))])
+        hint = f"{did_you_mean(word, list(words))}; hil results list shows them" if known else "hil nightly makes one"
+        raise ConfigError(f"no nightly {word!r} in {kept.file.name}", hint=hint)
+    return found
+
+
+def _by_age(known: Sequence[Campaign], word: str, complete: bool) -> Campaign | None:
+    head, tilde, back = word.partition("~")
+    if head != LAST or (tilde and not back.isdecimal()):
+        return None
+    here = [one for one in known if one.place == os.getcwd()] or list(known)
+    wanted = [one for one in here if one.ended is not None or (one is here[-1] and not complete)]
+    age = int(back or 0)
+    return wanted[-1 - age] if age < len(wanted) else None
+
+
+def _by_word(known: Sequence[Campaign], word: str) -> Campaign | None:
+    """By number, name or commit; one of the current folder first.
+
+    ConfigError where only other folders have one of that number or name, and several of them do.
+    """
+    ways: list[Callable[[Campaign], bool]] = [
+        lambda one: word in (str(one.ordinal), one.name),
+        lambda one: len(word) >= 7 and plan_of(one).commit.startswith(word),
+    ]
+    for matches in ways:
+        found = [one for one in known if matches(one)]
+        here = [one for one in found if one.place == os.getcwd()] or found
+        places = sorted({one.place for one in here})
+        if len(places) > 1 and word in (str(here[-1].ordinal), here[-1].name):
+            hint = "call hil in one of them, or give a commit; hil results list shows them"
+            raise ConfigError(f"nightly {word} is there in several folders: {', '.join(places)}", hint=hint)
+        if here:
+            return here[-1]
+    return None
+
+
+def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
+    """Of the commit as it is: what was run with changes beside it is no nightly of a branch."""
+    plans = ((one, plan_of(one)) for one in known if one.ended is not None)
+    latest = {plan.commit: one for one, plan in plans if not plan.difference}
+    return next((latest[commit] for commit in commits_from(word) if commit in latest), None)
+
+
+def night(kept: Store, campaign: Campaign) -> Night:
+    return night_of(campaign, kept.runs(campaign))
+
+
+def earlier(kept: Store, campaign: Campaign) -> list[Campaign]:
+    """The complete ones of the same folder before it, oldest first."""
+    known = [one for one in kept.campaigns(KIND) if one.number < campaign.number and one.place == campaign.place]
+    return [one for one in known if one.ended is not None]
+
+
+def previous(kept: Store, campaign: Campaign) -> Campaign | None:
+    """The last of those of the same tests and targets; where there is none, the last."""
+    known, scope = earlier(kept, campaign), plan_of(campaign).scope
+    alike = [one for one in known if plan_of(one).scope == scope]
+    return next(reversed(alike or known), None)
+
+
+def series(kept: Store, campaign: Campaign) -> list[Campaign]:
+    """Those whose figures can be compared, as far as tools go."""
+    tools = plan_of(campaign).tools
+    return [one for one in earlier(kept, campaign) if comparable(plan_of(one).tools, tools)]
+
+
+def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
+    """From one to the other, which is the campaign's, and what is beyond its limits.
+
+    The course before it counts too: for verdicts that differ without a change of the code, and further back where
+    boards were measured or a test did not pass in the old one.
+    """
+    plan = plan_of(campaign)
+    limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
+    found = {(one.kind, one.key, one.figure, one.limit): one for one in limits}
+    history: list[Night] = []
+    if old is not None:
+        length = LONGEST if needs_history(old, new) else RECENT
+        history = [night(kept, one) for one in series(kept, campaign)[-length:]]
+    told = of_itself(new) if old is None else changes(old, new, history)
+    found.update({(one.kind, one.key, one.figure, one.limit): one for one in told})
+    names = programs(new)
+    return in_order(replace(one, program=names.get(one.key, "")) for one in found.values())
+
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+
+def export(kept: Store, campaign: Campaign, file: Path) -> None:
+    """One JSON object a line, compressed: the nightly, then its runs. The same nightly gives the same bytes.
+
+    Nothing in it says where files are on this machine.
+    """
+    head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
+    head["number"] = campaign.ordinal
+    plan = plan_of(campaign).without_places(campaign.place)
+    rows = [{**head, "plan": plan.as_fields()}, *(asdict(run) for run in kept.runs(campaign))]
+    text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
+    files.write_whole(file, gzip.compress(text.encode(), mtime=0), "another place: -o FILE")
+
+
+def read(file: Path) -> Exported:
+    """ConfigError for what is no such file, with its line."""
+    line = 1
+    try:
+        rows = _unpacked(files.read(file, LIMIT)).decode().splitlines()
+        if not rows:
+            raise ValueError("it is empty")
+        head, runs = _head(json.loads(rows[0]), file), []
+        for line, row in enumerate(rows[1:], 2):  # noqa: B007 - for the message below
+            runs.append(_checked_run(json.loads(row)))
+    except gzip.BadGzipFile as error:
+        what = f"{file} is not compressed by gzip, so no exported nightly"
+        raise ConfigError(what, hint="hil results export writes what is read here") from error
+    except (AttributeError, KeyError, TypeError, ValueError, EOFError, zlib.error, OSError) as error:
+        what = f"{file}:{line}: no nightly: {error or type(error).__name__}"
+        raise ConfigError(what, hint="hil results export writes what is read here") from error
+    return replace(head, runs=tuple(runs))
+
+
+def _unpacked(data: bytes) -> bytes:
+    with gzip.open(io.BytesIO(data)) as stream:
+        unpacked = stream.read(LIMIT + 1)
+    if len(unpacked) > LIMIT:
+        raise ValueError(f"it unpacks to more than {LIMIT} bytes")
+    return unpacked
+
+
+def _head(fields: dict[str, Any], file: Path) -> Exported:
+    """Without its runs."""
+    if fields["hil_nightly"] > FORMAT:
+        raise ConfigError(f"{file} is of a newer hil", hint="use that hil")
+    ended = None if fields["ended"] is None else float(fields["ended"])
+    number = int(fields.get("number", 0))  # absent in files of earlier versions
+    return Exported(Plan.of(fields["plan"]), float(fields["began"]), ended, str(fields["name"]), (), number)
+
+
+def _checked_run(fields: dict[str, Any]) -> Run:
+    run = Run(**fields)
+    if is_result(run):
+        Result.of_fields(run.figures)
+    elif is_coverage(run):
+        coverage_of([run])
+    return run
+
+
+def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
+    """Into the store, as it is. None where that nightly is there already."""
+    known = [(one.began, plan_of(one).without_places(one.place)) for one in kept.campaigns(KIND)]
+    if (exported.began, exported.plan.without_places(place)) in known:
+        return None
+    campaign = kept.begin(KIND, place, exported.plan.as_fields(), exported.began, exported.number)
+    kept.record(campaign, *exported.runs)
+    if exported.name:
+        kept.call(campaign, exported.name)
+    if exported.ended is not None:
+        kept.end(campaign, exported.ended)
+    return replace(campaign, ended=exported.ended, name=exported.name)
+
+
+def put_together(parts: Sequence[Exported]) -> Exported:
+    """One nightly from its shards, or from those of the same tests on other targets, or of both.
+
+    It is complete if all shards are there, and complete. ConfigError where they are not of one nightly: code, tools or
+    what was asked for differ, or one is there twice.
+    """
+    if len({json.dumps({**one.plan.as_fields(), **_APART}, sort_keys=True) for one in parts}) > 1:
+        raise ConfigError("these are parts of different nightlies", hint="same code, tests, runtimes and options")
+    groups: dict[tuple[str, ...], list[Exported]] = {}
+    for one in parts:
+        groups.setdefault(one.plan.targets, []).append(one)
+    targets = sorted(name for names in groups for name in names)
+    if twice := sorted({name for name in targets if targets.count(name) > 1}):
+        what = f"{', '.join(twice)}: in nightlies of different targets"
+        raise ConfigError(what, hint="each target in one nightly, or in all of its shards")
+    whole = [_all_shards(group) for group in groups.values()]
+    ends = [one.ended for one in parts if one.ended is not None]
+    began, ended = min(one.began for one in parts), max(ends) if all(whole) else None
+    left_out = {name: why for one in parts for name, why in one.plan.left_out.items() if name not in targets}
+    plan = replace(
+        parts[0].plan,
+        shard="1/1",
+        targets=tuple(targets),
+        coverage=_all_counting(parts),
+        tools=_all_tools(parts),
+        left_out=left_out,
+    )
+    return Exported(plan, began, ended, parts[0].name, tuple(_gravest(parts)))
+
+
+_APART: Final = {
+    "shard": "",
+    "targets": (),
+    "coverage": {},
+    "tools": {},
+    "left_out": {},
+}  # in what parts of a nightly may differ
+
+
+def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:
+    """By runtime."""
+    found: dict[str, set[str]] = {}
+    for one in parts:
+        for runtime, names in one.plan.coverage.items():
+            found.setdefault(runtime, set()).update(names)
+    return {runtime: tuple(sorted(found[runtime])) for runtime in sorted(found)}
+
+
+def _all_shards(group: Sequence[Exported]) -> bool:
+    """Whether these, of the same targets, are all, and complete. ConfigError where one is there twice."""
+    numbers = [tuple(map(int, one.plan.shard.split("/"))) for one in group]
+    if len({of for _, of in numbers}) > 1 or len(set(numbers)) < len(numbers):
+        named = ", ".join(one.plan.shard for one in group)
+        raise ConfigError(f"these are no shards of one nightly: {named}", hint="each of 1/n … n/n once")
+    return len(group) == numbers[0][1] and all(one.ended is not None for one in group)
+
+
+def _all_tools(parts: Sequence[Exported]) -> dict[str, str]:
+    """Each target needs some of them. ConfigError where two are of different versions."""
+    found: dict[str, str] = {}
+    for name, version in sorted((name, version) for one in parts for name, version in one.plan.tools.items()):
+        if found.setdefault(name, version) != version:
+            what = f"these are parts of different nightlies: {name} is {found[name]} and {version}"
+            raise ConfigError(what, hint="the same tools on each machine")
+    return found
+
+
+def _gravest(parts: Sequence[Exported]) -> Iterator[Run]:
+    """By key. Tests without a target are run in each part: a failure in one counts. Coverage is put together."""
+    found: dict[str, Run] = {}
+    for run in (run for one in parts for run in one.runs):
+        before = found.setdefault(run.key, run)
+        if is_coverage(run) and before is not run:
+            found[run.key] = replace(run, figures=coverage_of([before, run]).fields())
+        elif _gravity(run) > _gravity(before):
+            found[run.key] = run
+    yield from (found[key] for key in sorted(found))
+
+
+def _gravity(run: Run) -> int:
+    return 2 if run.verdict in (one.value for one in FAILED) else int(run.verdict == Verdict.INFRA.value)

@@ -1,0 +1,430 @@
+"""What changed from one nightly to another. Exact figures are compared exactly: one instruction more is told.
+
+Host seconds are not compared, they are as good as the machine was quiet; nor are the figures of a test whose tools
+changed in between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from cortex_m_hil.campaigns.report.night import (
+    BUILTIN,
+    CORTEX_M_MACS,
+    FAILED,
+    PASSED,
+    WORST,
+    Figures,
+    Key,
+    Night,
+    Result,
+    as_text,
+    common,
+    is_named,
+    together,
+)
+from cortex_m_hil.campaigns.report.series import LONGEST, Shift, moved_parts, shifts
+from cortex_m_hil.errors.text import counted
+from cortex_m_hil.flow.coverage.counts import ClassCoverage, Counts
+from cortex_m_hil.runner.results import Verdict
+
+INSTRUCTIONS: Final = "instructions"
+CYCLES: Final = "cycles"
+RECENT: Final = 30  # nightlies in which a test's verdicts are looked at
+OUTPUTS: Final = "outputs"
+# Where an interrupt falls decides whether its frame and its handler are at the peak of the stack.
+_LOOSE: Final = {"stack_bytes": 256}
+_FIT: Final = "fit_"  # begins figures of the least memory
+PROGRAM: Final = "program"  # a digest of it
+QUARANTINE: Final = "quarantine"  # why a test is in there
+QUARANTINE_ENDED: Final = "quarantine_ended"  # when it ended, and why a test was in there
+# Where zero is no measurement. A program may do without planned tensors.
+_POSITIVE: Final = (
+    *(INSTRUCTIONS, CYCLES, "pte_bytes", "elf_bytes", "elf_stored_bytes"),
+    *("fit_program_bytes", "fit_method_bytes", "fit_stack_bytes"),
+)
+
+
+class Kind(str, Enum):
+    """Gravest first."""
+
+    NEW_FAILURE = "new failure"
+    LIMIT = "beyond limit"
+    MISSING = "missing figure"
+    NOTHING_IN_COMMON = "nothing in common"
+    NO_VERDICT = "no verdict"
+    LEFT_OUT = "target left out"
+    SKIPPED = "now skipped"
+    FLAKY = "flaky"
+    NEEDS_NONE = "quarantined, and passed"
+    ENDED = "quarantine ended"
+    OUTPUTS = "changed outputs"
+    SLOWER = "slower"
+    LARGER = "larger"
+    LESS_CORTEX_M = "less on Cortex-M kernels"
+    UNCOVERED = "no longer covered"
+    FIXED = "fixed"
+    FASTER = "faster"
+    SMALLER = "smaller"
+    MORE_CORTEX_M = "more on Cortex-M kernels"
+    GONE = "no longer there"
+    TOOLS = "tools"
+
+
+_KINDS: Final = {
+    INSTRUCTIONS: (Kind.SLOWER, Kind.FASTER),
+    CORTEX_M_MACS: (Kind.MORE_CORTEX_M, Kind.LESS_CORTEX_M),
+}
+"""Of a figure that is higher, and lower; bytes are larger and smaller."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a figure: what an operator or a section has of it; 0 where it is not there."""
+
+    name: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """`figure` is empty for verdicts; `before` and `after` are verdicts, digests, versions or numbers as text.
+
+    `limit` is what a figure had to keep to; of a measured one, since when its level is new, if not since last night.
+    `program` is the same for all tests that run the same programs (`programs`); "" where that is not known.
+    """
+
+    kind: Kind
+    key: Key
+    figure: str = ""
+    before: str = ""
+    after: str = ""
+    parts: tuple[Part, ...] = ()
+    limit: str = ""
+    program: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        told = {"figure": self.figure, "before": self.before, "after": self.after, "limit": self.limit}
+        return {"kind": self.kind.value, **vars(self.key), **told, "parts": [vars(part) for part in self.parts]}
+
+
+def programs(night: Night) -> dict[Key, str]:
+    """Return for each key a name that all tests of the same programs have, on whatever target.
+
+    Tests are of the same programs if they ran the same content on one target; what a test is lowered to for another
+    target has another content.
+    """
+    same: dict[str, str] = {}
+
+    def name(one: str) -> str:
+        while same.setdefault(one, one) != one:
+            one = same[one]
+        return one
+
+    for key, result in night.results.items():
+        if content := result.about.get(PROGRAM):
+            test, other = name(f"{key.suite}::{key.test}"), name(" ".join(sorted(set(map(str, content)))))
+            same[max(test, other)] = min(test, other)
+    return {key: name(f"{key.suite}::{key.test}") for key in night.results}
+
+
+def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:
+    """Gravest first, then by key. Of an incomplete nightly, only what it has is judged.
+
+    `history` are nightlies before the new one, oldest first: measured figures are judged by their course, a figure that
+    the old one has not is compared with when it was there last, and a test whose verdicts differed without a change of
+    the code is flaky. What was measured counts whatever the verdict, but what a wrong program had is compared with
+    nothing that comes after it.
+    """
+    found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
+    found += _nothing_in_common(old, new)
+    found += _flaky([*history, *([] if old in history else [old]), new])
+    until = [night for night in (*history, old) if night.began <= old.began and comparable(night.tools, new.tools)]
+    for key, result in new.results.items():
+        found += _verdict(old.results.get(key), result, same_code=_same_code(old, new))
+        found += _figures(result, _measured_before(result, until), fit=new.fits(key.test))
+    return in_order([*found, *_gone(old, new)])
+
+
+def _gone(old: Night, new: Night) -> Iterator[Change]:
+    """Of the suites, runtimes and targets that the new one has: others were not asked for, or are told as left out."""
+    if not new.complete or new.shard not in ("1/1", old.shard):
+        return
+    asked = {(key.suite, key.runtime, key.target) for key in new.results}
+    for key, one in old.results.items():
+        if key not in new.results and (key.suite, key.runtime, key.target) in asked:
+            yield Change(Kind.GONE, key, before=one.verdict.value, after="-")
+
+
+def _nothing_in_common(old: Night, new: Night) -> Iterator[Change]:
+    """Other tests, targets or runtimes, or none at all: that there is no change says nothing then."""
+    if new.tests and not any(one.key in old.results for one in new.tests):
+        yield Change(Kind.NOTHING_IN_COMMON, Key("", "", "", ""), after="no test of the one was run in the other")
+
+
+def needs_history(old: Night, new: Night) -> bool:
+    """Whether `changes` needs more than the old one: for measured figures, and where a test did not pass in it."""
+    passed = {key for key, one in old.results.items() if one.verdict in PASSED}
+    return any(
+        CYCLES in one.figures or (one.figures and key in old.results and key not in passed)
+        for key, one in new.results.items()
+    )
+
+
+def of_itself(new: Night) -> Iterator[Change]:
+    """What a nightly tells without another.
+
+    Targets that were asked for and did not run, zeros that cannot be, quarantines that are needless or ended, and
+    patterns (`fit:`, `models:`) of tests that are not there.
+    """
+    for target, why in new.left_out.items():
+        yield Change(Kind.LEFT_OUT, Key("", "", "", target), after=why)
+    for key, result in new.results.items():
+        yield from _needless(result)
+        for figure in sorted(result.figures):
+            if figure in _POSITIVE and result.total(figure) == 0:
+                yield Change(Kind.MISSING, key, figure, "", "0")
+    named = [("fit", one) for one in new.fit] + [("models", one) for one in new.models]
+    for what, pattern in named if new.complete and new.shard == "1/1" else ():
+        if not any(is_named(key.test, [pattern]) for key in new.results):
+            yield Change(Kind.MISSING, Key("", "", pattern, "*"), what, "-", "-", limit="no test has such a name")
+
+
+def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
+    """Of the same test, by the same engine and the same installed runtime, of programs that were right; newest first.
+
+    The last of them passed: it has all figures, so that those before it are not needed.
+    """
+    found = []
+    for night in reversed(nights):
+        one = night.results.get(result.key)
+        if one is not None and one.origin == result.origin and not one.went_wrong:
+            found.append(one)
+            if one.verdict in PASSED:
+                break
+    return found
+
+
+def in_order(found: Iterable[Change]) -> list[Change]:
+    """Gravest first, then by key."""
+    order = list(Kind)
+    return sorted(found, key=lambda one: (order.index(one.kind), one.key, one.figure))
+
+
+def _same_code(old: Night, new: Night) -> bool:
+    """By the same tools: what differs then is flaky."""
+    known = bool(old.commit) and not old.dirty and not new.dirty
+    return known and old.commit == new.commit and comparable(old.tools, new.tools)
+
+
+def comparable(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whether figures are: a tool that only one of two nightlies had is of targets that the other had not."""
+    return all(others[name] == version for name, version in tools.items() if name in others)
+
+
+def _tools(old: Night, new: Night) -> Iterator[Change]:
+    """Once for each, and not for each test."""
+    for name in sorted({*old.tools, *new.tools}):
+        before, after = old.tools.get(name, "-"), new.tools.get(name, "-")
+        if before != after:
+            yield Change(Kind.TOOLS, Key("", "", "", ""), name, before, after)
+    for runtime, target in sorted({(key.runtime, key.target) for key in new.results}):
+        where = [
+            [one for key, one in night.results.items() if (key.runtime, key.target) == (runtime, target)]
+            for night in (old, new)
+        ]
+        yield from _differing("engine", Key("", runtime, "", target), *({one.engine for one in of} for of in where))
+        if runtime != BUILTIN:
+            installed = ({name for one in of for name in one.installed} for of in where)
+            yield from _differing("runtime", Key("", runtime, "", target), *installed)
+
+
+def _differing(what: str, key: Key, old: set[str], new: set[str]) -> Iterator[Change]:
+    before, after = (sorted(filter(None, names)) for names in (old, new))
+    if before and after and before != after:
+        yield Change(Kind.TOOLS, key, what, ", ".join(before), ", ".join(after))
+
+
+def _uncovered(old: Night, new: Night) -> Iterator[Change]:
+    """Lines of kernels that tests executed before. Counts that were lost are no evidence, nor are those of a part."""
+    if old.coverage is None or new.coverage is None or new.coverage.lost or not new.complete:
+        return
+    for name, now in new.coverage.classes.items():
+        before = old.coverage.classes.get(name, ClassCoverage())
+        for file, counts in now.files.items():
+            if gone := counts.uncovered_since(before.files.get(file, Counts())):
+                yield Change(Kind.UNCOVERED, Key("", "builtin", "", name), file, "covered", f"not {gone}")
+
+
+def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterator[Change]:
+    was = before.verdict if before is not None else None
+    ended = before.verdict.value if before is not None else "-", f"{after.verdict.value} {after.error}".strip()
+    both = {was, after.verdict}
+    flaky = same_code and any(word in FAILED for word in both) and any(word in PASSED for word in both)
+    if after.verdict in FAILED and was not in FAILED and not flaky:
+        yield Change(Kind.NEW_FAILURE, after.key, "", *ended)
+    elif after.verdict is Verdict.INFRA and was is not Verdict.INFRA:
+        yield Change(Kind.NO_VERDICT, after.key, "", *ended)
+    elif after.verdict is Verdict.SKIP and was not in (None, Verdict.SKIP):
+        yield Change(Kind.SKIPPED, after.key, "", *ended)
+    elif after.verdict in PASSED and was in FAILED and not flaky:
+        yield Change(Kind.FIXED, after.key, "", *ended)
+    if after.earlier and after.verdict in PASSED:
+        yield Change(Kind.FLAKY, after.key, "", ", ".join(after.earlier), ended[1])
+
+
+def _flaky(nights: Sequence[Night]) -> Iterator[Change]:
+    """Of the last one's tests: those that passed and failed in nightlies of one commit and the same tools."""
+    new = nights[-1]
+    by_commit: dict[str, list[Night]] = {}
+    for one in nights[-RECENT:]:
+        if _same_code(one, one) and comparable(one.tools, new.tools):
+            by_commit.setdefault(one.commit, []).append(one)
+    for key, result in new.results.items():
+        failed = total = 0
+        for alike in by_commit.values() if result.verdict in (*FAILED, *PASSED) else ():
+            verdicts = [one.results[key].verdict for one in alike if key in one.results]
+            bad, good = (sum(verdict in words for verdict in verdicts) for words in (FAILED, PASSED))
+            if bad and good:
+                failed, total = failed + bad, total + bad + good
+        if failed:
+            told = f"failed in {failed} of {total} nightlies of the same code"
+            yield Change(Kind.FLAKY, key, "", told, f"{result.verdict.value} {result.error}".strip())
+
+
+def _needless(result: Result) -> Iterator[Change]:
+    if QUARANTINE in result.figures and result.verdict is Verdict.PASS:
+        yield Change(Kind.NEEDS_NONE, result.key, QUARANTINE, str(result.figures[QUARANTINE][0]), "pass")
+    if QUARANTINE_ENDED in result.figures:
+        ended = f"{result.verdict.value} {result.error}".strip()
+        yield Change(Kind.ENDED, result.key, "", str(result.figures[QUARANTINE_ENDED][0]), ended)
+
+
+def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator[Change]:
+    """Yield what differs from the newest of the `earlier` results that each figure can be compared with.
+
+    Without `fit` nobody asked for the least memory.
+    """
+    for figure in sorted({name for one in (after, *earlier) for name in one.figures}):
+        found = ((one, common(one, after, figure)) for one in earlier)
+        before, values = next(((one, values) for one, values in found if values is not None), (None, None))
+        if before is None or values is None:
+            continue
+        if figure == OUTPUTS:
+            yield from _digests(after.key, *values)
+        elif (is_exact(figure) or figure == CYCLES or figure in WORST) and (fit or not figure.startswith(_FIT)):
+            yield from _compared(figure, before, after, *values)
+
+
+def _digests(key: Key, *values: Figures) -> Iterator[Change]:
+    was, is_now = (" ".join(map(str, of)) for of in values)
+    if was and was != is_now:
+        yield Change(Kind.OUTPUTS if is_now else Kind.MISSING, key, OUTPUTS, was, is_now or "-")
+
+
+_Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, tuple[float, Mapping[str, int]]]]]"
+"""Of a board: their names, and of each test the cycles, with those of its operators."""
+
+
+def _measured(nights: Sequence[Night]) -> Iterator[Change]:
+    """Of boards' cycles: whether the last nightly shows a new level, among those with the same tools."""
+    new = nights[-1]
+    alike = [one for one in nights[-LONGEST:] if comparable(one.tools, new.tools)]
+    boards: dict[tuple[str, str], list[Key]] = {}
+    for key, result in new.results.items():
+        if _cycles(result, result):
+            boards.setdefault((key.target, key.runtime), []).append(key)
+    for (target, runtime), keys in boards.items():
+        every = [
+            {key: one for key in keys if (one := _cycles(night.results.get(key), new.results[key]))} for night in alike
+        ]
+        known = [(night.name, cycles) for night, cycles in zip(alike, every, strict=True) if cycles]
+        yield from _board(Key("", runtime, "", target), keys, known)
+
+
+def _cycles(one: Result | None, like: Result) -> tuple[float, Mapping[str, int]] | None:
+    """Return the cycles of a test and those of its operators, to be compared with those of `like`, a later night's.
+
+    None where it has none, by another engine or installed runtime, and of a program that went wrong before.
+    """
+    if one is None or one.origin != like.origin or (one.went_wrong and one is not like):
+        return None
+    values = common(one, like, CYCLES)
+    total = together(CYCLES, values[0]) if values is not None else None
+    return (total, one.parts_of(CYCLES)) if total else None
+
+
+def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]:
+    """Of one board, whose nights have a name each, and results."""
+    series = {key: [of[key][0] if key in of else 0.0 for _, of in nights] for key in keys}
+    together, alone = shifts(series)
+    if together is not None:
+        who = f"all but {counted(together.stayed, 'test')}" if together.stayed else "all tests"
+        by = f"{100 * (together.after - 1):+.1f} %"
+        yield _moved(every, who, by, together, keys, nights)
+    for key, one in alone.items():
+        yield _moved(key, f"{one.before:.0f}", f"{one.after:.0f}", one, [key], nights)
+
+
+def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key], nights: _Nights) -> Change:
+    """With the operators, and since when, if that is not the last night."""
+    since = f"since nightly {nights[shift.at][0]}" if shift.at < len(nights) - 1 else ""
+    return Change(_kind(shift.before, shift.after), key, CYCLES, before, after, _operators(shift, keys, nights), since)
+
+
+def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Part, ...]:
+    """Those that moved, of the tests that have cycles by operator on most of these nights."""
+    found = [[of[key][1] if key in of else {} for key in keys] for _, of in nights]
+    often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
+    there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]
+    before, after = (
+        [_together(night) for night in part if all(night)]
+        for part in (there[shift.begin : shift.at], there[shift.at :])
+    )
+    return tuple(Part(name, round(was), round(now)) for name, (was, now) in moved_parts(before, after).items())
+
+
+def _together(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    found = Counter[str]()
+    for one in parts:
+        found.update(one)
+    return found
+
+
+def _kind(before: float, after: float) -> Kind:
+    return Kind.SLOWER if after > before else Kind.FASTER
+
+
+def is_exact(figure: str) -> bool:
+    """Counted, and not measured by a clock."""
+    return figure in (INSTRUCTIONS, CORTEX_M_MACS) or figure.endswith("_bytes")
+
+
+def _compared(figure: str, before: Result, after: Result, *values: Figures) -> Iterator[Change]:
+    was, is_now = (together(figure, of) for of in values)
+    if was is None:
+        return
+    if is_now == 0 and figure in _POSITIVE:
+        return  # told of by itself
+    if is_now is None:
+        yield Change(Kind.MISSING, after.key, figure, as_text(was), as_text(is_now))
+        return
+    if is_exact(figure) and abs(is_now - was) > _LOOSE.get(figure, 0):
+        kind = _KINDS.get(figure, (Kind.LARGER, Kind.SMALLER))[is_now < was]
+        of = [before.parts_of(figure), after.parts_of(figure)]
+        parts = tuple(differing(*of)) if all(of) and was == before.value(figure) else ()
+        yield Change(kind, after.key, figure, as_text(was), as_text(is_now), parts)
+
+
+def differing(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[Part]:
+    """What differs, the largest difference first."""
+    parts = [Part(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
+    return sorted(
+        (one for one in parts if one.before != one.after), key=lambda one: (-abs(one.after - one.before), one.name)
+    )

@@ -1,0 +1,54 @@
+"""What a report tells: a nightly, what changed since another, and the nights before it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Final
+
+from cortex_m_hil.campaigns.report.changes import Change
+from cortex_m_hil.campaigns.report.night import RUNNER, Night, Result
+
+UPSTREAM: Final = "upstream"
+BUNDLES: Final = "bundles"  # the folder beside the report
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report is made of.
+
+    Attributes:
+        against: what `changes` are since; None where there was nothing to compare with.
+        history: nights before it whose figures can be compared with it, oldest first.
+        options: of pytest, for whoever runs a test again.
+        bundles: names of the files that are beside the report, in `BUNDLES`.
+    """
+
+    night: Night
+    against: Night | None
+    changes: Sequence[Change]
+    history: Sequence[Night] = ()
+    options: tuple[str, ...] = ()
+    bundles: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def bundle(self, result: Result) -> str:
+        """Where its bundle is, from the report; "" if there is none."""
+        return f"{BUNDLES}/{result.bundle}" if result.bundle in self.bundles else ""
+
+    def command(self, result: Result) -> str:
+        """What runs it again; "" for what is no test."""
+        key = result.key
+        if key.test == RUNNER:
+            return ""
+        upstream = key.suite == UPSTREAM
+        target = key.target or next((one.target for one in self.night.results if upstream and one.target), "")
+        words = ["hil", "dev", "upstream"] if upstream else ["pytest"]
+        words += [f"--target={target}", f"--runtime={key.runtime}"] if target else []
+        words += ["--"] if upstream else []
+        return shlex.join([*words, *self.options, result.rerun or key.test])
+
+
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,23 @@
+"""A report as files in a folder: index.html, results.json and junit.xml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.html import html
+from cortex_m_hil.campaigns.report.junit import junit
+from cortex_m_hil.campaigns.report.results_json import results_json
+from cortex_m_hil.host.files import write_whole
+
+_WRITERS: Final = {"index.html": html, "results.json": results_json, "junit.xml": junit}
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """The files that were written. InfraError where they cannot be."""
+    for name, writer in _WRITERS.items():
+        text = writer(report)
+        # A lone surrogate, which no target sends but an imported file may have, has no UTF-8.
+        write_whole(folder / name, text.encode(errors="backslashreplace"), "another folder")
+    return [folder / name for name in _WRITERS]

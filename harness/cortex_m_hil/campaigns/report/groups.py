@@ -1,0 +1,122 @@
+"""Changes that belong together: one of an operator, or of a program, wherever it shows, is one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from cortex_m_hil.campaigns.report.changes import Change, Kind, is_exact
+from cortex_m_hil.campaigns.report.night import BUILTIN
+from cortex_m_hil.errors.text import change_in_percent, counted
+
+PARTS_SHOWN: Final = 3
+_OF_FIGURES: Final = (Kind.SLOWER, Kind.FASTER, Kind.LARGER, Kind.SMALLER)
+_TOGETHER: Final = (Kind.OUTPUTS, Kind.GONE, Kind.ENDED, Kind.SKIPPED)
+_Order: TypeAlias = "tuple[int, tuple[str, ...], tuple[str, ...]]"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A change of one test, on all targets where it is the same."""
+
+    change: Change
+    targets: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        key = self.change.key
+        runtime = key.runtime if key.runtime != BUILTIN else ""
+        names = "; ".join(filter(None, (", ".join(self.targets), runtime)))
+        return " ".join(filter(None, (key.test, f"[{names}]" if names else "")))
+
+
+@dataclass(frozen=True)
+class Group:
+    """At least one change, all of one kind."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def example(self) -> Change:
+        """The largest of them."""
+        return max(self.changes, key=_size)
+
+    @property
+    def rows(self) -> list[Row]:
+        """By test and change; that of the example first, then those with the same change."""
+        found: dict[tuple[str, str], list[Change]] = {}
+        example = self.example
+        for one in sorted(self.changes, key=lambda one: (values(one) != values(example), one is not example)):
+            found.setdefault((one.key.test, values(one)), []).append(one)
+        return [Row(of[0], tuple(dict.fromkeys(one.key.target for one in of))) for of in found.values()]
+
+    @property
+    def others(self) -> str:
+        """How much there is besides the first row: `2 tests more`, `3 targets more`; nothing where that is all."""
+        first = self.rows[0]
+        tests = {one.key.test for one in self.changes} - {first.change.key.test}
+        targets = {one.key.target for one in self.changes} - {*first.targets}
+        named = [(len(tests), "test"), (len(targets), "target")]
+        return " and ".join(f"{counted(number, what)} more" for number, what in named if number)
+
+    @property
+    def what(self) -> str:
+        """The figure of the example, from what to what, and the operators that have it."""
+        one = self.example
+        if one.kind is Kind.OUTPUTS:  # digests tell nobody anything
+            return ""
+        parts = [f"{part.name} {part.after - part.before:+d}" for part in one.parts[:PARTS_SHOWN]]
+        listed = f"({', '.join(parts)}{', …' if one.parts[PARTS_SHOWN:] else ''})" if parts else ""
+        told = " ".join(filter(None, (one.figure, values(one), listed)))
+        if one.kind is Kind.TOOLS and "-" not in (one.before, one.after):
+            return f"{told}: figures of the one are not compared with those of the other"
+        return f"{told}, {one.limit}" if one.limit else told
+
+
+def values(one: Change) -> str:
+    """Return from what to what, and of numbers the difference, in percent too: `1000 → 1010: +10, +1 %`."""
+    told = f"{one.before} → {one.after}" if one.before else one.after
+    numbers = _numbers(one)
+    if numbers is None:
+        return told
+    difference = f"{numbers[1] - numbers[0]:+.15g}"
+    return f"{told}: {', '.join(filter(None, (difference, change_in_percent(*numbers))))}"
+
+
+def _numbers(one: Change) -> tuple[float, float] | None:
+    try:
+        return (float(one.before), float(one.after)) if one.figure else None
+    except ValueError:
+        return None
+
+
+def groups(changed: Iterable[Change]) -> list[Group]:
+    """Gravest kind first."""
+    return [Group(tuple(group)) for _, group in groupby(sorted(changed, key=_order), key=_order)]
+
+
+def _order(one: Change) -> _Order:
+    return list(Kind).index(one.kind), (one.figure, one.key.runtime), tuple(_cause(one))
+
+
+def _cause(one: Change) -> Iterator[str]:
+    """Yield what changes of a kind and a figure have in common, if they are one.
+
+    Of what is slower or larger that is the operators, of whatever program, test and target; else the program, whatever
+    the test and the target, and what is told of it.
+    """
+    if one.kind in _OF_FIGURES:
+        yield from sorted(part.name for part in one.parts)
+        if not is_exact(one.figure):  # each board has its own, and what all of its tests have in common
+            yield from (one.key.target, "a test" if one.key.test else "all tests")
+    elif one.kind not in _TOGETHER:
+        yield one.program or one.key.test
+        if one.kind not in (Kind.LIMIT, Kind.MISSING, Kind.LESS_CORTEX_M, Kind.MORE_CORTEX_M):
+            yield from (one.before, one.after, one.limit)
+
+
+def _size(one: Change) -> float:
+    numbers = _numbers(one)
+    return abs(numbers[1] - numbers[0]) if numbers else 0.0

@@ -1,0 +1,157 @@
+"""index.html: one file without a server, with all that it needs in it. Its texts come from targets and programs.
+
+The template escapes what it is given. What the script shows is JSON, which it puts into the page as text alone; a
+policy in the page forbids any other script, and any request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.report.changes import Kind
+from cortex_m_hil.campaigns.report.contents import Report, moment
+from cortex_m_hil.campaigns.report.groups import Group, groups, values
+from cortex_m_hil.campaigns.report.html_cells import Cells
+from cortex_m_hil.campaigns.report.model_table import models
+from cortex_m_hil.campaigns.report.night import Key, Night, Result
+from cortex_m_hil.campaigns.report.table import counted_by_verdict
+from cortex_m_hil.campaigns.report.totals import Place, Row, by_operator, places, sizes
+from cortex_m_hil.flow.coverage.counts import total
+from cortex_m_hil.targets.resolve import RUNTIMES
+
+LISTED: Final = 30  # tests of a group of changes; results.json has all
+_ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A target, by a runtime. `ran` and `engine` are what ran there."""
+
+    place: Place
+    ran: str
+    engine: str
+    executes: str
+    counts: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A test. `cells` has for each column a result's number and itself, or None."""
+
+    test: str
+    cells: tuple[tuple[int, Result] | None, ...]
+
+
+def html(report: Report) -> str:
+    """The page, in UTF-8 at most 3 MB for 2,000 results and 30 nights."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("cortex_m_hil.campaigns.report", "page")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = _number
+    cells = Cells(report)
+    style, script = (loader.get_source(environment, name)[0] for name in ("report.css", "report.js"))
+    return environment.get_template("index.html.jinja").render(
+        report=report,
+        night=report.night,
+        began=moment(report.night.began),
+        columns=_columns(report.night),
+        suites=_suites(report.night, cells.numbers),
+        kinds=_kinds(report),
+        LISTED=LISTED,
+        values=values,
+        numbers=cells.numbers,
+        changed={change.key for change in report.changes},
+        operators={figure: _with_share(rows) for figure, rows in by_operator(report.night).items()},
+        sizes=list(sizes(report.night)),
+        models=list(models(report.night)),
+        coverage=report.night.coverage,
+        total=total,
+        style=style,
+        script=script,
+        policy=_policy(style, script),
+        data=_embedded(cells.fields()),
+        nights=cells.shown_nights,
+    )
+
+
+def _policy(style: str, script: str) -> str:
+    """What a browser may do for this page: use these two, and nothing else."""
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    of_style, of_script = (f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; style-src {of_style}; script-src {of_script}; base-uri 'none'; form-action 'none'"
+
+
+def _embedded(fields: Any) -> str:
+    """JSON that ends no element and begins none, wherever its texts come from."""
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+# --- what changed --------------------------------------------------------------------------------------------
+
+
+def _kinds(report: Report) -> list[tuple[Kind, list[Group]]]:
+    return [(kind, list(of)) for kind, of in groupby(groups(report.changes), key=lambda group: group.example.kind)]
+
+
+# --- the matrix ----------------------------------------------------------------------------------------------
+
+
+def _columns(night: Night) -> list[Column]:
+    used = [("", runtime) for runtime in sorted({key.runtime for key in night.results if not key.target})]
+    return [_column(night, place) for place in [*places(night), *used]]
+
+
+def _column(night: Night, place: Place) -> Column:
+    here = [one for one in night.tests if (one.key.target, one.key.runtime) == place]
+    verdicts = Counter(one.verdict for one in here)
+    counts = ", ".join(counted_by_verdict(verdicts))
+    ran, engines = (sorted({getattr(one, name) for one in here} - {""}) for name in ("ran", "engine"))
+    executes = RUNTIMES.get(place[1], "") if place[0] else ""
+    return Column(place, ", ".join(ran), ", ".join(engines), executes, counts)
+
+
+def _suites(night: Night, numbers: dict[Key, int]) -> list[tuple[str, list[Line]]]:
+    columns = [column.place for column in _columns(night)]
+    by_test: dict[tuple[str, str], dict[Place, tuple[int, Result]]] = {}
+    for key, one in night.results.items():
+        by_test.setdefault((key.suite, key.test), {})[key.target, key.runtime] = numbers[key], one
+    lines = [
+        (suite, Line(test, tuple(map(of.get, columns)))) for (suite, test), of in sorted(by_test.items(), key=_name)
+    ]
+    return [(suite, [line for _, line in of]) for suite, of in groupby(lines, key=lambda one: one[0])]
+
+
+def _name(one: tuple[tuple[str, str], Any]) -> tuple[str, str]:
+    return one[0]
+
+
+# --- totals --------------------------------------------------------------------------------------------------
+
+
+def _with_share(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, ...]]]:
+    """Each row with its share of the largest number of each column."""
+    largest = [max((row.values[index] or 0 for row in rows), default=0) for index in range(len(rows[0].values))]
+    return [
+        (
+            row,
+            tuple(
+                round(100 * (value or 0) / most, 1) if most else 0.0
+                for value, most in zip(row.values, largest, strict=True)
+            ),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,118 @@
+"""What index.html shows of a cell once it is opened, in little room: names once, long texts cut off."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.report.contents import Report, moment
+from cortex_m_hil.campaigns.report.groups import Group
+from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result
+from cortex_m_hil.campaigns.report.trends import Value, trends
+
+LOGS: Final = 450_000  # characters of all logs together
+LEAST: Final = 200  # of one
+HEADLINE: Final = 300
+TRENDS: Final = 800_000  # characters of all trends together
+
+
+class Names:
+    """Texts that come often, by number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+
+class Cells:
+    """`numbers` has the place of each result; `shown_nights` how many nights the trends are of."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._names = Names()
+        self.numbers: dict[Key, int] = {key: number for number, key in enumerate(report.night.results)}
+        self._nights, self._trends = _that_fit(report)
+        self.shown_nights = len(self._nights)
+        said = sum(bool(one.log or one.localized) for one in report.night.results.values())
+        self._limit = max(LEAST, LOGS // max(said, 1))
+        self._changed: dict[Key, list[str]] = {}
+        for change in report.changes:
+            text = " ".join(filter(None, (change.kind.value, Group((change,)).what)))
+            self._changed.setdefault(change.key, []).append(text)
+
+    def fields(self) -> dict[str, Any]:
+        cells = [self._cell(key, one) for key, one in self._report.night.results.items()]
+        nights = [f"nightly {one.name}, {moment(one.began)[:10]}, {one.commit[:10]}" for one in self._nights]
+        return {"nights": nights, "cells": cells, "names": list(self._names)}
+
+    def _cell(self, key: Key, one: Result) -> dict[str, Any]:
+        """Without what is empty. Names of tests, targets, figures, operators and engines are numbers."""
+        found = {
+            "suite": self._names(key.suite),
+            "test": self._names(key.test),
+            "target": self._names(key.target),
+            "runtime": self._names(key.runtime),
+            "ran": self._names(one.ran),
+            "engine": self._names(one.engine),
+            "ending": self._names(f"{one.verdict.value} {one.error}".strip()),
+            "headline": _cut(one.headline, HEADLINE),
+            "seconds": one.seconds if math.isfinite(one.seconds) else 0,
+            "changes": self._changed.get(key, []),
+            "figures": self._figures(one.figures),
+            "parts": self._parts(one.parts),
+            "executed": self._executed(key),
+            "trends": [
+                value for name, runs in self._trends.get(key, {}).items() for value in (self._names(name), runs)
+            ],
+            "earlier": one.earlier,
+            "localized": _cut(one.localized, self._limit),
+            "log": _end_of(one.log, self._limit),
+            "bundle": self._report.bundle(one),
+            "command": self._report.command(one),
+        }
+        return {name: value for name, value in found.items() if value not in ("", [], ())}
+
+    def _figures(self, figures: Mapping[str, Sequence[Figure]]) -> list[Any]:
+        return [part for name, of in figures.items() for part in (self._names(name), [_shown(value) for value in of])]
+
+    def _executed(self, key: Key) -> list[int]:
+        coverage = self._report.night.coverage
+        found = coverage.of_test(key.test, key.target, key.runtime) if coverage is not None else {}
+        return [part for file, lines in sorted(found.items()) for part in (self._names(file), *lines)]
+
+    def _parts(self, parts: Mapping[str, Mapping[str, int]]) -> list[Any]:
+        return [
+            part
+            for figure, of in parts.items()
+            for part in (self._names(figure), [one for name, value in of.items() for one in (self._names(name), value)])
+        ]
+
+
+def _that_fit(report: Report) -> tuple[Sequence[Night], Mapping[Key, Mapping[str, list[Value]]]]:
+    """The last nights, as many as there is room for."""
+    nights = [*report.history, report.night]
+    while True:
+        found = {key: trends(key, nights) for key in report.night.results}
+        if len(nights) < 2 or len(json.dumps(list(found.values()), separators=(",", ":"))) <= TRENDS:
+            return nights, found
+        nights = nights[len(nights) // 2 :]
+
+
+def _shown(value: Figure) -> Figure:
+    """JSON has no form for what is not finite."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]} …"
+
+
+def _end_of(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"… (all of it: results.json)\n{text[-limit:]}"

@@ -1,0 +1,99 @@
+"""junit.xml as pytest writes it with junit_family=xunit2: every result a testcase, its figures as properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import groupby
+from typing import Final
+from xml.etree import ElementTree
+
+from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.night import Result, count
+from cortex_m_hil.runner.results import Verdict
+
+_SKIPPED: Final = (Verdict.SKIP, Verdict.XFAIL)
+_FAILURE: Final = (Verdict.FAIL, Verdict.XPASS)
+_ERROR: Final = (Verdict.ERROR, Verdict.INFRA)
+# What no XML 1.0 document may have, not even as a reference (https://www.w3.org/TR/xml/#charsets).
+_ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(report: Report) -> str:
+    """A suite for each pytest that ran."""
+    root = ElementTree.Element("testsuites", name="hil nightly")
+    began = datetime.fromtimestamp(report.night.began, timezone.utc).isoformat()
+    ordered = sorted(report.night.tests, key=_suite)
+    for name, results in groupby(ordered, key=_suite):
+        _add_suite(root, ".".join(name), began, list(results), report)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(one: Result) -> tuple[str, str]:
+    return one.key.suite, one.key.runtime
+
+
+def _add_suite(root: ElementTree.Element, name: str, began: str, results: Sequence[Result], report: Report) -> None:
+    suite = ElementTree.SubElement(root, "testsuite", {
+        "name": _legal(name),
+        "errors": str(count(results, _ERROR)),
+        "failures": str(count(results, _FAILURE)),
+        "skipped": str(count(results, _SKIPPED)),
+        "tests": str(len(results)),
+        "time": f"{sum(one.seconds for one in results):.3f}",
+        "timestamp": began,
+    })  # fmt: skip
+    for one in results:
+        _add_case(suite, one, name, report)
+
+
+def _add_case(suite: ElementTree.Element, one: Result, prefix: str, report: Report) -> None:
+    module, name = _names(one)
+    where = {"classname": _legal(f"{prefix}.{module}"), "name": _legal(name), "time": f"{one.seconds:.3f}"}
+    case = ElementTree.SubElement(suite, "testcase", where)
+    properties = ElementTree.SubElement(case, "properties")
+    for key, value in _properties(one, report):
+        ElementTree.SubElement(properties, "property", name=_legal(f"hil_{key}"), value=_legal(str(value)))
+    said = f"{one.error}: {one.headline}" if one.error and not one.headline.startswith(one.error) else one.headline
+    if one.verdict in _SKIPPED:
+        kind = "pytest.skip" if one.verdict is Verdict.SKIP else "pytest.xfail"
+        ElementTree.SubElement(case, "skipped", type=kind, message=_legal(said))
+    elif one.verdict in (*_FAILURE, *_ERROR):
+        tag = "failure" if one.verdict in _FAILURE else "error"
+        told = said or one.verdict.value
+        ElementTree.SubElement(case, tag, message=_legal(told)).text = _legal(one.log or told)
+
+
+def _names(one: Result) -> tuple[str, str]:
+    """A module or class and a name, as pytest makes them of an id; the name has the target."""
+    test = one.rerun or one.key.test
+    path, bracket, parameters = test.partition("[")
+    head, *classes, name = path.split("::") if "::" in path else (path, path)
+    module = ".".join([head.removesuffix(".py").replace("/", "."), *classes])
+    name += bracket + parameters
+    return module, name if one.key.target in parameters else f"{name}[{one.key.target}]"
+
+
+def _properties(one: Result, report: Report) -> Iterator[tuple[str, object]]:
+    """By the names that pytest's own JUnit files have."""
+    key = one.key
+    yield from {
+        "test": key.test,
+        "requested": key.target,
+        "ran": one.ran,
+        "engine": one.engine,
+        "verdict": one.verdict.name,
+        "error": one.error,
+    }.items()
+    about = {"runtime": (key.runtime,), **one.about} if key.target else one.about
+    for name, values in (*about.items(), *one.figures.items()):
+        yield from ((name, value) for value in values)
+    yield from (("earlier", ended) for ended in one.earlier)
+    if bundle := report.bundle(one):
+        yield "bundle", bundle
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -1,0 +1,134 @@
+"""Limits of figures: what a `fail_if` of a nightly.yaml says, and which results are beyond it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from cortex_m_hil.campaigns.report.changes import Change, Kind
+from cortex_m_hil.campaigns.report.night import (
+    PASSED,
+    WORST,
+    Figure,
+    Key,
+    Night,
+    Result,
+    as_text,
+    common,
+    matches,
+    together,
+)
+from cortex_m_hil.errors import did_you_mean
+from cortex_m_hil.targets.model import Strict
+
+_SHARE: Final = re.compile(r"([+-]) ?(\d+(?:\.\d+)?) ?%")
+
+
+def _bound(sign: str) -> Any:
+    def checked(value: object) -> object:
+        is_share = isinstance(value, str) and (found := _SHARE.fullmatch(value)) and found[1] == sign
+        if is_share or (isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)):
+            return value
+        what = f"has to be a number, or a change such as '{sign}1 %', not {value!r}"
+        raise PydanticCustomError("bound", "{what}", {"what": what})
+
+    return BeforeValidator(checked)
+
+
+class Limit(Strict):
+    """Of a figure, for each test and target that the patterns name. Exactly one of `above` and `below` is given.
+
+    A number is absolute; a text such as `+1 %` is relative to the nightly that is compared with.
+    """
+
+    figure: str = Field(min_length=1)
+    test: str = "*"
+    target: str = "*"
+    above: Annotated[int | float | str | None, _bound("+")] = None
+    below: Annotated[int | float | str | None, _bound("-")] = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Limit:
+        if (self.above is None) == (self.below is None):
+            raise PydanticCustomError("bound", "says one of above: and below:")
+        return self
+
+    @property
+    def _given(self) -> int | float | str:
+        given = self.above if self.above is not None else self.below
+        assert given is not None
+        return given
+
+    @property
+    def is_relative(self) -> bool:
+        return isinstance(self._given, str)
+
+    def names(self, key: Key) -> bool:
+        return matches(key.test, key.target, self.test, self.target)
+
+    def bound(self, before: float | None) -> float | Fraction | None:
+        """The last value that is allowed; None where it is relative, and there was none before."""
+        given = self._given
+        if not isinstance(given, str):
+            return given
+        if before is None or not math.isfinite(before):
+            return before
+        found = _SHARE.fullmatch(given)
+        assert found is not None
+        return Fraction(before) + Fraction(found[1] + found[2]) / 100 * abs(Fraction(before))
+
+    def allows(self, value: float, bound: float | Fraction) -> bool:
+        """What is not a number is not allowed, and nothing is where the bound is none."""
+        return value <= bound if self.above is not None else value >= bound
+
+    def text(self, bound: float | Fraction) -> str:
+        words = "at most" if self.above is not None else "at least"
+        return f"{words} {as_text(float(bound))}" + (f" ({self._given})" if self.is_relative else "")
+
+
+def beyond(limits: Sequence[Limit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
+    """What is beyond a limit, and figures that are missing: of one test, or of all that a limit names.
+
+    A figure that was measured is judged, whatever the verdict.
+
+    Of an incomplete nightly, and of a shard, only what it has is judged: they are not `whole`.
+    """
+    for limit in limits:
+        named = [one for key, one in new.results.items() if limit.names(key)]
+        if whole and not any(one.value(limit.figure) is not None for one in named):
+            yield _of_none(limit, new)
+        for one in named:
+            yield from _judged(limit, old.results.get(one.key) if old is not None else None, one)
+
+
+def _judged(limit: Limit, before: Result | None, after: Result) -> Iterator[Change]:
+    values = common(before, after, limit.figure) if before is not None and not before.went_wrong else None
+    was = None if values is None else together(limit.figure, values[0])
+    is_now = after.value(limit.figure)
+    if values is None and after.verdict not in PASSED and limit.below is not None and limit.figure not in WORST:
+        return  # a sum of some of its programs, maybe
+    if is_now is None and was is not None:
+        yield Change(Kind.MISSING, after.key, limit.figure, as_text(was), as_text(is_now))
+    bound = limit.bound(was)
+    if is_now is not None and bound is not None and not limit.allows(is_now, bound):
+        told = as_text(was), as_text(is_now)
+        yield Change(Kind.LIMIT, after.key, limit.figure, *told, limit=limit.text(bound))
+
+
+def _of_none(limit: Limit, night: Night) -> Change:
+    known = sorted({name for one in night.results.values() for name, of in one.figures.items() if _has_number(of)})
+    if limit.figure in known:
+        said = "no test that it names has this figure"
+    else:
+        said = f"no test has this figure: {did_you_mean(limit.figure, known)}"
+    return Change(Kind.MISSING, Key("", "", limit.test, limit.target), limit.figure, "-", "-", limit=said)
+
+
+def _has_number(values: Sequence[Figure]) -> bool:
+    return any(not isinstance(value, str) for value in values)

@@ -1,0 +1,117 @@
+"""A report in short as GitHub's Markdown, for a job's summary or a comment on a pull request.
+
+Texts of others stand in code spans, where they are no markup, link or mention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from cortex_m_hil.campaigns.report.changes import Kind
+from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.groups import Group, groups, values
+from cortex_m_hil.campaigns.report.night import FAILED, PASSED, Result
+from cortex_m_hil.campaigns.report.table import counted_by_verdict
+from cortex_m_hil.errors.text import counted, printable
+from cortex_m_hil.runner.results import Verdict
+
+LIMIT: Final = 1 << 16  # bytes in UTF-8; characters of a comment on GitHub. A job's summary may have 1 MiB
+_PART: Final = LIMIT // 4  # of the table, of failures and of changes, each
+_LONGEST: Final = 400  # characters of a text of others
+_ROWS: Final = 10  # of an entry
+
+
+def markdown(report: Report, *, all_results: str, all_changes: str) -> str:
+    """Return the verdict, a table of targets, failures with what runs them again, and what changed.
+
+    Args:
+        report: what is told.
+        all_results, all_changes: commands that show what there is no room for here.
+    """
+    bad = [one for one in report.night.tests if one.verdict.is_bad]
+    blocks = [_head(report), *_fitting(_table(report), all_results)]
+    if bad:
+        blocks += ["\n#### What failed\n", *_fitting((_failure(report, one) for one in bad), all_results)]
+    if report.changes:
+        since = f"What changed since nightly {report.against.name}" if report.against else "What is not as it has to be"
+        blocks += [
+            f"\n#### {since}\n",
+            *_fitting((_entry(one, all_changes) for one in groups(report.changes)), all_changes),
+        ]
+    elif report.against is not None and report.night.tests:
+        blocks.append(f"\nNothing changed since nightly {report.against.name}.")
+    return "\n".join(blocks) + "\n"
+
+
+def _fitting(blocks: Iterable[str], rest: str) -> Iterator[str]:
+    """Yield blocks while there is room, and then how many more there are."""
+    found, room = list(blocks), _PART
+    for number, block in enumerate(found):
+        room -= len(block.encode(errors="backslashreplace")) + 1
+        if room < 0:
+            yield f"\nand {len(found) - number} more: {_code(rest)}"
+            return
+        yield block
+
+
+def _code(text: str, *, in_table: bool = False) -> str:
+    """Return one line of another's text as a code span, which no backtick in it can end."""
+    line = printable(" ".join(text.split()))
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    line = line.replace("|", "\\|") if in_table else line
+    fence = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
+    space = " " if line[:1] == "`" or line[-1:] == "`" else ""
+    return f"{fence}{space}{line}{space}{fence}" if line else ""
+
+
+def _head(report: Report) -> str:
+    night = report.night
+    verdicts = Counter(one.verdict for one in night.tests)
+    told = ", ".join(counted_by_verdict(verdicts)) or "no test was run"
+    at_fault = any(verdicts[one] for one in FAILED) or any(
+        one.kind in (Kind.LIMIT, Kind.MISSING) for one in report.changes
+    )
+    unknown = verdicts[Verdict.INFRA] or not verdicts or not night.complete
+    word = "Failed" if at_fault else "Not all could be tested" if unknown else "Passed"
+    commit = f", commit {_code(night.commit[:10])}{' and changes' if night.dirty else ''}" if night.commit else ""
+    left = "; tests are left" if not night.complete else ""
+    return f"### {word}: {told}\n\nNightly {night.name}{commit}, {counted(len(night.tests), 'result')}{left}.\n"
+
+
+def _table(report: Report) -> Iterator[str]:
+    """A line for each target and runtime."""
+    places = dict.fromkeys((one.key.target, one.key.runtime) for one in report.night.tests)
+    if places:
+        yield "| target | runtime | ran on | passed | failed | other |\n|---|---|---|---|---|---|"
+    for target, runtime in places:
+        here = [one for one in report.night.tests if (one.key.target, one.key.runtime) == (target, runtime)]
+        verdicts = Counter(one.verdict for one in here)
+        passed, failed = (sum(verdicts.pop(one, 0) for one in of) for of in (PASSED, FAILED))
+        ran = next((f"{one.ran} · {one.engine}" for one in here if one.engine), "")
+        names = (_code(text, in_table=True) for text in (target or "(no target)", runtime, ran))
+        yield f"| {' | '.join(names)} | {passed} | {failed} | {', '.join(counted_by_verdict(verdicts))} |"
+
+
+def _failure(report: Report, one: Result) -> str:
+    place = f" on {_code(one.key.target)}" if one.key.target else ""
+    ending = f"{one.verdict.value} {one.error}".strip()
+    said = one.headline.removeprefix(f"{one.error}: ")
+    lines = [f"- {_code(one.key.test)}{place}: **{_code(ending)}**", f"  {_code(said)}" if said else ""]
+    if command := report.command(one):
+        lines.append(f"  again: {_code(command)}")
+    return "  \n".join(filter(None, lines))
+
+
+def _entry(group: Group, rest: str) -> str:
+    """A change with its tests and targets; the values of those that have others than the first."""
+    first, *rows = group.rows
+    lines = [" ".join(filter(None, (f"- **{group.example.kind.value}**", _code(group.what), _code(first.where))))]
+    for row in rows[:_ROWS]:
+        other = values(row.change) if group.what and values(row.change) != values(first.change) else ""
+        lines.append(f"  - {' '.join(filter(None, (_code(other), _code(row.where))))}")
+    if rows[_ROWS:]:
+        lines.append(f"  - and {len(rows) - _ROWS} more: {_code(rest)}")
+    return "\n".join(lines)

@@ -1,0 +1,94 @@
+"""The models of a nightly: what became of each on each target, and whose the first obstacle is.
+
+They are the tests that `models:` of nightly.yaml names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cortex_m_hil import errors
+from cortex_m_hil.campaigns.report.night import CORTEX_M_MACS, CORTEX_M_OPERATORS, PASSED, Night, Result, is_named
+from cortex_m_hil.checks.comparison import Kind
+from cortex_m_hil.errors.text import percent
+
+_KERNEL: Final = "kernel"
+# What a LoweringError's message says of the stage in which it was raised.
+_STAGES: Final = {
+    "export": "exporter",
+    "prepare_pt2e": "quantiser",
+    "calibration": "quantiser",
+    "convert_pt2e": "quantiser",
+    "is not supported": "quantiser",
+    "to_edge": "exporter",
+    "Cortex-M passes": "pass",
+    "to_executorch": "pass",
+}
+_OF_MISMATCH: Final = {Kind.EAGER.value: "quantiser", Kind.QUANTIZED.value: "pass"}
+_OF_VERDICTS: Final = {errors.LintError: "pass", errors.OutOfTargetMemory: "memory"}
+_FIGURES: Final = (CORTEX_M_OPERATORS, CORTEX_M_MACS, "max_quanta", "sqnr_db", "planned_bytes", "instructions")
+_NONE: Final = "–"
+
+
+def owner(error: str, message: str) -> str:
+    """Who has to do with an error, by the name of its class and its message.
+
+    `exporter`, `quantiser`, `pass`, `kernel`, `memory` or `model`; nothing for an infra error and for what is no error
+    of the harness.
+    """
+    kind = vars(errors).get(error)
+    if kind is errors.ConfigError:
+        return "model"
+    if kind is errors.LoweringError:
+        return next((of for stage, of in _STAGES.items() if stage in message), "exporter")
+    if kind is errors.Mismatch:
+        found = re.search(r"output \d+: (\w+):", message)
+        return _OF_MISMATCH.get(found[1], _KERNEL) if found else _KERNEL
+    if isinstance(kind, type) and issubclass(kind, errors.VerdictError):
+        return _OF_VERDICTS.get(kind, _KERNEL)
+    return ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model on a target, as text; what was not reached is `–`.
+
+    `operators` and `macs` are shares on Cortex-M kernels, `quanta` those from the dialect, `sqnr` against the float
+    module, `planned` bytes of tensors.
+    """
+
+    result: Result
+    operators: str
+    macs: str
+    quanta: str
+    sqnr: str
+    planned: str
+    instructions: str
+    obstacle: str
+
+
+def models(night: Night) -> Iterator[Row]:
+    """In the order of tests and targets."""
+    yield from (_row(one) for one in night.tests if one.key.target and is_named(one.key.test, night.models))
+
+
+def _row(one: Result) -> Row:
+    operators, macs, quanta, sqnr, planned, instructions = map(one.value, _FIGURES)
+    return Row(
+        one,
+        _NONE if operators is None else percent(operators),
+        _NONE if macs is None else percent(macs),
+        _NONE if quanta is None else f"{quanta:g}",
+        _NONE if sqnr is None else f"{sqnr:.1f} dB",
+        _NONE if planned is None else f"{planned:,.0f}",
+        _NONE if instructions is None else f"{instructions:,.0f}",
+        "" if one.verdict in PASSED else _obstacle(one),
+    )
+
+
+def _obstacle(one: Result) -> str:
+    """The headline begins with the error's name."""
+    return ": ".join(filter(None, (owner(one.error, one.headline), one.headline or one.error)))

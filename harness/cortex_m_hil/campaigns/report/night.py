@@ -1,0 +1,243 @@
+"""What one nightly found: a result for each test, target and runtime, and what it was run with."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from cortex_m_hil import errors
+from cortex_m_hil.flow.coverage.counts import Coverage
+from cortex_m_hil.runner.results import Verdict
+
+Figure: TypeAlias = "int | float | str"
+Figures: TypeAlias = "tuple[Figure, ...]"  # of the programs of a test, in their order
+FAILED: Final = (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR)
+PASSED: Final = (Verdict.PASS, Verdict.XFAIL)
+CORTEX_M_OPERATORS: Final = "cortex_m_operators"  # the share of operators that compute on Cortex-M kernels
+CORTEX_M_MACS: Final = "cortex_m_macs"  # the share of multiply-accumulates on Cortex-M kernels
+WORST: Final = {
+    "max_quanta": max,
+    "fake_quant_quanta": max,
+    "max_abs_error": max,
+    "sqnr_db": min,
+    CORTEX_M_MACS: min,
+    CORTEX_M_OPERATORS: min,
+}
+"""Figures of which the worst of a test's programs counts, and not the sum."""
+BUILTIN: Final = "builtin"  # the runtime that is this project's own
+RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What a result is of. `suite` is a path of tests, or `upstream`; `target` the one that was asked for."""
+
+    suite: str
+    runtime: str
+    test: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.suite}|{self.runtime}|{self.test}@{self.target}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A test on a target, by a runtime.
+
+    Attributes:
+        ran, engine: the target that really ran, and the simulator with its version or the board; empty where none did.
+        verdict: a name of `Verdict`.
+        error, headline: the class of the error, and the first line of what was said of it.
+        seconds: by the host's clock, of setup, call and teardown.
+        cpu_seconds: those of the test's process.
+        earlier: what attempts before the last ended with.
+        figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
+        about: what is no figure, by its name in JUnit files without `hil_`, likewise: the runtime with its version, the
+            runner's build id, a digest of the program, the ISA class, the seed, where the program came from, seconds of
+            lowering and runs.
+        parts: of some of the figures, what each operator or section has of it: `{"instructions": {"aten::add": 90}}`.
+        rerun: pytest's id of it.
+        localized: where the outputs depart from the references, with `--hil-localize`.
+        bundle: the name of the file that the failure left; "" if none.
+    """
+
+    key: Key
+    ran: str
+    engine: str
+    verdict: Verdict
+    error: str = ""
+    headline: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    earlier: tuple[str, ...] = ()
+    figures: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rerun: str = ""
+    log: str = field(default="", repr=False)
+    localized: str = field(default="", repr=False)
+    bundle: str = ""
+    about: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """Of its figures: they are compared with those of the same alone.
+
+        That is the engine, and an installed ExecuTorch, which is no part of the code that the nightly is of.
+        """
+        return self.engine, *(self.installed if self.key.runtime != BUILTIN else ())
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        """The runtime with its version, which has a digest of an ExecuTorch's libraries."""
+        return tuple(dict.fromkeys(map(str, self.about.get("runtime", ()))))
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether a verdict on a program ended it: the figures are those of a program that was not right."""
+        kind = vars(errors).get(self.error)
+        wrong = isinstance(kind, type) and issubclass(kind, errors.VerdictError)
+        return wrong and self.verdict not in PASSED
+
+    def total(self, figure: str) -> float | None:
+        """The sum over the programs of the test; None where it has no such number."""
+        values = _numbers(self.figures.get(figure, ()))
+        return sum(values) if values else None
+
+    def value(self, figure: str) -> float | None:
+        """What the programs of the test have together: the sum, or the worst where that is what counts."""
+        return together(figure, self.figures.get(figure, ()))
+
+    def parts_of(self, figure: str) -> Mapping[str, int]:
+        """Return the parts of a figure; nothing where a test that did not pass has them of some programs only."""
+        parts = self.parts.get(figure, {})
+        return parts if self.verdict in PASSED or sum(parts.values()) == self.total(figure) else {}
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it. `of_fields` reads it."""
+        names = ("ran", "engine", "headline", "seconds", "cpu_seconds", "earlier", "figures", "parts", "about")
+        return {
+            **vars(self.key),
+            "verdict": self.verdict.name,
+            "error_type": self.error,
+            **{name: getattr(self, name) for name in (*names, "rerun", "log", "localized", "bundle")},
+        }
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Result:
+        """KeyError, TypeError or ValueError where they make no sense."""
+        key = Key(*(str(fields[name]) for name in ("suite", "runtime", "test", "target")))
+        figures, about = (
+            {str(name): tuple(values) for name, values in of.items()}
+            for of in (fields["figures"], fields.get("about", {}))  # absent in results of earlier versions
+        )
+        parts = {str(name): {str(part): int(one) for part, one in of.items()} for name, of in fields["parts"].items()}
+        return cls(
+            key=key,
+            ran=str(fields["ran"]),
+            engine=str(fields["engine"]),
+            verdict=Verdict[str(fields["verdict"])],
+            error=str(fields["error_type"]),
+            headline=str(fields["headline"]),
+            seconds=float(fields["seconds"]),
+            cpu_seconds=float(fields["cpu_seconds"]),
+            earlier=tuple(str(one) for one in fields["earlier"]),
+            figures=figures,
+            parts=parts,
+            rerun=str(fields["rerun"]),
+            log=str(fields["log"]),
+            localized=str(fields.get("localized", "")),  # absent in results of earlier versions
+            bundle=str(fields.get("bundle", "")),
+            about=about,
+        )
+
+
+@dataclass(frozen=True)
+class Night:
+    """One nightly.
+
+    Attributes:
+        name: its number. `called`: what its user calls it, or nothing.
+        commit: of the folder it was run in; empty outside of a repository. `dirty`: files differed from it.
+        began: seconds since 1970.
+        tools: what figures depend on, with versions; where one changes, figures are not compared.
+        complete: False while tests are left.
+        results: one for each key.
+        coverage: of the kernels; None where that was not asked for.
+        fit: patterns of the tests whose programs' least memory was asked for. `models`: of those that are models.
+        shard: `i/n`, the part of the tests that it has.
+        left_out: targets that were asked for and do not run there, and why.
+    """
+
+    name: str
+    commit: str
+    dirty: bool
+    began: float
+    tools: Mapping[str, str]
+    complete: bool
+    results: Mapping[Key, Result] = field(repr=False)
+    coverage: Coverage | None = field(default=None, repr=False)
+    fit: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    shard: str = "1/1"
+    called: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tests(self) -> list[Result]:
+        """Without those of runners."""
+        return [one for key, one in self.results.items() if key.test != RUNNER]
+
+    def fits(self, test: str) -> bool:
+        """Whether the least memory of this test's programs was asked for."""
+        return is_named(test, self.fit)
+
+
+def _numbers(values: Figures) -> list[int | float]:
+    return [value for value in values if not isinstance(value, str)]
+
+
+def together(figure: str, values: Figures) -> float | None:
+    """Return the sum of a figure's values, or the worst where that is what counts; None where there is no number."""
+    numbers = _numbers(values)
+    return WORST.get(figure, sum)(numbers) if numbers else None
+
+
+def common(before: Result, after: Result, figure: str) -> tuple[Figures, Figures] | None:
+    """Return the values of a figure that can be compared, whatever the verdicts.
+
+    A test that did not pass may have ended before it ran all of its programs; what it measured until then is compared
+    with what the same programs had. None where the earlier result does not have as many.
+    """
+    was, is_now = (one.figures.get(figure, ()) for one in (before, after))
+    if after.verdict in PASSED:
+        return (was, is_now) if before.verdict in PASSED or len(was) == len(is_now) else None
+    return (was[: len(is_now)], is_now) if 0 < len(is_now) <= len(was) else None
+
+
+def by_key(results: Iterable[Result]) -> dict[Key, Result]:
+    """In the order of keys; of two with the same key the last."""
+    found = {one.key: one for one in results}
+    return {key: found[key] for key in sorted(found)}
+
+
+def matches(test: str, target: str, test_pattern: str, target_pattern: str) -> bool:
+    """Whether globs name a test, by its id without the target, on a target. Brackets are those of parameters."""
+    pattern = test_pattern.replace("[", "[[]")
+    return fnmatch.fnmatchcase(test, pattern) and fnmatch.fnmatchcase(target, target_pattern)
+
+
+def is_named(test: str, patterns: Iterable[str]) -> bool:
+    """Whether one of several globs names a test, on whatever target."""
+    return any(matches(test, "", pattern, "*") for pattern in patterns)
+
+
+def count(results: Iterable[Result], verdicts: Collection[Verdict]) -> int:
+    return sum(one.verdict in verdicts for one in results)
+
+
+def as_text(total: float | None) -> str:
+    """A figure as it is shown: counts in full."""
+    return "-" if total is None else f"{total:.15g}"

@@ -1,0 +1,55 @@
+"""results.json: all of a report for machines. `results.schema.json` beside this module is its schema."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.report.contents import Report, moment
+from cortex_m_hil.campaigns.report.night import Night
+from cortex_m_hil.campaigns.report.table import COUNTED
+
+SCHEMA_VERSION: Final = 1  # higher when a field is removed, renamed or changes its meaning
+SCHEMA: Final = Path(__file__).parent / "results.schema.json"
+
+
+def results_json(report: Report) -> str:
+    """A number that is not finite is null."""
+    verdicts = Counter(one.verdict for one in report.night.tests)
+    found = {
+        "schema_version": SCHEMA_VERSION,
+        **_about(report.night),
+        "verdicts": {word: verdicts[verdict] for verdict, word in COUNTED.items()},
+        "compared_with": None if report.against is None else _about(report.against),
+        "changes": [one.fields() for one in report.changes],
+        "coverage": None if report.night.coverage is None else report.night.coverage.fields(),
+        "results": [
+            {**one.fields(), "bundle": report.bundle(one), "command": report.command(one)}
+            for one in report.night.results.values()
+        ],
+    }
+    return json.dumps(_plain(found), indent=1, allow_nan=False) + "\n"
+
+
+def _about(night: Night) -> dict[str, Any]:
+    return {
+        "nightly": night.name,
+        "name": night.called,
+        "commit": night.commit,
+        "dirty": night.dirty,
+        "began": moment(night.began),
+        "complete": night.complete,
+        "tools": night.tools,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,233 @@
+"""Measured figures, such as a board's cycles, over many nightlies: does the last one show that they have a new level?
+
+The changepoint model of Hawkins, Qiu and Kang ("The Changepoint Model for Statistical Process Control", Journal of
+Quality Technology 35, 2003): each night, every split of the level so far is tested by Student's t; where one is
+significant, the new level begins there, and later nights are compared with it. So a step that its first night does not
+show is told by a later one, a drift when it has gone far enough, and both once. Nothing is remembered: the nights
+before are judged again, each by what it could know.
+
+What all tests of a board have in common, as with a slower clock, is a series of its own. The noise of the tests is that
+of all of them together, since one test has few nightlies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Label = TypeVar("Label", bound=Hashable)
+ALPHA: Final = 1e-3  # the probability of a false alarm a night, of what all tests of a board have in common
+TESTS_ALPHA: Final = 2e-4  # and of the tests apart from it: their noise is known so well that this costs little
+PART_ALPHA: Final = 0.01  # that an operator of what is told is named, and did not move
+SHORTEST: Final = 3  # nights of a level, for its end to be seen
+LONGEST: Final = 100  # nights that are looked at
+FEWEST: Final = 3  # tests, to have something in common
+ALL_PARTS: Final = "all operators"
+_WHOLE: Final = 0.5  # cycles
+_ROUNDING: Final = 1e-12  # of logarithms: a board that always takes the same cycles has no noise at all
+
+
+@dataclass(frozen=True)
+class Shift:
+    """From the mean of a level to that of the next.
+
+    Attributes:
+        begin, at: the positions of the nights with which the level before and the new one begin.
+        stayed: of all tests together, those that did not move.
+    """
+
+    before: float
+    after: float
+    begin: int
+    at: int
+    stayed: int = 0
+
+
+def shifts(series: Mapping[Label, Sequence[float]]) -> tuple[Shift | None, dict[Label, Shift]]:
+    """What the last night shows: of all tests of a board together (as a ratio), and of those that moved otherwise.
+
+    Each series has a value for each night, in their order; NaN, or what is not positive, where there is none.
+    """
+    found: tuple[Shift | None, dict[Label, Shift]] = None, {}
+    for found in night_by_night(series):  # noqa: B007 - the last is meant
+        pass
+    return found
+
+
+def night_by_night(series: Mapping[Label, Sequence[float]]) -> Iterator[tuple[Shift | None, dict[Label, Shift]]]:
+    """What each night shows, by itself and those before it."""
+    labels, logs = list(series), _logs(list(series.values()))
+    own = _Levels(len(logs), logs.shape[1], TESTS_ALPHA if len(logs) >= FEWEST else ALPHA)
+    shared = _Levels(1, logs.shape[1], ALPHA)
+    for night, tonight in enumerate(logs.T):
+        away = tonight - own.means()
+        common = 0.0 if night == 0 else _common(away)
+        shared.add(np.array([common]))
+        own.add(tonight - (_of_others(away) if np.isfinite(common) and night else np.nan_to_num(shared.means())))
+        begin, moved, found = int(shared.begins[0]), shared.new_levels().get(0), own.new_levels()
+        here = logs[:, : night + 1]
+        alone = {test: _shift(here[test], (begin, int(own.begins[test])), at) for test, at in found.items()}
+        stayed = {test for test, one in alone.items() if _stayed(one, own.step(test, one.at))}
+        together = None
+        if moved is not None:
+            together = Shift(1.0, float(np.exp(shared.step(0, moved))), begin, moved, len(stayed))
+            shared.begin(0, moved)
+        yield together, {labels[test]: one for test, one in alone.items() if test not in stayed}
+        for test, at in found.items():
+            if together is not None or test not in stayed:
+                own.begin(test, at)
+
+
+def _logs(values: Sequence[Sequence[float]]) -> Array:
+    found = np.array(values, dtype=np.float64, ndmin=2)
+    return np.log(found, out=np.full(found.shape, np.nan), where=found > 0)
+
+
+def _common(away: Array) -> float:
+    """How far most tests are from their levels; NaN where they are too few."""
+    known = away[np.isfinite(away)]
+    return float(np.median(known)) if len(known) >= FEWEST else float("nan")
+
+
+def _of_others(away: Array) -> Array:
+    """The same of the others of each test: compared with what it is part of, one of a few has too little noise."""
+    order = np.argsort(away)[: np.isfinite(away).sum()]
+    found = np.full(len(away), np.median(away[order]))
+    middle = np.array([len(order) // 2 - 1, (len(order) - 1) // 2])
+    found[order] = away[order][middle + (middle >= np.arange(len(order))[:, None])].mean(axis=1)
+    return found
+
+
+def _shift(logs: Array, begins: Sequence[int], at: int) -> Shift:
+    """As it was measured, from where both the test and the board had their levels."""
+    begin = max(one for one in begins if one < at)
+    before, after = (float(np.exp(np.nanmean(part))) for part in (logs[begin:at], logs[at:]))
+    return Shift(before, after, begin, at)
+
+
+def _stayed(one: Shift, step: float) -> bool:
+    """Whether it is the others that moved: of a step from them, the test itself has made less than a half."""
+    return float(np.log(one.after / one.before)) / step < 1 / 2
+
+
+class _Levels:
+    """Series side by side, as far as nights were added: where their levels begin, and the noise of all of them."""
+
+    def __init__(self, series: int, nights: int, alpha: float) -> None:
+        self._alpha = alpha
+        self.begins = np.zeros(series, dtype=np.int64)
+        self._nights = 0
+        self._sums = np.zeros((3, series, nights + 1))  # before each night: how many values, their sum, of squares
+        self._first = np.full(series, np.nan)
+        self._freedom, self._squares = 0.0, 0.0  # of levels that ended
+
+    def add(self, values: Array) -> None:
+        """NaN where there is none."""
+        self._first = np.where(np.isfinite(self._first), self._first, values)
+        known = np.isfinite(values)
+        small = np.where(known, values - self._first, 0.0)  # squares of large numbers would lose small differences
+        self._sums[:, :, self._nights + 1] = self._sums[:, :, self._nights] + np.stack([known, small, small**2])
+        self._nights += 1
+
+    def means(self) -> Array:
+        """Of the levels; NaN where there was no value yet."""
+        number, total, _ = self._level(self._nights)
+        return np.asarray(self._first + total / np.maximum(number, 1), dtype=np.float64)
+
+    def step(self, one: int, at: int) -> float:
+        """From the level to another that begins there."""
+        ends = self._sums[:2, one, [self.begins[one], at, self._nights]]
+        number, total = np.diff(ends)
+        return float(np.diff(total / number)[0])
+
+    def begin(self, one: int, at: int) -> None:
+        """Another level."""
+        ended = self._sums[:, [one], at] - self._sums[:, [one], self.begins[one]]
+        self._freedom += float(ended[0, 0]) - 1
+        self._squares += float(_squares(ended)[0])
+        self.begins[one] = at
+
+    def new_levels(self) -> dict[int, int]:
+        """Of the series that have one, as the last night shows, where it begins."""
+        now, past = self._level(self._nights), self._level(self._nights - 1)
+        judged = np.flatnonzero((now[0] > past[0]) & (past[0] >= SHORTEST))
+        if not len(judged):
+            return {}
+        freedom = self._freedom + float(np.maximum(past[0] - 1, 0).sum())
+        squares = self._squares + _squares(past).sum() + _squares(now) - _squares(past)
+        splits = self._sums[:, judged, 1 : self._nights]
+        before = splits - (self._sums[:, judged, self._nights] - now[:, judged])[:, :, None]
+        ratios = _ratios(before, now[:, judged, None] - before, squares[judged, None], freedom, self._alpha)
+        best = ratios.argmax(axis=1)
+        found = zip(judged, best, ratios[np.arange(len(judged)), best], strict=True)
+        return {int(one): int(at) + 1 for one, at, ratio in found if ratio > 1}
+
+    def _level(self, end: int) -> Array:
+        begun = self._sums[:, np.arange(len(self.begins)), self.begins]
+        return np.asarray(self._sums[:, :, end] - begun, dtype=np.float64)
+
+
+def _squares(sums: Array) -> Array:
+    """Of the differences from the mean."""
+    number, total, squares = sums
+    return np.asarray(np.maximum(squares - total**2 / np.maximum(number, 1), 0.0), dtype=np.float64)
+
+
+def _ratios(before: Array, after: Array, squares: Array, freedom: float, alpha: float) -> Array:
+    """How far the means before and after each split are apart, by what noise may do. A row for each of the series.
+
+    Of the probability of a false alarm, splits that leave n nights after them have 1 / (n (n + 1)), which sum to one.
+    """
+    possible = (before[0] > 0) & (after[0] > 0)
+    left, right = (np.where(possible, part[0], 1.0) for part in (before, after))
+    steps = np.where(possible, after[1] / right - before[1] / left, 0.0)
+    scale = 1 / left + 1 / right
+    noise = np.sqrt(np.maximum(squares - steps**2 / scale, 0.0) / freedom * scale)
+    nights = np.arange(1, right.max() + 1)
+    quantiles = _students(alpha / len(before[0]) / 2 / (nights * (nights + 1)), freedom)
+    limits = quantiles[right.astype(np.int64) - 1] * noise + _ROUNDING
+    return np.asarray(np.abs(steps) / limits, dtype=np.float64)
+
+
+def _students(tails: Array, freedom: float) -> Array:
+    """The values that Student's t with so many degrees of freedom exceeds with these probabilities."""
+    # SciPy is for this alone: quantiles of tails as small as 1e-9, which no smaller package has exactly.
+    from scipy.special import stdtrit
+
+    return np.asarray(-stdtrit(freedom, tails), dtype=np.float64)
+
+
+def moved_parts(
+    before: Sequence[Mapping[str, int]], after: Sequence[Mapping[str, int]]
+) -> dict[str, tuple[float, float]]:
+    """Of the operators whose cycles moved from those nights to these by more than noise, the means; most first.
+
+    Where more than half of them did so, and none otherwise than all together, it is `ALL_PARTS`, as with a slower
+    clock. An operator has its own noise, or that of them all if it seems to have less.
+    """
+    names = sorted({name for night in (*before, *after) for name in night})
+    nights = len(before) + len(after)
+    if not names or min(len(before), len(after)) < 1 or nights < SHORTEST:
+        return {}
+    old, new = (
+        np.array([[night.get(name, 0) for name in names] for night in of], dtype=float) for of in (before, after)
+    )
+    was, is_now = old.mean(axis=0), new.mean(axis=0)
+    if not was.any():
+        return {}
+    squares = ((old - was) ** 2).sum(axis=0) + ((new - is_now) ** 2).sum(axis=0)
+    level = np.maximum(was, is_now)
+    noise = np.sqrt(np.maximum(squares, level**2 * squares.sum() / (level**2).sum()) / (nights - 2))
+    [quantile] = _students(np.array([PART_ALPHA / 2 / len(names)]), nights - 2)
+    limit = quantile * noise * np.sqrt(1 / len(before) + 1 / len(after)) + _WHOLE
+    moved = np.flatnonzero(np.abs(is_now - was) > limit)
+    otherwise = np.abs(is_now - was * is_now.sum() / was.sum()) > limit
+    if len(moved) > len(names) / 2 and len(names) > 1 and not otherwise.any():
+        return {ALL_PARTS: (float(was.sum()), float(is_now.sum()))}
+    largest = sorted(moved, key=lambda one: -abs(is_now[one] - was[one]))
+    return {names[one]: (float(was[one]), float(is_now[one])) for one in largest}

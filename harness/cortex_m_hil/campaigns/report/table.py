@@ -1,0 +1,126 @@
+"""What a run says at its end: the test × target table, and a line for each target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cortex_m_hil.errors.text import align, counted
+from cortex_m_hil.runner.results import Verdict
+
+COUNTED: Final[Mapping[Verdict, str]] = {
+    Verdict.PASS: "passed",
+    Verdict.FAIL: "failed",
+    Verdict.INFRA: "infra",
+    Verdict.ERROR: "error",
+    Verdict.XPASS: "xpassed",
+    Verdict.XFAIL: "xfailed",
+    Verdict.SKIP: "skipped",
+}
+"""How each verdict is called where it is counted, in this order."""
+
+
+NO_RUNNER: Final = "no runner (own ELF or none)"
+"""What ran on a target in a test that does not use this package's runner."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test on one target.
+
+    `ran` is what really ran: `m4-fvp → m4-qemu`. `error` is the class of the error and `headline` the first line that
+    was said of it, both "" where there is none. `seconds` are those of setup, call and teardown. `earlier` has what
+    previous attempts of the same test ended with, where a plugin ran it again. `peaks` has the figures whose largest
+    are shown, by name and unit. `runner` is whether the test uses this package's.
+    """
+
+    test: str
+    requested: str
+    ran: str
+    verdict: Verdict
+    error: str = ""
+    node_id: str = ""
+    headline: str = ""
+    seconds: float = 0.0
+    uninformative: bool = False
+    earlier: tuple[str, ...] = ()
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    runner: bool = True
+
+    @property
+    def ending(self) -> str:
+        return f"{self.verdict.value} {self.error}".strip()
+
+    @property
+    def cell(self) -> str:
+        uninformative = " (uninformative)" if self.uninformative else ""
+        return self.ending + uninformative + (f" after {', '.join(self.earlier)}" if self.earlier else "")
+
+
+def table(outcomes: Iterable[Outcome]) -> list[str]:
+    """Lines: a test a row, a target a column. Rows and columns in order of first appearance."""
+    cells: dict[str, dict[str, str]] = {}
+    targets: dict[str, str] = {}
+    for outcome in outcomes:
+        cells.setdefault(outcome.test, {})[outcome.requested] = outcome.cell
+        targets[outcome.requested] = outcome.ran
+    rows = [["test", *targets.values()]]
+    rows += [[test, *(by_target.get(name, "-") for name in targets)] for test, by_target in cells.items()]
+    return align(rows)
+
+
+def largest(outcomes: Iterable[Outcome]) -> list[str]:
+    """Lines: a figure of the runner a row, its largest value on each target; none where nothing was run."""
+    found: dict[str, dict[str, int]] = {}
+    targets: dict[str, str] = {}
+    for outcome in outcomes:
+        for name, value in outcome.peaks.items():
+            targets[outcome.requested] = outcome.ran
+            by_target = found.setdefault(name, {})
+            by_target[outcome.requested] = max(value, by_target.get(outcome.requested, 0))
+    rows = [[f"most {one}", *(str(by_target.get(name, "-")) for name in targets)] for one, by_target in found.items()]
+    return align([["", *targets.values()], *rows]) if rows else []
+
+
+def noteworthy(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """All targets of the tests that went wrong on one, or were run again."""
+    tests = {outcome.test for outcome in outcomes if outcome.verdict.is_bad or outcome.earlier}
+    return [outcome for outcome in outcomes if outcome.test in tests]
+
+
+def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
+    """A line for each target of `labels` that has an outcome: what it is, what came of its tests, and their seconds."""
+    by_target: dict[str, list[Outcome]] = {name: [] for name in labels}
+    for outcome in outcomes:
+        by_target[outcome.requested].append(outcome)
+    rows = [
+        [_label(labels[name], found), _counts(found), f"in {sum(outcome.seconds for outcome in found):.1f} s"]
+        for name, found in by_target.items()
+        if found
+    ]
+    return align(rows) if rows else []
+
+
+def _label(runner: str, outcomes: Sequence[Outcome]) -> str:
+    """Return what ran: `runner`, where a test uses it."""
+    return runner if any(outcome.runner for outcome in outcomes) else f"{outcomes[0].ran} · {NO_RUNNER}"
+
+
+def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:
+    """`3 passed`, `2 errors`: of those that there are."""
+    counts = [(one, word, verdicts[one]) for one, word in COUNTED.items() if verdicts.get(one)]
+    return [counted(count, word) if one is Verdict.ERROR else f"{count} {word}" for one, word, count in counts]
+
+
+def _counts(outcomes: Sequence[Outcome]) -> str:
+    parts = counted_by_verdict(Counter(outcome.verdict for outcome in outcomes))
+    all_same = len({outcome.runner for outcome in outcomes}) == 1
+    marked = {
+        "uninformative": sum(outcome.uninformative for outcome in outcomes),
+        NO_RUNNER: 0 if all_same else sum(not outcome.runner for outcome in outcomes),
+        "run again": sum(bool(outcome.earlier) for outcome in outcomes),
+    }
+    parts += [f"{count} {word}" for word, count in marked.items() if count]
+    return ", ".join(parts)

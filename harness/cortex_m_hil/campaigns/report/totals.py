@@ -1,0 +1,74 @@
+"""What all tests of a target cost together: instructions by operator, and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from cortex_m_hil.campaigns.report.changes import INSTRUCTIONS
+from cortex_m_hil.campaigns.report.night import Night, Result
+
+Place: TypeAlias = "tuple[str, str]"  # target, runtime
+_Together: TypeAlias = "Callable[[Iterable[int | None]], int | None]"
+COUNTS: Final = (INSTRUCTIONS, "cycles")
+ELF_BYTES: Final = "elf_bytes"  # of a runner, those that are there for one operator alone
+_PROGRAM: Final = "pte_bytes"
+_BYTES: Final = "_bytes"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number for each place; None where it has none."""
+
+    name: str
+    values: tuple[int | None, ...]
+
+
+def places(night: Night) -> list[Place]:
+    """Columns of a report: each target, by each runtime."""
+    return sorted({(key.target, key.runtime) for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
+
+
+def by_operator(night: Night) -> dict[str, list[Row]]:
+    """By figure, those of most first: of all programs together, and bytes of the largest runner."""
+    columns = [_measured(night, place) for place in places(night)]
+    figures = {**dict.fromkeys(COUNTS, _sum), ELF_BYTES: _most}
+    return {figure: rows for figure, put in figures.items() if (rows := _operators(columns, figure, put))}
+
+
+def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _Together) -> list[Row]:
+    names = {name for results in columns for one in results for name in one.parts.get(figure, ())}
+    rows = [
+        Row(name, tuple(put_together(one.parts.get(figure, {}).get(name) for one in results) for results in columns))
+        for name in names
+    ]
+    return sorted(rows, key=lambda row: (-sum(value or 0 for value in row.values), row.name))
+
+
+def sizes(night: Night) -> Iterator[Row]:
+    """Bytes: of all programs together, and of the test that needs the most."""
+    columns = [_measured(night, place) for place in places(night)]
+    if any(any(_PROGRAM in one.figures for one in results) for results in columns):
+        yield Row(f"{_PROGRAM}, all together", tuple(_sum(_values(results, _PROGRAM)) for results in columns))
+    names = sorted({name for results in columns for one in results for name in one.figures if name.endswith(_BYTES)})
+    for name in names:
+        yield Row(f"{name}, the most", tuple(max(_values(results, name), default=None) for results in columns))
+
+
+def _measured(night: Night, place: Place) -> list[Result]:
+    """Return what was measured, whatever the verdicts."""
+    return [one for key, one in night.results.items() if (key.target, key.runtime) == place]
+
+
+def _values(results: Iterable[Result], figure: str) -> list[int]:
+    return [int(value) for one in results for value in one.figures.get(figure, ()) if not isinstance(value, str)]
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,57 @@
+"""How a figure went from night to night, in few bytes: most figures stay as they are for weeks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from cortex_m_hil.campaigns.report.changes import is_exact
+from cortex_m_hil.campaigns.report.night import WORST, Key, Night, Result, common, together
+
+Value: TypeAlias = "int | float | None"
+_TICKS: Final = ("cycles", "model_ticks")  # those of a core or a model, which are no exact count
+_DIGITS: Final = 4  # of measured figures
+
+
+def encoded(values: Sequence[Value]) -> list[Value]:
+    """`[1, 1, 1, 7]` as `[1, 3, 7, 1]`: each value is followed by how often it comes."""
+    return [part for value, run in groupby(values) for part in (value, sum(1 for _ in run))]
+
+
+def decoded(runs: Sequence[Value]) -> list[Value]:
+    """What was encoded."""
+    return [value for value, often in zip(runs[::2], runs[1::2], strict=True) for _ in range(int(often or 0))]
+
+
+def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
+    """By figure, encoded: what it was in each night, oldest first; None where it had none of the last one's origin.
+
+    What was measured counts, whatever the verdict; each night's is that of the programs which the last one with the
+    figure ran.
+    """
+    if len(nights) < 2 or key not in nights[-1].results:
+        return {}
+    origin = nights[-1].results[key].origin
+    results = [one.results.get(key) for one in nights]
+    known = [one if one is not None and one.origin == origin else None for one in results]
+    values = {figure: list(_values(known, figure)) for figure in _figures(known)}
+    return {name: encoded(of) for name, of in values.items() if sum(value is not None for value in of) > 1}
+
+
+def _figures(results: Sequence[Result | None]) -> Iterator[str]:
+    names = sorted({name for one in results if one is not None for name in one.figures})
+    return (name for name in names if is_exact(name) or name in _TICKS or name in WORST)
+
+
+def _values(results: Sequence[Result | None], figure: str) -> Iterator[Value]:
+    last = next(one for one in reversed(results) if one is not None and figure in one.figures)
+    for one in results:
+        values = common(one, last, figure) if one is not None else None
+        yield None if values is None else _short(together(figure, values[0]))
+
+
+def _short(value: float | None) -> Value:
+    if value is None or value - value != 0:  # infinite, or not a number
+        return None
+    return int(value) if value == int(value) else float(f"{value:.{_DIGITS}g}")

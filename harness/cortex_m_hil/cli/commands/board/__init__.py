@@ -1,0 +1,16 @@
+"""hil board."""
+
+from __future__ import annotations
+
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.commands.board import shared, virtual
+from cortex_m_hil.cli.commands.board.group import board
+
+__all__ = ["shared", "virtual"]
+
+app.add_typer(board, name="board")
+
+
+@board.callback()
+def _board() -> None:
+    """Show and keep shared boards, and start virtual ones."""

@@ -1,0 +1,7 @@
+"""The group of commands `hil board`, to which each module of this folder adds its own."""
+
+from __future__ import annotations
+
+from cortex_m_hil.cli.app import group
+
+board = group()

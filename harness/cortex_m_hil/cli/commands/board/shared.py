@@ -1,0 +1,80 @@
+"""hil board status, hold, release and clear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.boards import leases
+from cortex_m_hil.cli.answers import Answer, tell
+from cortex_m_hil.cli.commands.board.group import board
+from cortex_m_hil.cli.options import DAY, Json, Targets, within
+from cortex_m_hil.cli.output import table
+from cortex_m_hil.errors import ConfigError, did_you_mean
+
+BoardPort = Annotated[str, typer.Argument(metavar="BOARD", help="A port, or a target's name", show_default=False)]
+
+
+@board.command("status")
+def board_status(as_json: Json = False) -> None:
+    """List the boards that were used here. Each is held by somebody for something, wedged for a reason, or free."""
+    statuses = [leases.inspect(name) for name in leases.known_boards()]
+    rows = [(status.board, status.describe(), str(status.health.failures)) for status in statuses]
+    tell(Answer(table(("board", "state", "failures"), rows), {"boards": statuses}))
+
+
+@board.command("hold")
+def board_hold(
+    name: BoardPort,
+    minutes: Annotated[
+        float,
+        typer.Option("--minutes", "-m", callback=within(0.01, 365 * 24 * 60), help="Until the tests get it back"),
+    ] = 60.0,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="What others are told")] = "",
+    wait: Annotated[float, typer.Option("--wait", callback=within(0, DAY), help="Seconds to wait for it")] = 60.0,
+    targets_file: Targets = None,
+    as_json: Json = False,
+) -> None:
+    """Keep a board from the tests, for a person. It lasts beyond this command."""
+    port = _port(name, targets_file)
+    holder = leases.hold(port, seconds=60.0 * minutes, reason=reason or "by hand", wait=wait)
+    text = f"{name} is yours for {minutes:g} minutes; hil board release {name} ends it (pid {holder.pid})"
+    tell(Answer(text, {"board": port, "holder": holder}))
+
+
+@board.command("release")
+def board_release(name: BoardPort, targets_file: Targets = None, as_json: Json = False) -> None:
+    """Give a board back to the tests that a person holds."""
+    port = _port(name, targets_file)
+    holder = leases.release_hold(port)
+    tell(Answer(f"{name} was held by {holder.describe()}", {"board": port, "holder": holder}))
+
+
+@board.command("clear")
+def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = False) -> None:
+    """Let tests use a wedged board again. Its failures are forgotten."""
+    port = _port(name, targets_file)
+    leases.clear(port)
+    tell(Answer(f"{name} is in use again", {"board": port}))
+
+
+def _port(name: str, targets_file: Path | None) -> str:
+    """A target's port, or the port as it is. ConfigError for what is neither."""
+    from cortex_m_hil.targets.load import load_user_targets
+    from cortex_m_hil.targets.model import HardwareLauncher
+
+    targets = load_user_targets(targets_file)
+    target = targets.get(name)
+    if target is None:
+        if set(name).isdisjoint("/:") and name not in leases.known_boards():
+            boards = [one.name for one in targets.values() if isinstance(one.launcher, HardwareLauncher)]
+            raise ConfigError(f"unknown board {name!r}", hint=f"{did_you_mean(name, boards)}; or a port: /dev/ttyACM0")
+        return name
+    if not isinstance(target.launcher, HardwareLauncher):
+        raise ConfigError(f"{name} is no board", hint="hil targets; hil board status")
+    if len(target.launcher.ports) > 1:
+        ports = ", ".join(port.url for port in target.launcher.ports)
+        raise ConfigError(f"{name} has several boards", hint=f"name one of them: {ports}")
+    return target.launcher.port

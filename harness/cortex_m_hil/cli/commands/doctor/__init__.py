@@ -1,0 +1,68 @@
+"""hil doctor, which without one of its commands tries the tools of this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.cli import probes as doctor_probes
+from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.commands.doctor import cache, selftest
+from cortex_m_hil.cli.commands.doctor.group import doctor
+from cortex_m_hil.cli.options import Json, Targets
+from cortex_m_hil.cli.output import row_of, with_status
+from cortex_m_hil.targets.load import load_user_targets
+from cortex_m_hil.targets.model import Target
+
+__all__ = ["cache", "selftest"]
+
+app.add_typer(doctor, name="doctor")
+
+
+@doctor.callback()
+def _doctor(
+    context: typer.Context,
+    verify: Annotated[
+        str | None,
+        typer.Option("--verify-fvp", metavar="NAME", help="Instead: execute what we assume of this model or target"),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Import no ExecuTorch, build and run nothing")] = False,
+    targets_file: Targets = None,
+    as_json: Json = False,
+) -> None:
+    """Try every tool, simulator and package. Exit status 1 if the default targets do not all work."""
+    if context.invoked_subcommand is not None:
+        return
+    targets = load_user_targets(targets_file)
+    end(_examine(targets, quick) if verify is None else _verify_fvp(verify, targets))
+
+
+def _examine(targets: dict[str, Target], quick: bool) -> Answer:
+    """A row is said as soon as its probe ends: the first round trips build their runners. `quick`: none of them."""
+    probes = [probe for probe in doctor_probes.probes(targets) if not (quick and probe.thorough)]
+    widths = max(len(state.value) for state in doctor_probes.State), max(len(probe.name) for probe in probes)
+    checks = []
+    for check in with_status(probes, lambda probe: probe.status, doctor_probes.Probe.examine):
+        action = [f"→ {check.action}"] if check.action else []
+        say(row_of((check.state.value, check.name, check.found, *action), widths))
+        checks.append(check)
+    fine = all(check.state is not doctor_probes.State.FAILED for check in checks)
+    good = "What was looked at is fine; no program was run." if quick else "The default targets work."
+    verdict = good if fine else "The default targets do not all work: see FAIL."
+    return Answer(f"\n{verdict}", {"checks": checks}, OK if fine else NO)
+
+
+def _verify_fvp(name: str, targets: dict[str, Target]) -> Answer:
+    from cortex_m_hil.diagnose import verify_fvp
+
+    target = verify_fvp.find(name, targets)
+    fvp_session = verify_fvp.FvpSession(target)
+    assumptions = list(verify_fvp.assumptions(fvp_session))
+    findings = list(
+        with_status(assumptions, lambda assumption: assumption.text, lambda assumption: assumption.examine())
+    )
+    fine = all(finding.state is not verify_fvp.State.FAILS for finding in findings)
+    fields = {"target": target.name, "findings": findings}
+    return Answer(verify_fvp.markdown(fvp_session, findings), fields, OK if fine else NO)

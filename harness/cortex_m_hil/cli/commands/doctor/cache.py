@@ -1,0 +1,48 @@
+"""hil doctor cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cortex_m_hil.cli.answers import Answer, tell
+from cortex_m_hil.cli.app import group
+from cortex_m_hil.cli.commands.doctor.group import doctor
+from cortex_m_hil.cli.options import Json
+
+if TYPE_CHECKING:
+    from cortex_m_hil.lowering.disk_cache import Info
+
+cache = group()
+doctor.add_typer(cache, name="cache")
+
+
+@cache.callback()
+def _cache() -> None:
+    """Show and empty the cache of lowered programs."""
+
+
+@cache.command("info")
+def cache_info(as_json: Json = False) -> None:
+    """Tell where the cache is, and how large."""
+    from cortex_m_hil.lowering.disk_cache import disk
+
+    found = disk.info()
+    tell(Answer(f"{_size(found)}; at most {found.limit / 1e6:.0f} MB", _fields(found)))
+
+
+@cache.command("clear")
+def cache_clear(as_json: Json = False) -> None:
+    """Remove all programs from the cache. Runners are built anew by themselves when something changes."""
+    from cortex_m_hil.lowering.disk_cache import disk
+
+    found = disk.info()
+    disk.clear()
+    tell(Answer(f"{_size(found)} removed", _fields(found)))
+
+
+def _size(found: Info) -> str:
+    return f"{found.folder}: entries {found.entries}, {found.bytes / 1e6:.1f} MB"
+
+
+def _fields(found: Info) -> dict[str, object]:
+    return {"folder": found.folder, "entries": found.entries, "bytes": found.bytes, "limit": found.limit}

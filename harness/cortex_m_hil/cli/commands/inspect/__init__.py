@@ -1,0 +1,16 @@
+"""hil inspect."""
+
+from __future__ import annotations
+
+from cortex_m_hil.cli.app import app
+from cortex_m_hil.cli.commands.inspect import fit, instructions, partition, size
+from cortex_m_hil.cli.commands.inspect.group import inspect
+
+__all__ = ["fit", "instructions", "partition", "size"]
+
+app.add_typer(inspect, name="inspect")
+
+
+@inspect.callback()
+def _inspect() -> None:
+    """Tell what is in a program, and what it needs."""

@@ -1,0 +1,86 @@
+"""hil inspect fit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.cli.answers import Answer, answer_each
+from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.files import programs_of
+from cortex_m_hil.cli.options import (
+    Choice,
+    Inputs,
+    Json,
+    Multiplier,
+    RequireFvp,
+    Runtime,
+    SeveralTargets,
+    Targets,
+    Verbose,
+)
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.diagnose.memory_fit import Fit, Fitting, Region
+from cortex_m_hil.lowering.named_modules import NETWORKS
+from cortex_m_hil.targets.resolve import Resolved
+
+_MODELS = (
+    f"A .pte or .bpte file; one of {', '.join(NETWORKS)}; or package.module:function, which returns module, inputs"
+)
+
+
+@inspect.command("fit")
+def fit(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODELS, show_default=False)],
+    target: SeveralTargets,
+    inputs: Inputs = None,
+    require_fvp: RequireFvp = False,
+    timeout_multiplier: Multiplier = 1.0,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Find the least memory that a program runs in.
+
+    Each figure is proven: the program runs in these sizes, and fails for want of memory in one step less of any.
+    Inputs of a .pte file are those of --input, or those that pytest's --keep-programs left beside it, or follow a
+    formula.
+    """
+    choice = Choice(target, targets_file, runtime, require_fvp=require_fvp)
+    program_for = programs_of(model, inputs or [])
+
+    def ask(name: str) -> Answer:
+        resolved = choice.resolve(name)
+        program, source = program_for(resolved.target.isa)
+        with log_of_errors(verbose), Fitting(resolved, multiplier=timeout_multiplier) as fitting:
+            found = fitting.fit(program)
+        fields = {**fields_of_target(resolved, found.ran), **_fields(found, model), "inputs": source}
+        return Answer(_text(found, resolved, source), fields)
+
+    answer_each(choice.names, ask)
+
+
+def _text(found: Fit, resolved: Resolved, source: str) -> str:
+    """Sizes with their proof, and the lines for a board's files."""
+    numbers = [(f"{need.size}", f"{need.step}", f"{need.used}") for need in found.needs]
+    proofs = [need.below.partition(":")[0] or "cannot be smaller" for need in found.needs]
+    rows = [(need.region.value, *row, proof) for need, row, proof in zip(found.needs, numbers, proofs, strict=True)]
+    pools = (Region.PROGRAM, Region.PLANNED, Region.METHOD)
+    stack = found.size(Region.STACK)
+    lines = [
+        label_of(resolved),
+        table(("region", "bytes", "step", "peak", "one step below"), rows),
+        "",
+        f"board.yaml   pools: {{{', '.join(f'{region.value}: {found.size(region)}' for region in pools)}}}",
+        f"board.ld     {f'HIL_STACK_SIZE = {stack};' if stack else 'the stack is not measured here'}",
+        f"temp         {found.temp} bytes of the method pool are given back after each instruction",
+        f"inputs       {source}",
+        f"depends on   the inputs' values; {found.ran.runtime} {found.ran.runtime_version}; {found.compiler}",
+    ]
+    return "\n".join(lines)
+
+
+def _fields(found: Fit, model: str) -> dict[str, object]:
+    return {"program": model, "needs": found.needs, "temp": found.temp, "runs": found.runs, "compiler": found.compiler}

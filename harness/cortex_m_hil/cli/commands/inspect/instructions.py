@@ -1,0 +1,140 @@
+"""hil inspect instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Annotated, Any
+
+import typer
+
+from cortex_m_hil import flow
+from cortex_m_hil.cli.answers import Answer, answer_each
+from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.files import programs_of
+from cortex_m_hil.cli.options import Choice, Inputs, Json, Multiplier, SeveralTargets, Targets, Verbose
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table, with_status
+from cortex_m_hil.diagnose import instruction_counts as kernels
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.lowering.named_modules import NETWORKS
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.targets.model import Clock
+from cortex_m_hil.targets.resolve import Resolved
+
+NETWORKS_HELP = f"one of {', '.join(NETWORKS)}; or package.module:function, which returns (module, inputs)"
+
+
+@inspect.command("instructions")
+def instructions(
+    target: SeveralTargets,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL...", help=f"A .pte file; {NETWORKS_HELP} [default: all networks]"),
+    ] = None,
+    inputs: Inputs = None,
+    timeout_multiplier: Multiplier = 1.0,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Count the instructions of programs, or a board's cycles. By operator too; instructions are exact.
+
+    Inputs of a .pte file are found as `hil run` finds them, and are those of --input where one model is named.
+    The reference is what an installed ExecuTorch with CMSIS-NN takes for the same program, where there is one
+    (hil docs runtimes).
+    """
+    chosen = models or list(NETWORKS)
+    if inputs and len(chosen) > 1:
+        raise ConfigError("--input is for one model", hint="inputs beside P.pte are P.0.npy, P.1.npy, …")
+    program_for = [programs_of(model, inputs or []) for model in chosen]
+    choices = [Choice(target, targets_file, runtime) for runtime in ("builtin", "executorch")]
+
+    def ask(name: str) -> Answer:
+        resolved, reference = (choice.resolve(name) for choice in choices)
+        isa = resolved.target.isa
+        made = list(with_status(list(zip(chosen, program_for, strict=True)), itemgetter(0), lambda one: one[1](isa)))
+        programs, sources = [program for program, _ in made], [source for _, source in made]
+        with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+            counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
+            ran = dut.ran()
+        references, version, missing = _references(reference, programs, timeout_multiplier)
+        rows = [Row(*row) for row in zip(chosen, sources, counts, references, strict=True)]
+        fields = {**fields_of_target(resolved, ran), "isa": resolved.target.isa}
+        fields |= {"reference_version": version, "no_reference": missing}
+        told = f"no reference: {missing}" if missing else f"reference: executorch {version}"
+        lines = [label_of(resolved), _table_of(rows), told, ""]
+        lines += [line for row in rows for line in (row.model, f"inputs: {row.inputs}", row.operators, "")]
+        return Answer("\n".join(lines).rstrip(), {**fields, "rows": [row.fields(name, fields["isa"]) for row in rows]})
+
+    answer_each(choices[0].names, ask)
+
+
+def _references(
+    resolved: Resolved, programs: Sequence[Program], multiplier: float
+) -> tuple[list[kernels.Count | None], str, str]:
+    """What each program takes by ExecuTorch, whose version follows; or None each, no version, and why."""
+    try:
+        dut = flow.open_dut(resolved, multiplier=multiplier)
+    except ConfigError as error:  # nobody named an installed ExecuTorch
+        return [None] * len(programs), "", "; ".join(part for part in (error.message, error.hint) if part)
+    with dut:
+        counts = list(with_status(programs, lambda one: one.name, lambda one: kernels.count(dut, one)))
+        return list(counts), dut.ran().runtime_version, ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on one target."""
+
+    model: str
+    inputs: str
+    count: kernels.Count
+    reference: kernels.Count | None
+
+    @property
+    def compared(self) -> list[tuple[kernels.OperatorCount, kernels.OperatorCount | None]]:
+        """Each operator, and the same of the reference: both run one program."""
+        theirs = {one.operator: one for one in self.reference.operators} if self.reference else {}
+        return [(one, theirs.get(one.operator)) for one in self.count.operators]
+
+    @property
+    def operators(self) -> str:
+        rows = [
+            (one.operator, f"{one.calls}", f"{one.ticks}", f"{one.share:.1%}", *_reference(one, their))
+            for one, their in self.compared
+        ]
+        return table(("operator", "calls", self.count.clock.value, "share", "reference", "ratio"), rows)
+
+    def fields(self, target: str, isa: object) -> dict[str, Any]:
+        clock = self.count.clock
+        operators = [
+            {"operator": one.operator, "calls": one.calls, "share": one.share, **_counted(clock, one, their)}
+            for one, their in self.compared
+        ]
+        own = _counted(clock, self.count, self.reference)
+        return {
+            "model": self.model, "inputs": self.inputs, "target": target, "isa": isa, **own, "operators": operators,
+        }  # fmt: skip
+
+
+def _table_of(rows: Sequence[Row]) -> str:
+    cells = [(row.model, f"{row.count.ticks}", *_reference(row.count, row.reference)) for row in rows]
+    return table(("model", rows[0].count.clock.value, "reference", "ratio"), cells)
+
+
+def _counted(clock: Clock, ours: kernels.Counted, reference: kernels.Counted | None) -> dict[str, Any]:
+    theirs = kernels.figures(clock, reference.ticks if reference else None, "reference_")
+    return {**kernels.figures(clock, ours.ticks), **theirs, "ratio": kernels.ratio(ours, reference)}
+
+
+def _reference(ours: kernels.Counted, reference: kernels.Counted | None) -> tuple[str, str]:
+    return _or_dash(reference.ticks if reference else None), _ratio(kernels.ratio(ours, reference))
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

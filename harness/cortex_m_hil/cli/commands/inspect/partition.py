@@ -1,0 +1,155 @@
+"""hil inspect partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from cortex_m_hil import flow
+from cortex_m_hil.api import load_program
+from cortex_m_hil.cli.answers import Answer, end
+from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.files import find_inputs
+from cortex_m_hil.cli.options import Inputs, Json, Multiplier, Pte, Runtime, Targets, Verbose, resolve_target
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.diagnose.instruction_counts import executed, figures
+from cortex_m_hil.errors import ConfigError, PortNotFound
+from cortex_m_hil.errors.text import percent
+from cortex_m_hil.program.partition import Group, Island, Kind, Partition, planned_in_int8
+from cortex_m_hil.targets.model import Clock
+
+_Rows = list[tuple[str, str, Group]]
+
+
+@inspect.command("partition")
+def partition_command(
+    pte: Pte,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", metavar="NAME", help="Count instructions there too, or a board's cycles"),
+    ] = None,
+    inputs: Inputs = None,
+    runtime: Runtime = "builtin",
+    timeout_multiplier: Multiplier = 1.0,
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Tell what of a program runs on Cortex-M kernels.
+
+    The rest runs on portable kernels, on integers or in float.
+    By operator and kind: how many there are, their multiply-accumulates (MACs), and the bytes of their tensors.
+    Operators that give each other floats are a float island.
+    """
+    program = load_program(pte)
+    fields: dict[str, Any] = {"program": pte, "ran": None, "inputs": None, "not_counted": ""}
+    found, label, clock = program.partition, "", Clock.INSTRUCTIONS
+    if inputs and target is None:
+        raise ConfigError("--input without --target: nothing is run", hint="--target NAME counts instructions there")
+    if target is not None:
+        resolved = resolve_target(target, targets_file, runtime)
+        given = find_inputs(program, pte, inputs or [])
+        label = f"{label_of(resolved)}; inputs: {given.source}"
+        runs = replace(program, inputs=given.inputs)
+        try:
+            with log_of_errors(verbose), flow.open_dut(resolved, multiplier=timeout_multiplier) as dut:
+                counted = executed(dut, runs)
+                found, clock = Partition.of(program.file, executed=counted.each), counted.clock
+                fields |= {"ran": fields_of_target(resolved, dut.ran()), "inputs": given.source}
+        except PortNotFound as error:  # the partition itself needs no board
+            fields["not_counted"] = error.message
+            label += f"\nNOT counted: {error.message}"
+    in_int8 = planned_in_int8(program.file, found) if found.left_in_float else None
+    fields |= {"planned_bytes": program.file.planned_bytes, "planned_bytes_in_int8": in_int8}
+    end(_answer(found, fields, label, clock))
+
+
+def _answer(found: Partition, fields: Mapping[str, Any], label: str, clock: Clock) -> Answer:
+    operators: _Rows = [(name, kind.value, group) for (name, kind), group in found.operators.items()]
+    kinds: _Rows = [("", kind.value, group) for kind, group in found.kinds.items()]
+    tables = (_table(found, rows, clock) for rows in (operators, [*kinds, ("", "all", found)]))
+    blocks = [*tables, *_islands(found, clock), _summary(found, fields)]
+    shares = {"cortex_m_macs": found.cortex_m_macs, "cortex_m_nodes": found.cortex_m_nodes}
+    islands = [
+        {"operators": one.operators, "steps": [step.instruction for step in one.steps], **_fields(one, clock)}
+        for one in found.islands
+    ]
+    told = {
+        **shares,
+        "uncounted": found.uncounted,
+        **_fields(found, clock),
+        "operators": [{"operator": name, "kind": kind, **_fields(group, clock)} for name, kind, group in operators],
+        "kinds": [{"kind": kind, **_fields(group, clock)} for _, kind, group in kinds],
+        "islands": islands,
+    }
+    return Answer("\n\n".join(filter(None, (label, *blocks))), {**fields, **told})
+
+
+def _fields(group: Group, clock: Clock) -> dict[str, Any]:
+    known = {"count": len(group.steps), "macs": group.macs, "nbytes": group.nbytes}
+    return {**known, **figures(clock, group.executed)}
+
+
+def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
+    """Columns that say nothing are left out: operators of a table of kinds, instructions where none were counted."""
+    named, measured = any(name for name, _, _ in rows), whole.executed is not None
+    columns = (
+        *(("operator",) * named),
+        "kind",
+        "count",
+        "MACs",
+        "share",
+        "bytes",
+        *((clock.value, "share") * measured),
+    )
+    return table(columns, [tuple(_cells(whole, *row, named, measured)) for row in rows])
+
+
+def _cells(whole: Partition, name: str, kind: str, group: Group, named: bool, measured: bool) -> Iterator[str]:
+    if named:
+        yield name
+    yield kind
+    yield f"{len(group.steps)}"
+    yield "not known" if group.macs is None else f"{group.macs}"
+    yield _share(group.macs, whole.macs)
+    yield f"{group.nbytes}"
+    if measured:
+        yield f"{group.executed}"
+        yield _share(group.executed, whole.executed)
+
+
+def _share(part: int | None, whole: int | None) -> str:
+    return percent(part / whole) if part is not None and whole else "-"
+
+
+def _islands(found: Partition, clock: Clock) -> Iterator[str]:
+    if found.islands:
+        yield "\n".join(_island(found, number, one, clock) for number, one in enumerate(found.islands, 1))
+
+
+def _island(whole: Partition, number: int, island: Island, clock: Clock) -> str:
+    first, last = island.steps[0].instruction, island.steps[-1].instruction
+    where = f"instruction {first}" if first == last else f"instructions {first} to {last}"
+    macs = f"{_share(island.macs, whole.macs)} of the MACs"
+    cost = (
+        "" if island.executed is None else f", {_share(island.executed, whole.executed)} of the {clock.value} executed"
+    )
+    return f"float island {number} ({where}; {macs}{cost}): {', '.join(island.operators)}"
+
+
+def _summary(found: Partition, fields: Mapping[str, Any]) -> str:
+    operators = f"{found.count(Kind.CORTEX_M)} of {len(found.counting)} operators"
+    if found.cortex_m_nodes is not None:
+        operators += f" ({percent(found.cortex_m_nodes)})"
+    if found.cortex_m_macs is not None:
+        told = f"{percent(found.cortex_m_macs)} of {found.macs} MACs and {operators} are on Cortex-M kernels"
+    else:
+        why = f"those of {', '.join(found.uncounted)} are not known" if found.uncounted else "there are none"
+        told = f"share of MACs on Cortex-M kernels not known: {why}; {operators} are Cortex-M kernels"
+    if not found.left_in_float:
+        return told
+    planned, in_int8 = fields["planned_bytes"], fields["planned_bytes_in_int8"]
+    return f"{told}\n{len(found.left_in_float)} in float: {planned} bytes are planned, about {in_int8} in int8"

@@ -1,0 +1,86 @@
+"""hil inspect size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cortex_m_hil.api import load_program
+from cortex_m_hil.cli.answers import Answer, end
+from cortex_m_hil.cli.commands.inspect.group import inspect
+from cortex_m_hil.cli.options import Json
+from cortex_m_hil.cli.output import table
+from cortex_m_hil.host import files
+from cortex_m_hil.program import size as of_programs
+from cortex_m_hil.runner import elf_size as of_elfs
+
+MAGIC: Final = b"\x7fELF"
+SHOWN: Final = 20  # symbols of an ELF, without --all
+
+
+@inspect.command("size")
+def size(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pte or an ELF", show_default=False)],
+    everything: Annotated[bool, typer.Option("--all", help=f"Every symbol of an ELF, not the {SHOWN} largest")] = False,
+    as_json: Json = False,
+) -> None:
+    """Tell what the bytes of a program or an ELF are for. Each byte is counted once.
+
+    Of a .pte: its sections, and the constants by the operator that takes them. Of an ELF: its sections and symbols;
+    of a builtin runner for Arm also what each operator adds.
+    """
+    if files.read(file, of_elfs.LIMIT)[: len(MAGIC)] == MAGIC:
+        end(_elf(file, everything))
+    end(_program(file))
+
+
+def _program(path: Path) -> Answer:
+    found = of_programs.weigh(load_program(path).file)
+    shares = [(one.value, f"{nbytes}", f"{nbytes / found.nbytes:.1%}") for one, nbytes in found.sections.items()]
+    parts = [(part.section.value, f"{part.nbytes}", f"{part.count}", part.what, _use(part)) for part in found.parts]
+    blocks = [
+        table(("section", "bytes", "share"), [*shares, ("all", f"{found.nbytes}", "100.0%")]),
+        table(("operator", "bytes of constants"), [(name, f"{nbytes}") for name, nbytes in found.operators.items()]),
+        table(("section", "bytes", "count", "what", "taken by"), parts),
+    ]
+    sections = [{"name": one.value, "nbytes": nbytes} for one, nbytes in found.sections.items()]
+    operators = [{"operator": name, "nbytes": nbytes} for name, nbytes in found.operators.items()]
+    fields = {"sections": sections, "operators": operators, "parts": found.parts}
+    return Answer("\n\n".join(blocks), {"file": path, "kind": "pte", "bytes": found.nbytes, **fields})
+
+
+def _use(part: of_programs.Part) -> str:
+    return f"{part.operator}, argument {part.argument} (instruction {part.instruction})" if part.operator else ""
+
+
+def _elf(path: Path, everything: bool) -> Answer:
+    found = of_elfs.weigh(path)
+    blocks = [
+        table(
+            ("section", "address", "bytes", "in the file"),
+            [(one.name, f"{one.address:#010x}", f"{one.nbytes}", f"{one.stored}") for one in found.sections],
+        )
+    ]
+    if found.operators:
+        rows = [(one.operator, f"{one.own}", f"{one.reached}") for one in found.operators]
+        blocks.append(table(("operator", "its own", "with what it shares"), rows))
+    symbols = sorted((part for part in found.parts if part.symbol), key=lambda part: -part.nbytes)
+    shown = symbols if everything else symbols[:SHOWN]
+    blocks.append(table(("section", "bytes", "symbol", "operators"), [_row(part) for part in shown]))
+    if len(shown) < len(symbols):
+        blocks.append(f"{len(symbols) - len(shown)} more symbols: --all")
+    fields = {"sections": found.sections, "operators": found.operators, "parts": found.parts}
+    nbytes = sum(one.nbytes for one in found.sections)
+    return Answer("\n\n".join(blocks), {"file": path, "kind": "elf", "bytes": nbytes, **fields})
+
+
+def _row(part: of_elfs.Part) -> tuple[str, ...]:
+    return part.section, f"{part.nbytes}", part.symbol, _operators(part.operators)
+
+
+def _operators(names: Sequence[str]) -> str:
+    named = [name or "the runner" for name in names]
+    return ", ".join(named) if len(named) < 3 else f"{len(named)} of them"

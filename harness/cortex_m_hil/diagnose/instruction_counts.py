@@ -1,0 +1,116 @@
+"""What a program costs on a target, of the whole and of each operator: instructions, exactly, or cycles of a board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cortex_m_hil import flow
+from cortex_m_hil.errors import ConfigError, ProtocolError
+from cortex_m_hil.flow.stepping import steps
+from cortex_m_hil.lowering import lower
+from cortex_m_hil.lowering.named_modules import check_name, load
+from cortex_m_hil.program.bundled import SUFFIXES
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.model import Clock
+
+COSTS: Final = (Clock.INSTRUCTIONS, Clock.CORE)
+"""What measures the cost of a program; the other clocks follow a simulator's host."""
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """All calls of one operator; `share` is that of what all operators take."""
+
+    operator: str
+    calls: int
+    ticks: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Count:
+    """What one program takes on one target, by `clock`; `operators` with the most first.
+
+    Cycles of the whole are no sum: each step fetches anew what a core keeps from one instruction to the next.
+    """
+
+    ticks: int
+    operators: tuple[OperatorCount, ...]
+    clock: Clock = Clock.INSTRUCTIONS
+
+
+Counted = Count | OperatorCount
+
+
+def ratio(ours: Counted, reference: Counted | None) -> float | None:
+    """Return how many times the reference's ticks ours takes; None where there is no reference, or it takes none."""
+    return ours.ticks / reference.ticks if reference is not None and reference.ticks else None
+
+
+def figures(clock: Clock, ticks: int | None, prefix: str = "") -> dict[str, int | None]:
+    """Return a number under the name of its unit, and None under the others that measure cost."""
+    return {f"{prefix}{one.value}": ticks if one is clock else None for one in COSTS}
+
+
+def check_model(model: str) -> None:
+    """Raise ConfigError for what is neither a file of a program nor known to `program_of`. Imports nothing."""
+    if not model.endswith(SUFFIXES):
+        check_name(model)
+
+
+def program_of(model: str, isa: Isa) -> Program:
+    """Return a network or what `package.module:function` gives, lowered. What a file holds is `cli.files`' to read."""
+    module, inputs = load(model)
+    return lower(module, inputs, isa=isa, name=model)
+
+
+def count(dut: flow.Dut, program: Program) -> Count:
+    """By operator. Runs the program, and raises, as `executed` does."""
+    whole = executed(dut, program)
+    found: dict[str, list[int]] = {}
+    for one, ticks in zip(program.file.instructions, whole.each, strict=True):
+        found.setdefault(one.name, []).append(ticks)
+    total = sum(whole.each)
+    rows = [OperatorCount(name, len(all_), sum(all_), sum(all_) / total) for name, all_ in found.items()]
+    return Count(whole.ticks, tuple(sorted(rows, key=lambda row: -row.ticks)), whole.clock)
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a program takes by `clock`: all of it, and `each` of its instructions."""
+
+    clock: Clock
+    ticks: int
+    each: tuple[int, ...]
+
+
+def executed(dut: flow.Dut, program: Program) -> Executed:
+    """Return what each instruction of a program takes: instructions of the core, exactly, or cycles of a board's.
+
+    Runs the program as a whole, then by steps. What it raises is what `flow.run` does; ConfigError where the target's
+    clock is no measure of cost.
+    """
+    result = flow.run(dut, program)
+    clock = result.ran.clock
+    if clock not in COSTS:
+        what = f"{dut.target.name} counts neither instructions nor cycles, it has {clock.value}"
+        hint = "a target of QEMU counts instructions, a board cycles: hil targets"
+        raise ConfigError(what, target=dut.resolved.name, hint=hint)
+    found = [0] * len(program.file.instructions)
+    for done in steps(dut, program, program.inputs):
+        found[done.index] += done.ticks
+    if clock is Clock.INSTRUCTIONS and sum(found) != result.ticks:
+        raise ProtocolError("the steps do not take the instructions of the whole", target=dut.resolved.name)
+    return Executed(clock, result.ticks, tuple(found))
+
+
+def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
+    """Ticks of each call of an operator; the program is run by steps. Raises what a run does."""
+    found: dict[str, list[int]] = {}
+    for done in steps(dut, program, inputs):
+        found.setdefault(done.instruction.name, []).append(done.ticks)
+    return found

@@ -1,0 +1,201 @@
+"""One tree of errors with two branches: infra (nothing was learnt about the program) and verdict.
+
+Retries and bisection key on the branch, so a class sits under exactly one of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+from cortex_m_hil.errors.text import printable, printable_lines
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'm4-qemu'?`, or the known words where none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(n) for n in near)}?"
+    return f"known: {', '.join(names)}"
+
+
+def known_bug(find: int) -> str:
+    """Return where a bug of ExecuTorch's or CMSIS-NN's is told of, for a message that says what it does."""
+    return f"a known bug: find {find} in hil docs verification"
+
+
+class HarnessError(Exception):
+    """What happened, where, and what to do next; names and output of others in it are made printable.
+
+    ``message`` is one line. ``details`` are more of them, each with its label, in the order in which they are shown;
+    ``hint`` is the next step, that of the class where none is given. ``target`` and ``operator`` are empty where they
+    do not apply; ``log`` is the tail of what the target or the tool printed.
+    """
+
+    default_hint: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        target: str = "",
+        operator: str = "",
+        hint: str = "",
+        log: str = "",
+        details: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(printable_lines(message))
+        self.message = printable_lines(message)
+        self.target = target
+        self.operator = printable(operator)
+        self.hint = printable_lines(hint or self.default_hint)
+        self.log = printable_lines(log)
+        self.details = tuple((label, printable_lines(text)) for label, text in details)
+
+    def __str__(self) -> str:
+        """The headline: message and place. Below it a line for each detail, and what to do next."""
+        places = [
+            f"target {self.target}" if self.target else "",
+            f"operator {self.operator}" if self.operator else "",
+        ]
+        where = ", ".join(place for place in places if place)
+        width = max((len(label) for label, _ in self.details), default=0) + 1
+        below = [f"  {f'{label}:':<{width}} {text}" for label, text in self.details]
+        below += [f"  → {self.hint}"] if self.hint else []
+        return "\n".join([self.message + (f" [{where}]" if where else ""), *below])
+
+    def describe(self) -> str:
+        """The same with the class's name in front, for where no traceback says it."""
+        return f"{type(self).__name__}: {self}"
+
+
+class InfraError(HarnessError):
+    """Nothing was learnt about the program."""
+
+
+class ConfigError(InfraError):
+    """targets.yaml, an option or an argument is wrong."""
+
+
+class ToolchainError(InfraError):
+    """A compiler, simulator or other tool is missing or too old."""
+
+
+class BuildError(InfraError):
+    """The runner could not be built."""
+
+    default_hint = "hil doctor tries compiler, CMake and flatc"
+
+
+class LaunchError(InfraError):
+    """The target could not be started, or was ended from outside."""
+
+    default_hint = "hil doctor tries the tools of this machine"
+
+
+class SelfTestFailed(LaunchError):
+    """The target answers, and computes its known-answer self-test wrong."""
+
+
+class PortNotFound(LaunchError):
+    """The board's port is not there, or does not open. Nothing was learnt about the board either."""
+
+
+class FlashError(InfraError):
+    """The runner could not be put on the board."""
+
+    default_hint = "is the ELF one for this board, and does its tool reach it?"
+
+
+class BoardBusy(InfraError):
+    """Somebody else holds the board."""
+
+
+class BoardWedged(InfraError):
+    """The board does not pass its self-test."""
+
+
+class LinkError(InfraError):
+    """Bytes do not get through."""
+
+    default_hint = "on a board: cable, power, baud rate; else run it again, and report it if it stays"
+
+
+class ProtocolError(InfraError):
+    """Bytes get through and make no sense."""
+
+    default_hint = "a defect of the runner or of this harness: report it with the target log and the program"
+
+
+class IdentityError(InfraError):
+    """What answered is not the runner that was built for this target, or a module is of another checkout."""
+
+
+class VerdictError(HarnessError):
+    """Something is wrong with the program, its lowering, or the code that ran it."""
+
+
+class LoweringError(VerdictError):
+    """The module could not be exported, quantised or lowered; the message names the stage and the node."""
+
+
+class LintError(VerdictError):
+    """The program does not fit the target; it was not run."""
+
+
+class ProgramRejected(VerdictError):
+    """The bytes are not a valid program, or the runtime refused to run it."""
+
+
+class UnsupportedOperator(VerdictError):
+    """The runner lacks operators, or would need a delegate."""
+
+
+class OutOfTargetMemory(VerdictError):
+    """The program needs more memory than the target has."""
+
+
+class TargetFault(VerdictError):
+    """The core took a fault."""
+
+
+class TargetHang(VerdictError):
+    """The program does not end, on a target that passes its self-test."""
+
+
+class ProgramFailed(VerdictError):
+    """A program of the user's, which is no runner, ended with an exit status other than 0."""
+
+
+class ProgramTimeout(VerdictError):
+    """A program of the user's, which is no runner, did not end in the time that it was given."""
+
+
+class ForbiddenAccess(VerdictError):
+    """The firmware asked for something of the host that it may not have, and was ended."""
+
+
+class Mismatch(VerdictError):
+    """Outputs are not what the references say."""
+
+
+class RedzoneViolation(VerdictError):
+    """Something wrote outside its tensor."""
+
+
+class LifetimeViolation(VerdictError):
+    """Something read a tensor whose lifetime was over."""
+
+
+class HilWarning(UserWarning):
+    """A check that proves less than it seems to."""
+
+
+def is_pytests_own(error: Exception) -> bool:
+    """Whether pytest raised it to end the run: from a signal handler it comes up in whatever is at work.
+
+    By name, since the harness works without pytest.
+    """
+    return type(error).__module__.startswith("_pytest.")

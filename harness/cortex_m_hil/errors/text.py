@@ -1,0 +1,86 @@
+"""Text of unknown origin, made fit for a terminal, a report and a wire between processes."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+_LONGEST: Final = 80  # characters of a value
+_ITEMS: Final = 4  # of a tuple or a list
+# The folder of a name of a file: between quotes, where it may have spaces, or anywhere.
+_FOLDER: Final = re.compile(
+    r"""(?<=['"])/(?:[^/'"\n]+/)+|(?:(?<=file://)|(?<![\w.:/~…$-]))/(?:[^/\s:'"`()\[\]{}<>,;|=]+/)+"""
+)
+_PLAIN: Final = (str, bytes, int, float, complex, Enum, os.PathLike, type(None))
+
+
+def printable(text: str) -> str:
+    """One line in which every character is visible or a space; any other is an escape, such as ``\\x1b``.
+
+    What counts is `str.isprintable`: control and format characters (such as those that turn the direction of
+    writing), separators other than a space, lone surrogates and unassigned characters do not.
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() else _escape(one) for one in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same line by line; a tab is a space, a carriage return before a line's end is dropped."""
+    return "\n".join(printable(line.removesuffix("\r").replace("\t", " ")) for line in text.split("\n"))
+
+
+def folders_replaced(text: str, by: str | Callable[[re.Match[str]], str]) -> str:
+    """The text with each absolute folder in it, which tells of this machine, replaced as `re.sub` does.
+
+    `-c /home/me/hil.ini` by `…/` is `-c …/hil.ini`; what has no `/` behind it is a name, and stays.
+    """
+    return _FOLDER.sub(by, text)
+
+
+def shown(value: object) -> str:
+    """A value that a user gave, in a few words: `Tensor float32[1, 8]` for a tensor or an array, never its elements.
+
+    Numbers, text and paths are written out, other objects are named by their class.
+    """
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(shape, tuple) and dtype is not None:
+        return f"{type(value).__name__} {str(dtype).removeprefix('torch.')}{list(shape)}"
+    if isinstance(value, (tuple, list)):
+        items = ", ".join([*map(shown, value[:_ITEMS]), *(["…"] if len(value) > _ITEMS else [])])
+        return f"[{items}]" if isinstance(value, list) else f"({items},)" if len(value) == 1 else f"({items})"
+    return printable(f"{value!r:.{_LONGEST}}") if isinstance(value, _PLAIN) else type(value).__name__
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def counted(number: int, what: str) -> str:
+    """`1 operator`, `2 operators`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def change_in_percent(before: float, after: float) -> str:
+    """Return `+0.05 %`: two digits behind the point, or the first that is not 0; nothing where there is no number."""
+    change = 100 * (after - before) / abs(before) if before else math.nan
+    if not math.isfinite(change):
+        return ""
+    digits = max(2, -math.floor(math.log10(abs(change)))) if change else 0
+    number = f"{change:+.{digits}f}"
+    return f"{number.rstrip('0').rstrip('.') if digits else number} %"
+
+
+def percent(share: float) -> str:
+    """`87.18 %`, rounded so that only 1 reads as 100 %."""
+    return "100 %" if share == 1 else f"{min(100 * share, 99.99):.4g} %"
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, its cells in columns that are as wide as their widest cell."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,127 @@
+"""What one target counts, from each boot to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cortex_m_hil.errors import ConfigError, HarnessError
+from cortex_m_hil.flow.coverage import gcov
+from cortex_m_hil.flow.coverage.counts import Counts, Coverage, Files, Lost, merged
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner.session.session import Session
+from cortex_m_hil.targets.connection import Elf
+from cortex_m_hil.targets.cpu import HOST
+from cortex_m_hil.targets.model import Target
+from cortex_m_hil.targets.resolve import Resolved
+
+# Of the budget for a program, which is for kernels that are optimised: they execute 12 times the instructions at most
+# (MLPerf Tiny's MobileNet, m4-qemu; m55-qemu 10, m0-qemu 6, native 3).
+SLOWER = 15.0
+ENDED = "the target ended, and what it executed since it was last read is lost"
+
+
+def check(resolved: Resolved) -> None:
+    """ConfigError where a target's kernels cannot be counted, ToolchainError without gcov."""
+    if not resolved.target.launcher.counts_coverage:
+        raise ConfigError(
+            f"coverage is collected on QEMU and native only, not on {resolved.target.launcher.describe()}",
+            target=resolved.display_name,
+            hint="the same kernels on a QEMU target of its ISA class: hil targets",
+        )
+    if resolved.runtime == "executorch":
+        _check_executorch(resolved)
+    gcov.tool(resolved.target)
+
+
+def _check_executorch(resolved: Resolved) -> None:
+    if resolved.target.cpu == HOST.name:
+        raise ConfigError(
+            "ExecuTorch's libraries on the host count no coverage",
+            target=resolved.display_name,
+            hint="a QEMU target, or the runtime builtin",
+        )
+    executorch_install.find(resolved.target, cache_directory(), counts=True)
+
+
+@dataclass
+class _Boot:
+    """The last reading of a boot, by object file, and what gcov made of it. Counters are never reset."""
+
+    counted: Mapping[str, bytes] = field(default_factory=dict)
+    files: dict[str, Files] = field(default_factory=dict)
+
+
+class Counting:
+    """What the boots of one target have counted, and which lines each test executed."""
+
+    def __init__(self, target: Target, elf: Elf, runtime: str) -> None:
+        self._target, self._runtime, self._elf = target, runtime, elf
+        self._boot = _Boot()
+        self._ended: list[_Boot] = []
+        self._executed: dict[str, set[int]] = {}  # since it was asked for
+        self._tests: dict[str, dict[str, int]] = {}
+        self._why = ""  # the session ended, where it was the reading
+        self._lost: list[Lost] = []
+
+    def read(self, session: Session) -> None:
+        """What was counted so far. Where that fails the session is broken, which is no matter of the test's."""
+        if session.broken:
+            return
+        try:
+            counted = session.coverage()
+        except HarnessError as error:
+            self._why = str(error).splitlines()[0]
+            return
+        try:
+            self._take(counted)
+        except HarnessError as error:
+            problem = Lost(self._target.name, "", error.message)
+            self._lost += [problem] if problem not in self._lost else []  # the next reading fails as this one did
+
+    def _take(self, counted: Mapping[str, bytes]) -> None:
+        """gcov reads the files alone that are others than before."""
+        boot = self._boot
+        changed = [name for name, content in counted.items() if boot.counted.get(name) != content]
+        found = gcov.by_object(self._target, self._elf, counted, changed)
+        for name, files in found.items():
+            before = boot.files.get(name, {})
+            for file, counts in files.items():
+                lines = counts.executed_since(before.get(file, Counts()))
+                if lines:
+                    self._executed.setdefault(file, set()).update(lines)
+        boot.files.update(found)
+        boot.counted = counted
+
+    def lines(self) -> dict[str, frozenset[int]]:
+        """All that there are, executed or not, by source file, once this boot was read."""
+        return {name: frozenset(counts.lines) for name, counts in merged(self._boot.files).items()}
+
+    def take_executed(self) -> Mapping[str, set[int]]:
+        """Lines by source file that readings found executed since the last call."""
+        executed, self._executed = self._executed, {}
+        return executed
+
+    def end_test(self, name: str) -> None:
+        """What was executed since the last call is the test's."""
+        known = self._tests.setdefault(name, {})
+        for file, lines in self.take_executed().items():
+            known[file] = max(known.get(file, 0), len(lines))
+
+    def end(self, session: Session, during: str) -> None:
+        """Before the session is closed, while the test `during` was run."""
+        self.read(session)
+        if session.broken:
+            self._lost.append(Lost(self._target.name, during, self._why or ENDED))
+        if self._boot.files:
+            self._ended.append(self._boot)
+        self._boot, self._why = _Boot(), ""
+
+    def tell(self, coverage: Coverage) -> None:
+        """All of it, once the target is closed."""
+        coverage.lost += self._lost
+        for boot in self._ended:
+            coverage.add_boot(self._target, self._runtime, merged(boot.files))
+        for test, executed in self._tests.items():
+            coverage.of(self._target, self._runtime).add_test(test, executed)

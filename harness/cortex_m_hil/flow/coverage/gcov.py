@@ -1,0 +1,96 @@
+"""gcov's own report of what was executed. No file of GCC's is read here: their form changes from version to version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.errors import ToolchainError
+from cortex_m_hil.flow.coverage.counts import Counts, Files, merged
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.targets.connection import Elf
+from cortex_m_hil.targets.cpu import HOST
+from cortex_m_hil.targets.model import Target
+
+SOURCES: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
+# What the sources of kernels are called in notes, and in reports: this project's own, or those of an installed
+# ExecuTorch, which firmware/cmake/counting_executorch.cmake calls so.
+KERNELS: Final[Mapping[str, str]] = {
+    f"{SOURCES}runtime/builtin/kernels/": "",
+    "executorch/backends/cortex_m/": "cortex_m/",
+    "CMSIS-NN/": "CMSIS-NN/",
+}
+SECONDS: Final = 120.0  # for gcov
+
+
+def tool(target: Target) -> Path:
+    """That of the target's compiler. ToolchainError where it is missing."""
+    return toolchain.locate("gcov" if target.cpu == HOST.name else "arm-none-eabi-gcov")
+
+
+def kernels(target: Target, elf: Elf, counted: Mapping[str, bytes]) -> Files:
+    """What the kernels of a runner that counts have executed; `counted` is what `Session.coverage` gave.
+
+    ToolchainError where gcov cannot make sense of it.
+    """
+    return merged(by_object(target, elf, counted, counted))
+
+
+def by_object(target: Target, elf: Elf, counted: Mapping[str, bytes], wanted: Iterable[str]) -> dict[str, Files]:
+    """The same for each of the `wanted` files of `counted`, one for each object file of the kernels."""
+    notes = {path.with_suffix(".gcda").name: path for path in elf.notes.glob("*.gcno")}
+    if notes.keys() != counted.keys():
+        odd = ", ".join(sorted(notes.keys() ^ counted.keys()))
+        what = f"the runner counts other files than were compiled: {odd}"
+        raise ToolchainError(what, hint="a defect of this harness: report it")
+    names = sorted(wanted)
+    with TemporaryFolder() as folder:
+        for name in names:
+            shutil.copy2(notes[name], folder)
+            (folder / name).write_bytes(counted[name])
+        found = _by_data(tool(target), [folder / name for name in names], KERNELS)
+    return {path.name: files for path, files in found.items()}
+
+
+def files(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> Files:
+    """The counts of all source files below one of `folders`, whose names begin with its value instead; of `.gcda` files
+    beside their notes."""
+    return merged(_by_data(gcov, data, folders))
+
+
+def _by_data(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> dict[Path, Files]:
+    found: dict[Path, Files] = {path: {} for path in data}
+    by_name = {path.name: path for path in data}
+    for report in _reports(gcov, data) if data else ():
+        of = found[by_name[Path(report["data_file"]).name]]
+        for file in report["files"]:
+            folder = next((one for one in folders if file["file"].startswith(one)), None)
+            if folder is None:
+                continue
+            counts = of.setdefault(folders[folder] + file["file"].removeprefix(folder), Counts())
+            for line in file["lines"]:
+                counts.add_line(line["line_number"], line["count"], [branch["count"] for branch in line["branches"]])
+    return found
+
+
+def _reports(gcov: Path, data: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """A line for each file. What gcov complains of, such as notes of another build, it calls no error.
+
+    It runs beside its data. In a checkout it would find the sources by their names and complain where they are newer
+    than the runner, which is compiled once for the same content.
+    """
+    paths = (str(path.absolute()) for path in data)
+    command = [str(gcov), "--json-format", "--stdout", "--branch-probabilities", *paths]
+    said = toolchain.ask(command, SECONDS, cwd=data[0].parent)
+    complaint = said.err.strip()
+    if said.status != 0 or complaint:
+        last = complaint.splitlines()[0] if complaint else f"exit status {said.status}"
+        raise ToolchainError(f"{gcov.name}: {last}", hint="is it of the compiler's version?", log=complaint)
+    try:
+        yield from (json.loads(line) for line in said.out.splitlines() if line.startswith("{"))
+    except ValueError as error:
+        raise ToolchainError(f"{gcov.name} --json-format: {error}", hint="is it of the compiler's version?") from error

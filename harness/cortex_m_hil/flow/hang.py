@@ -1,0 +1,86 @@
+"""What a target that stopped answering means: the self-test, and on a board a second run, tell program from target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cortex_m_hil.errors import BoardWedged, HarnessError, LaunchError, LinkError, TargetHang
+from cortex_m_hil.flow.execution import Device, execute
+from cortex_m_hil.flow.self_test import selftest
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.runner.links.protocol import Request
+from cortex_m_hil.runner.session.session import ResponseTimeout
+from cortex_m_hil.targets.model import HardwareLauncher
+
+
+def explain_silence(
+    dut: Device, program: Program, inputs: Sequence[HostTensor], stuck: ResponseTimeout, log: str
+) -> HarnessError:
+    """Return the error of a run that was not answered in time: of the program, or of the target.
+
+    Args:
+        dut: the target; it has been restarted afterwards.
+        program: the one that ran, on `inputs`.
+        stuck: the timeout, with the operator that was being executed.
+        log: what the target had said.
+
+    Returns:
+        TargetHang where the target passes its self-test after a restart, and on a board hangs a second time; an infra
+        error otherwise.
+    """
+    problem = _tested_hang(dut, stuck, log)
+    if isinstance(problem, TargetHang) and isinstance(dut.target.launcher, HardwareLauncher):
+        return _hangs_again(dut, program, inputs, problem)
+    return problem
+
+
+def _tested_hang(dut: Device, stuck: ResponseTimeout, log: str) -> HarnessError:
+    name = dut.target.name
+    dut.restart()
+    try:
+        selftest(dut)
+    except BoardWedged as error:
+        return error
+    except HarnessError as error:
+        problem = LaunchError(
+            f"the target stopped answering, and does not pass its self-test now: {error.message}",
+            target=name,
+            operator=error.operator,
+            hint=error.hint,
+            log=log,
+        )
+        problem.__cause__ = error
+        return dut.recover(problem)
+    if dut.recovered_by:
+        return LaunchError(
+            f"the target stopped answering, and came back by {dut.recovered_by} only", target=name, log=log
+        )
+    if stuck.request not in (Request.EXECUTE, Request.STEP) and isinstance(dut.target.launcher, HardwareLauncher):
+        return LinkError(f"no answer to {stuck.request.name}; after a restart the target answers", target=name, log=log)
+    return TargetHang(
+        f"no end after {dut.seconds:g} s of engine time; after a restart the target passes its self-test",
+        target=name,
+        operator=stuck.operator,
+        log=log,
+        hint="--timeout-multiplier, if the program is only slow",
+    )
+
+
+def _hangs_again(dut: Device, program: Program, inputs: Sequence[HostTensor], hang: TargetHang) -> HarnessError:
+    """The same hang if the program hangs a second time: once, it looks like a wire that is cut for a while."""
+    try:
+        execute(dut, dut.session(), program, inputs)
+    except ResponseTimeout as stuck:
+        if stuck.request is Request.EXECUTE:
+            dut.restart()
+            return hang
+    except HarnessError as error:
+        return error
+    return LinkError(
+        "the board fell silent while it ran the program, and did not when it ran it again",
+        target=hang.target,
+        operator=hang.operator,
+        log=hang.log,
+        hint="cable, power, or a board that hangs now and then",
+    )

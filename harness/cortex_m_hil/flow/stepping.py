@@ -1,0 +1,100 @@
+"""A program on a live target, an instruction at a time: what stepped diagnosis is built on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cortex_m_hil.flow.execution import POISON, Device, Guard, load, operator_at, prepare
+from cortex_m_hil.flow.hang import explain_silence
+from cortex_m_hil.program.dataflow import written, written_tensors
+from cortex_m_hil.program.model import Instruction
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import InstructionKind
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.runner.links.protocol import MemoryRegion
+from cortex_m_hil.runner.session.session import ResponseTimeout, Session
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An instruction that the target has executed; its memory is as the instruction left it.
+
+    Attributes:
+        index: its number in the program.
+        ticks: of the runner's clock that it took.
+        session: the live target, to read and write memory with before the next instruction is executed.
+    """
+
+    index: int
+    ticks: int
+    program: Program = field(repr=False)
+    session: Session = field(repr=False)
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.program.file.instructions[self.index]
+
+    @property
+    def operator(self) -> str:
+        """Return the operator's name, with its graph node where that is known."""
+        return operator_at(self.program, self.index)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Tell whether it called an operator; jumps, moves and frees do not."""
+        return self.instruction.kind is InstructionKind.KERNEL
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Return the values that a kernel has written; none of what is no kernel."""
+        return written(self.program.file, self.instruction) if self.is_kernel else ()
+
+    def digests(self) -> tuple[int, ...]:
+        """Return the CRC-32 of each tensor that it wrote, computed on the target."""
+        values = written_tensors(self.program.file, self.index)
+        return tuple(self.session.digest(MemoryRegion.VALUE, value) for value in values)
+
+
+def steps(
+    device: Device,
+    program: Program,
+    inputs: Sequence[HostTensor],
+    *,
+    poison: int = POISON,
+    guard: Guard | None = None,
+    before: Callable[[Session, int], None] = lambda session, index: None,
+) -> Iterator[Executed]:
+    """Load a program, and yield each instruction once the target has executed it.
+
+    Instructions that a jump passes over are not yielded. Iterate to the end: a program that is left in the middle goes
+    on there when it is next executed.
+
+    Args:
+        device: the target; it is as usable afterwards as after a run.
+        program: the program; one without instructions yields nothing.
+        inputs: those of the program, as `run` takes them.
+        poison: the byte that fills the arena beforehand.
+        guard: fills its memory before the inputs are set.
+        before: called with the session and an instruction's number before the target executes it, the first one
+            included.
+
+    Raises:
+        TargetHang: an instruction does not end, on a target that passes its self-test afterwards.
+        HarnessError: what `run` raises, with the operator's name in a fault.
+    """
+    session = device.session()
+    load(session, program)
+    prepare(session, inputs, poison, guard)
+    index, done = 0, not program.file.instructions
+    while not done:
+        before(session, index)
+        try:
+            step = session.step(1, device.seconds)
+        except ResponseTimeout as stuck:
+            problem = explain_silence(device, program, inputs, stuck, session.log)
+        else:
+            yield Executed(index, step.ticks, program, session)
+            index, done = step.next, step.done
+            continue
+        raise problem

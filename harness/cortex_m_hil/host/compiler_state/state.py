@@ -1,0 +1,159 @@
+"""The state of the compiler in this process, from its import on.
+
+An import hook notes what ExecuTorch and torchao consist of when they have been imported, before any code of the user's
+can follow; of torch, NumPy and some modules of Python's it notes the functions and classes. What differs later was
+changed by the user, unless this package was at work itself: lowering changes registries and memos of the compiler's.
+Once something was changed the compiler is not trusted any more in this process, even if it is changed back: what was
+computed meanwhile may be remembered anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+
+from cortex_m_hil.host.compiler_state.callables import Callables
+from cortex_m_hil.host.compiler_state.record import Record
+from cortex_m_hil.host.imports import Loader, found_behind
+
+_COMPILER: Final = ("executorch", "torchao")
+_COMPUTING: Final = ("builtins", "cmath", "collections", "copy", "functools", "itertools", "math", "operator", "struct")
+_LIBRARIES: Final = ("cortex_m_hil.lowering", "numpy", "torch")
+_SEEN: Final = tuple(f"{package}." for package in (*_COMPILER, *_LIBRARIES))
+_NAMESPACES: Final = ("aten/", "prims/", "quantized_decomposed/", "torchao/", "dim_order_ops/", "cortex_m/")
+
+
+class CompilerState(importlib.abc.MetaPathFinder):
+    """As a finder in `sys.meta_path` it sees what is imported. Not for use from several threads."""
+
+    def __init__(self) -> None:
+        self._compiler = Record(_COMPILER)
+        self._callables = Callables((*_COMPUTING, *_LIBRARIES))
+        self._kernels = _kernels()
+        self._imported: list[str] = []  # since what had changed was taken over
+        self._worked = False  # since then
+        self._depth = 0  # of imports and work
+        self._problem = ""
+
+    def install(self) -> None:
+        for name in _COMPUTING:
+            importlib.import_module(name)
+        self._callables.take(list(sys.modules))
+        if _is_loaded():
+            self._problem = "ExecuTorch was imported before cortex_m_hil, which cannot tell whether it was changed"
+        sys.meta_path.insert(0, self)
+
+    def problem(self) -> str:
+        """Why the compiler may be another than that of its files, or compute with another torch; "" if it is not.
+
+        Costs some ten milliseconds where the compiler is loaded, half of that where torch is.
+        """
+        if not self._problem and not self._depth:
+            changed = self._changed()
+            self._problem = f"{changed} was changed in memory" if changed else ""
+        return self._problem
+
+    def work(self, no_key: str) -> AbstractContextManager[None]:
+        """Within the block something is lowered or computed that has a key, or no key for this reason."""
+        return self.shared_work(no_key) if no_key else self.own_work()
+
+    @contextmanager
+    def own_work(self) -> Iterator[None]:
+        """Within the block only this package and the compiler run: what they change there is as it should be."""
+        self.problem()
+        self._worked = True
+        with self._nested():
+            yield
+
+    @contextmanager
+    def shared_work(self, why: str) -> Iterator[None]:
+        """Within the block code of the user's may run as well. A compiler that it changes is not trusted any more."""
+        self.problem()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth and not self._problem and (changed := self._changed()):
+                self._problem = f"{changed} was changed while code of the user's may have run: {why}"
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """What the other finders find, with a loader around its own."""
+        if not f"{name}.".startswith(_SEEN):
+            return None
+        if not self._depth and (_is_of_compiler(name) or self._kernels != _kernels()):
+            self.problem()
+        spec = found_behind(self, name, path, target)
+        if spec is not None:
+            spec.loader = Loader(spec.loader, partial(self._importing, name))
+        return spec
+
+    @contextmanager
+    def _importing(self, name: str) -> Iterator[None]:
+        """Around the execution of a module, and of what it imports.
+
+        What it warns of meanwhile is no matter of the user's, whose filters might make an error of it.
+        """
+        if name in self._compiler.modules and not self._problem:
+            self._problem = f"{name} was imported again"
+        self._imported.append(name)
+        with self._nested(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+
+    @contextmanager
+    def _nested(self) -> Iterator[None]:
+        """At the end of the outermost block, what has changed in it is taken over."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth and not self._problem:
+                self._take()
+
+    def _take(self) -> None:
+        imported, self._imported = self._imported, []
+        worked, self._worked = self._worked or any(map(_is_of_compiler, imported)), False
+        self._callables.take(imported)
+        self._kernels = _kernels()
+        if worked and not self._compiler.is_current():
+            self._compiler.update()
+
+    def _changed(self) -> str:
+        """The name of something that was changed, or ""."""
+        if not self._callables.is_current() and (changed := self._callables.changed()):
+            return changed
+        if kernels := self._kernels ^ _kernels():
+            return f"the kernel {min(kernels)}"
+        if not _is_loaded() or self._compiler.is_current():
+            return ""
+        changed = next(self._compiler.changes(), "")
+        if not changed:
+            self._compiler.update()
+        return changed
+
+
+def _is_of_compiler(name: str) -> bool:
+    return name.partition(".")[0] in _COMPILER
+
+
+def _is_loaded() -> bool:
+    return not sys.modules.keys().isdisjoint(_COMPILER)
+
+
+def _kernels() -> frozenset[str]:
+    """What Python code registered as kernels of operators that are not the user's own."""
+    known = getattr(sys.modules.get("torch.library"), "_impls", ())
+    return frozenset(one for one in known if one.startswith(_NAMESPACES))
+
+
+compiler_state: Final = CompilerState()

@@ -1,0 +1,36 @@
+"""Numbers that a user gives: finite, and within a range that makes sense."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from cortex_m_hil.errors.text import shown
+
+Number = TypeVar("Number", int, float)
+MULTIPLIERS: Final = 0.01, 1000.0  # of a program's time limit: 0.3 s, in which no simulator boots, to 8 hours
+
+
+def in_range(value: object, low: float, high: float) -> float:
+    """`value` if it is a number from `low` to `high`; a ValueError that says what is wanted for any other, and NaN."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
+        return float(value)
+    raise ValueError(f"a number from {low:.10g} to {high:.10g}, not {shown(value)}")
+
+
+def argument(kind: Callable[[str], Number], low: Number, high: Number) -> Callable[[str], Number]:
+    """The type of an option of argparse, or of pytest: `int` or `float` within a range."""
+
+    def parse(text: str) -> Number:
+        number: Number | str = text
+        with contextlib.suppress(ValueError):
+            number = kind(text)
+        try:
+            in_range(number, low, high)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return kind(text)
+
+    return parse

@@ -1,0 +1,496 @@
+"""The user's module as it is now: what it computes in Python, and its export. From the export on, nothing reads it.
+
+The module runs first, a few times (`carried`), and is exported then. The export is the strict one, which interprets
+the module's bytecode: unlike a run on fake tensors it leaves nothing behind, neither in the module nor in caches
+outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import logging
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from cortex_m_hil.errors import ConfigError, HarnessError, LoweringError, is_pytests_own, known_bug
+from cortex_m_hil.host.calls import is_users_file, warnings_of_users_code
+from cortex_m_hil.lowering.capability import load_torch, mute
+from cortex_m_hil.lowering.dynamic import check_shapes, dimensions_of
+from cortex_m_hil.lowering.module_checks import require_alike, title_of
+from cortex_m_hil.lowering.mutable_buffers import state_kept
+from cortex_m_hil.lowering.nested_graphs import graphs_of, has_modes, without_modes
+from cortex_m_hil.lowering.options import Inputs, Layout
+from cortex_m_hil.lowering.snapshot import Snapshot
+from cortex_m_hil.lowering.stages import stage_of
+from cortex_m_hil.lowering.torch_shortcuts import without_guards
+from cortex_m_hil.program.dimensions import Dimension
+from cortex_m_hil.program.program import Training
+
+T = TypeVar("T")
+
+_EXPLAINED: Final = "torch's explanation is in the report's details (in a script: the error's log)"
+_EXPORT: Final = f"the module runs, but torch.export cannot trace it; {_EXPLAINED}"
+_DYNAMIC: Final = (
+    "dynamic_shapes are those of torch.export; a dimension that the module needs as it is stays out of them; "
+    f"{_EXPLAINED}"
+)
+_NO_NAME: Final = "No registered serialization name"
+_PLAIN: Final = (
+    "ExecuTorch writes plain tuples, lists and dicts of tensors only: return tuple(torch.topk(x, k)), or its parts"
+)
+_VALUES: Final = (
+    "what depends on values needs torch.where, or in a float program torch.cond, and no shape may follow from values; "
+    f"{_EXPLAINED}"
+)
+_DROPOUT: Final = "F.dropout is active unless it is told: F.dropout(x, p, self.training), or an nn.Dropout"
+_COMPUTED: Final = (
+    "a layer whose weight is computed, as nn.MultiheadAttention's are parts of one parameter, has none that ExecuTorch "
+    "quantises: one nn.Linear each for query, key and value, or quantize=False"
+)
+_SCRIPTED: Final = (
+    "the module itself, as it was before torch.jit.script or torch.jit.trace: torch.export takes no other"
+)
+_KNOWN: Final = {
+    _NO_NAME: _PLAIN,
+    "unsupported param type": _COMPUTED,
+    "assumes symmetric weight quantization": _COMPUTED,
+    "Exporting a ScriptModule": _SCRIPTED,
+    "jit.script/freeze modules": _SCRIPTED,
+    "Got: torch.bfloat16": "leave torch.autocast out of forward: what is quantised computes in float32",
+    "expected scalar type torch.int": (
+        f"a matrix product of what a layer with a bias gives and of anything else does not lower ({known_bug(27)}): "
+        "such a layer on both sides, or on neither, or quantize=False"
+    ),
+}
+"""What to do, by what ExecuTorch says."""
+_LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
+_FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
+_NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
+_GUARDS: Final = "_guards_fn"  # a call in the module of an exported program
+_TRAINING: Final = "was it exported for training? module.eval() before torch.export.export(module, inputs)"
+_STATE: Final = (
+    "state that a program keeps is a registered buffer, changed in place: self.state.copy_(new), self.cache[:, 0] = x"
+)
+_CARRIED: Final = (
+    'a program keeps registered buffers that are changed in place: self.register_buffer("h", torch.zeros(…)) in '
+    "__init__, self.h.copy_(new) in forward"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """A module as it was when it was exported, which can be lowered any number of times: for each target, say.
+
+    Attributes:
+        title: the name of the module's class; of an exported program, that of what was exported.
+        layout: what it was exported for.
+        inputs: the module's arguments, laid out for it.
+        outputs: what the module gave for them.
+        program: the `torch.export.ExportedProgram`, with parameters and constants of its own.
+        states: the buffers that forward changes, by name; `program` has what they held before.
+        dimensions: of the inputs, those that are not fixed.
+        training: what of the module was in training mode and computes otherwise in it; None for nothing.
+    """
+
+    title: str
+    layout: Layout
+    inputs: Inputs
+    outputs: Any
+    program: Any
+    states: tuple[str, ...] = ()
+    dimensions: tuple[Dimension, ...] = ()
+    training: Training | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The float module; for other arguments than its own the exported program speaks, for the module may change."""
+        if _same(arguments, self.inputs):
+            return self.outputs
+        module = self.program.module(check_guards=False)
+        with state_kept(module, self.states):
+            return module(*arguments)
+
+    def on(self, inputs: Inputs) -> Exported:
+        """The same module with other inputs, laid out already. ConfigError unless they are like its own."""
+        require_alike(self.title, "the inputs are", inputs, "it was exported with", self.inputs, self.dimensions)
+        return replace(self, inputs=inputs, outputs=_run(self.title, self.program.module(check_guards=False), inputs))
+
+
+def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Exported:
+    """The module runs and is exported. The inputs are arranged for the layout already; `shapes`: `dynamic_shapes`.
+
+    Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported, changes what is no
+    buffer, or carries over to its next call what is in none.
+    """
+    torch, title = load_torch(), title_of(module)
+    if shapes is not None:
+        check_shapes(title, module, inputs, shapes)
+    before, training = Snapshot(module), _training(module)
+    try:
+        with contextlib.suppress(NotImplementedError):  # an export's graph stays in the mode that it was exported in
+            module.eval()
+        if layout == "channels_last":
+            stage(title, "channels_last", _LAYOUT, lambda: module.to(memory_format=torch.channels_last))
+        arranged = Snapshot(module)
+        with stage_of("run"):
+            outputs, changed, carried = _called(title, module, inputs, arranged)
+        arranged.restore()
+        exported = _exported(title, module, inputs, shapes)
+        dimensions = dimensions_of(exported)
+        _require_values(title, exported)
+        _require_nothing_random(title, exported)
+        states = _states(title, exported, changed, _TRAINING if isinstance(module, torch.fx.GraphModule) else _STATE)
+        if carried:
+            raise LoweringError(
+                f"{title}: forward carries something over to its next call, which the program does not: {carried}",
+                hint=_CARRIED,
+            )
+        # Before the parameters get the layout back that they had.
+        return Exported(title, layout, inputs, outputs, _own(exported), states, dimensions, training)
+    finally:
+        before.restore()
+
+
+def _training(module: Any) -> Training | None:
+    parts = [(name, one) for name, one in module.named_modules() if one.training and _learns(one)]
+    named = tuple(f"{name} ({type(one).__name__})" if name else type(one).__name__ for name, one in parts)
+    return Training(named, is_in_part=not module.training) if named else None
+
+
+def _learns(module: Any) -> bool:
+    """Whether a module's own forward asks for its mode: a normalisation with statistics, a dropout that drops."""
+    if isinstance(module, load_torch().nn.modules.batchnorm._NormBase):
+        return module.running_mean is not None
+    code = getattr(getattr(type(module), "forward", None), "__code__", None)
+    rate = getattr(module, "p", getattr(module, "dropout", None))
+    return code is not None and "training" in code.co_names and not (isinstance(rate, (int, float)) and rate == 0)
+
+
+def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[Any, list[str], str]:
+    """The outputs, the buffers that forward changes, and what else it carries over to its next call, "" for nothing."""
+    from cortex_m_hil.lowering.hidden_state import Buffers, Calls
+
+    buffers, random = Buffers.of(module), load_torch().get_rng_state()
+    with warnings_of_users_code():
+        outputs = _run(title, module, inputs)
+    _require_tensors(title, outputs)
+    changed, gave = buffers.changed(module), buffers.left(outputs)
+    calls = Calls(module, functools.partial(_run, title, module), before, buffers, random, gave)
+    return outputs, changed, calls.carried(inputs)
+
+
+def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
+    """The strict export: of one module with one set of inputs and `dynamic_shapes`, always the same program.
+
+    What torch prints and logs of a failure is in what it raises, or is the graph so far.
+    """
+    guards = without_guards() if shapes is None else contextlib.nullcontext()
+    with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), guards:
+        return load_torch().export.export(module, inputs, dynamic_shapes=shapes, strict=True)
+
+
+def flat_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
+    """The strict export, whose graph has no others inside it for the modes that a module or its caller sets.
+
+    Neither `torch.no_grad()` nor multi-head attention as one fused operator of torch's, which it is without gradients,
+    means anything on a target; ExecuTorch would leave them in float32.
+    """
+    torch = load_torch()
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            program = strict_export(module, inputs, shapes)
+            return strict_export(without_modes(program), inputs, shapes) if has_modes(program) else program
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
+    """The export. ConfigError where it fails by `shapes` alone, which are the caller's choice."""
+    if shapes is None:
+        return stage(title, "export", _EXPORT, lambda: _without_guards(flat_export(module, inputs)))
+    try:
+        return stage(title, "export", _DYNAMIC, lambda: _without_guards(flat_export(module, inputs, shapes)))
+    except LoweringError as error:
+        with contextlib.suppress(LoweringError):
+            stage(title, "export", _EXPORT, lambda: flat_export(module, inputs))
+            problem = error.message.partition("export failed")[2].lstrip(": ")
+            more = [("torch", line[2:]) for line in map(str.strip, error.log.splitlines()) if line.startswith("- ")]
+            raise ConfigError(
+                f"{title}: dynamic_shapes: {problem}", details=more[:3], hint=_DYNAMIC, log=error.log
+            ) from None
+        raise
+
+
+def _without_guards(exported: Any) -> Any:
+    """Without the call that `ExportedProgram.module()` puts first, which checks shapes and gives nothing."""
+    graph = exported.graph
+    calls = [node for node in graph.nodes if node.op == "call_module" and node.target == _GUARDS and not node.users]
+    for node in calls:
+        graph.erase_node(node)
+    if calls:
+        exported.graph_module.delete_all_unused_submodules()
+        exported.graph_module.recompile()
+    return exported
+
+
+def _own(exported: Any) -> Any:
+    """The program with constants of its own: those of the module, and of what it refers to, may change later."""
+    state, constants = copy.deepcopy((dict(exported.state_dict), dict(exported.constants)))
+    exported.state_dict.update(state)
+    exported.constants.update(constants)
+    return exported
+
+
+def arrange(values: Inputs, layout: Layout) -> Inputs:
+    """Copies of the inputs, 4-D tensors in the memory format of the layout, none conjugated or negated lazily."""
+    torch = load_torch()
+    wanted = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.layout is not torch.strided:
+            raise ConfigError(f"an input has {leaf.layout}, which no program takes", hint="x.to_dense()")
+        plain = leaf.detach().resolve_conj().resolve_neg()
+        return plain.clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
+
+    with torch.inference_mode(False):  # of a copy that is made within it nothing can be calibrated
+        arranged: Inputs = torch.utils._pytree.tree_map(copied, values)
+    return arranged
+
+
+def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
+    """Run one stage; what it raises becomes a LoweringError naming module, stage, graph node and line."""
+    try:
+        with stage_of(name):
+            return work()
+    except HarnessError:
+        raise
+    except Exception as error:
+        if is_pytests_own(error):
+            raise
+        chain = list(_causes(error))
+        text = "\n\n".join(map(_said, chain))
+        executing = re.search(r"While executing (%\w+)", text)
+        node = None if executing else _node_in_frames(chain[-1])
+        name_of_node = executing[1] if executing else f"%{node.name}" if node is not None else ""
+        where = f" at node {name_of_node}" if name_of_node else ""
+        place = user_line(text) or (_line_of(node) if node is not None else "")
+        where += f" at {place}" if place else ""
+        on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
+        # Of a pass that failed ExecuTorch tells its name; why it did is what that was raised from.
+        told = [f"{type(one).__name__}: {_said(one).splitlines()[0]}" for one in (chain[0], *chain[1:][-1:])]
+        raise LoweringError(
+            f"{title}: {name} failed{where}: {'; from '.join(told)}",
+            hint=_VALUES if on_values else next((known for words, known in _KNOWN.items() if words in text), hint),
+            log=text,
+        ) from error
+
+
+def _node_in_frames(error: BaseException) -> Any:
+    """The graph node that ExecuTorch was at: the innermost of a frame's variables that is one, or None."""
+    torch = load_torch()
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        if "/executorch/" in frame.f_code.co_filename:
+            for value in frame.f_locals.values():
+                if isinstance(value, torch.fx.Node):
+                    return value
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, then what it was raised from."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__
+
+
+def _said(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+def _run(title: str, module: Any, inputs: Inputs) -> Any:
+    """What the module computes from copies of the inputs; compiled parts run uncompiled."""
+    torch = load_torch()
+    try:
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            return _clone(module(*_clone(inputs)))
+    except Exception as error:
+        if is_pytests_own(error):
+            raise
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        path, line = ([frame for frame in frames if is_users_file(frame[0])] or frames)[-1]
+        text = str(error).strip() or type(error).__name__
+        raise ConfigError(
+            f"{title}: the module itself fails on these inputs, before anything is lowered, at {path}:{line}: "
+            f"{type(error).__name__}: {text.splitlines()[0]}",
+            hint=_another_dtype(module, inputs, text) or _FAILS,
+            log=text,
+        ) from error
+
+
+def _another_dtype(module: Any, inputs: Inputs, said: str) -> str:
+    """What to do about an input of another dtype than the module's parameters, "" if there is none.
+
+    Integers may be indices: they are meant only where torch said something of types.
+    """
+    torch = load_torch()
+    own = {one.dtype for one in module.parameters() if one.is_floating_point()}
+    for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs)):
+        if not isinstance(leaf, torch.Tensor) or not own or leaf.dtype in own:
+            continue
+        if leaf.is_floating_point() or "type" in said:
+            dtypes = " and ".join(sorted(str(one).removeprefix("torch.") for one in own))
+            fix = f"x.to({next(iter(own))})"
+            return (
+                f"input {number} is {str(leaf.dtype).removeprefix('torch.')}, the module's parameters {dtypes}: {fix}"
+            )
+    return ""
+
+
+def _clone(values: Any) -> Any:
+    torch = load_torch()
+    return torch.utils._pytree.tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, values
+    )
+
+
+def _same(some: Inputs, others: Inputs) -> bool:
+    """The same numbers, bit for bit, whatever their layout in memory."""
+    torch = load_torch()
+    (leaves, structure), (leaves_2, structure_2) = map(torch.utils._pytree.tree_flatten, (some, others))
+
+    def bits(leaf: Any) -> tuple[object, ...]:
+        array = leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else None
+        return (type(leaf), leaf) if array is None else (array.dtype, array.shape, array.tobytes())
+
+    return bool(structure == structure_2) and list(map(bits, leaves)) == list(map(bits, leaves_2))
+
+
+def _require_tensors(title: str, outputs: Any) -> None:
+    """ConfigError if the module gives no tensor, or None among them: a program has no such output."""
+    torch = load_torch()
+    with_paths, _ = torch.utils._pytree.tree_flatten_with_path(outputs)
+    leaves = [leaf for _, leaf in with_paths]
+    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        given = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
+        raise ConfigError(
+            f"{title}: forward returns {given}, and the outputs of a program are tensors",
+            hint="return a tensor, or several in a tuple, list or dict",
+        )
+    if empty := [torch.utils._pytree.keystr(path) for path, leaf in with_paths if leaf is None]:
+        raise ConfigError(
+            f"{title}: forward returns None at {' and '.join(empty)}, and the outputs of a program are tensors",
+            hint="leave it out: a module around this one, whose forward returns its tensors alone",
+        )
+
+
+def _require_values(title: str, exported: Any) -> None:
+    """LoweringError if the export lost the values of a constant, as torch 2.13's does with NumPy's."""
+    fake = load_torch()._subclasses.FakeTensor
+    lost = [
+        spec.arg.name
+        for spec in exported.graph_signature.input_specs
+        if isinstance(exported.constants.get(spec.target), fake)
+    ]
+    for node in exported.graph.nodes:
+        if any(used.name in lost for used in node.all_input_nodes):
+            place = _line_of(node)
+            raise LoweringError(f"{title}: torch.export lost the values of a constant, used at {place}", hint=_NUMPY)
+
+
+def _require_nothing_random(title: str, exported: Any) -> None:
+    """LoweringError if the program draws random numbers: no two runs of it could be compared."""
+    for node in (node for graph in graphs_of(exported) for node in graph.nodes if _is_random(node)):
+        place = _line_of(node)
+        where = f" at {place}" if place else ""
+        drawn = _DROPOUT if "dropout" in str(node.target) else "draw them outside, and make them an input"
+        raise LoweringError(f"{title}: forward draws random numbers{where}, with {node.target}", hint=drawn)
+
+
+def _is_random(node: Any) -> bool:
+    """By torch's tag of the operator, unless its arguments say that nothing is drawn."""
+    torch = load_torch()
+    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    given = _arguments(node)
+    return given.get("train", given.get("training", True)) is not False and given.get("dropout_p", 1) != 0
+
+
+def _arguments(node: Any) -> dict[str, Any]:
+    """By the names of the operator's schema, those that are left out too."""
+    schema = node.target._schema.arguments
+    defaults = {one.name: one.default_value for one in schema if one.has_default_value()}
+    return {**defaults, **dict(zip([one.name for one in schema], node.args, strict=False)), **node.kwargs}
+
+
+def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[str, ...]:
+    """The buffers that forward writes to, in the export's order.
+
+    LoweringError if it writes to a parameter or a constant, or replaces a buffer. ``changed`` are the buffers that the
+    module's own run changed: of one that is replaced the export knows nothing, and batch norm's schema does not tell
+    that it writes.
+    """
+    torch = load_torch()
+    specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs if spec.target}
+    memory: dict[int, Any] = {}
+    found = set()
+    for node in exported.graph.nodes:
+        if node.op == "placeholder" and node.name in specs and not _is_copied(node):
+            memory[_storage(node)] = specs[node.name]
+        for spec in (memory[_storage(value)] for value in _written(node) if _storage(value) in memory):
+            if spec.kind is not torch.export.graph_signature.InputKind.BUFFER:
+                place = _line_of(node)
+                where = f" at {place}" if place else ""
+                raise LoweringError(f"{title}: forward changes {spec.target}{where}, which is no buffer", hint=hint)
+            found.add(spec.target)
+    if unseen := [name for name in changed if name not in found]:
+        what = f"{title}: forward changes {', '.join(unseen)} in a way that torch.export does not see"
+        raise LoweringError(what, hint=hint)
+    return tuple(spec.target for spec in exported.graph_signature.input_specs if spec.target in found)
+
+
+def _storage(node: Any) -> int:
+    """Which memory a node's value lies in, the same for all views of it; 0 for what is no tensor."""
+    value = node.meta.get("val")
+    return int(value.untyped_storage()._cdata) if isinstance(value, load_torch().Tensor) else 0
+
+
+def _is_copied(node: Any) -> bool:
+    """A tensor that forward makes, as by `torch.tensor([1, 2])`: what it writes to is a new one in each call.
+
+    The export's copy lies in the same memory as the constant that it copies.
+    """
+    copied = load_torch().ops.aten.lift_fresh_copy.default
+    return all(user.target is copied for user in node.users)
+
+
+def _written(node: Any) -> list[Any]:
+    """The arguments that a node's operator writes to, by its schema; `x.detach_()` changes no value."""
+    torch = load_torch()
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
+        return []
+    given = _arguments(node)
+    arguments = node.target._schema.arguments
+    written = [given.get(one.name) for one in arguments if one.alias_info is not None and one.alias_info.is_write]
+    return [value for value in written if isinstance(value, torch.fx.Node)]
+
+
+def user_line(text: str) -> str:
+    """``file:line``, the innermost of the user's that a stack trace names, or ""."""
+    found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if is_users_file(place[0])]
+    return ":".join(found[-1]) if found else ""
+
+
+def _line_of(node: Any) -> str:
+    """``file:line`` of the user's that a graph's node comes from, or ""."""
+    return user_line(node.meta.get("stack_trace") or "")

@@ -1,0 +1,137 @@
+"""hil dev fuzz."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cortex_m_hil import flow
+from cortex_m_hil.cli.answers import NO, OK, Answer, end, say
+from cortex_m_hil.cli.campaigns import StoreFile, opened
+from cortex_m_hil.cli.options import YEAR, Json, Targets, Verbose, folder_to_write, resolve_target, within
+from cortex_m_hil.cli.output import fields_of_target, label_of, log_of_errors, table
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import counted
+from cortex_m_hil.host import files
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.mutants import fuzz_campaign as campaign
+from cortex_m_hil.maintainers.mutants import mutant_judge as judge
+from cortex_m_hil.maintainers.mutants import program_mutator as mutate
+from cortex_m_hil.maintainers.networks import answers as generated
+from cortex_m_hil.program.bundled import read_program
+
+MUTANTS: Final = 10000
+NETWORKS: Final = 100
+
+
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else within(1, YEAR)(value)
+
+
+@dev.command("fuzz")
+def fuzz_command(
+    target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="With --models also a list or a glob")],
+    ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None,
+    models: Annotated[bool, typer.Option("--models", help="Generated networks instead of mutated programs")] = False,
+    number: Annotated[
+        int | None,
+        typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(callback=_seconds, help="With --models: begin none after so many; without --count no other end"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants or networks")] = 0,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            "--corpus", callback=folder_to_write, help="A folder for what finds a bug [default with --models: fuzzed]"
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", "-n", min=1, help="With --models: networks at a time")] = 1,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="With --models: begin anew what was begun in this folder")
+    ] = False,
+    store_file: StoreFile = None,
+    runtime: Annotated[
+        str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")
+    ] = "builtin",
+    targets_file: Targets = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Run mutated programs or generated networks.
+
+    Mutated programs look for bugs of the runner; generated networks, with --models, for bugs of any part.
+
+    Without a program those of the target's known-answer self-test are mutated.
+    A mutant may be refused with a type, or end with the program's own outputs bit for bit, or with others, which a
+    test calls a Mismatch. A crash, a sanitizer's report, a hang without a loop, a host and a target that disagree:
+    these are bugs.
+
+    A network is lowered for the ISA class of each target and run on each. Its outputs must be those of the dialect, and
+    those of the other targets and runtimes. What is begun in a folder goes on there, whatever ended it. Exit status 1
+    if there is a bug.
+    """
+    if models:
+        _require_no_mutants(ptes or [])
+        plan = generated.plan_of(target, runtime, number or (0 if seconds else NETWORKS), seed, targets_file)
+        with opened(store_file) as kept, log_of_errors(verbose):
+            under_way = generated.begun(kept, plan, reset=reset)
+            out = (corpus or Path("fuzzed")).absolute()
+            answer = generated.run(kept, under_way, jobs, Deadline.after(seconds or YEAR), out)
+        end(answer)
+    _require_mutants(seconds, jobs, store_file, reset=reset)
+    resolved = resolve_target(target, targets_file, runtime)
+    programs = [read_program(files.read(path, files.PROGRAM_LIMIT), str(path)) for path in ptes or []]
+    with flow.open_dut(resolved) as dut:
+        fuzzers = [judge.Fuzzer(dut, program) for program in programs] or [campaign.known_answer_fuzzer(dut)]
+        for fuzzer in (one for one in fuzzers if one.unsuited):
+            say(f"note      {fuzzer.program.name}: none can pass here: {fuzzer.unsuited}")
+        say(f"fuzzing   {label_of(resolved)}, seed {seed}")
+        bugs: list[dict[str, object]] = []
+        tally = campaign.campaign(
+            fuzzers, number or MUTANTS, seed, lambda one, judged: bugs.extend(_bug(one, judged, corpus))
+        )
+        unsuited = [{"program": one.program.name, "why": one.unsuited} for one in fuzzers if one.unsuited]
+    counts = {outcome.value: tally.of(outcome) for outcome in judge.Outcome}
+    fields = {"seed": seed, "mutants": tally.total, "outcomes": counts, "unsuited": unsuited, "bugs": bugs}
+    end(Answer(_text(tally), {**fields_of_target(resolved), **fields}, NO if bugs else OK))
+
+
+def _require_no_mutants(ptes: Sequence[Path]) -> None:
+    if ptes:
+        raise ConfigError("--models generates its programs, and takes none", hint="leave out --models, or the programs")
+
+
+def _require_mutants(seconds: float | None, jobs: int, store_file: Path | None, *, reset: bool) -> None:
+    given = {"--seconds": seconds is not None, "--jobs": jobs > 1, "--store": store_file is not None, "--reset": reset}
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise ConfigError(f"{' and '.join(names)}: of mutated programs there are no campaigns", hint="with --models")
+
+
+def _bug(fuzzer: judge.Fuzzer, judged: judge.Judgement, corpus: Path | None) -> Iterator[dict[str, object]]:
+    """A bug, told as it is found; nothing for any other judgement."""
+    if judged.outcome is not judge.Outcome.BUG:
+        return
+    path = campaign.save(corpus, fuzzer, judged) if corpus is not None else None
+    mutant = judged.mutant
+    where = f" ({path})" if path is not None else ""
+    say(f"BUG       {fuzzer.program.name} {mutant.number}: {'; '.join(mutant.edits)}: {judged.detail}{where}")
+    told = {"program": fuzzer.program.name, "number": mutant.number, "edits": mutant.edits}
+    yield {**told, "detail": judged.detail, "saved": path}
+
+
+def _text(tally: campaign.Tally) -> str:
+    rows = [
+        (kind.value, str(tally.of_kind(kind)), *(str(tally.counts[kind, outcome] or "-") for outcome in judge.Outcome))
+        for kind in mutate.Kind
+    ]
+    total = ("all", str(tally.total), *(str(tally.of(outcome)) for outcome in judge.Outcome))
+    counts = table(("kind", "mutants", *(outcome.value for outcome in judge.Outcome)), [*rows, total])
+    aware = f"{tally.field_aware:.0%} of them field-aware"
+    return f"{counts}\n\n{tally.total} mutants, {aware}; {counted(len(tally.bugs), 'bug')}"

@@ -1,0 +1,295 @@
+"""hil dev mutate."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from cortex_m_hil.campaigns import planner
+from cortex_m_hil.campaigns.bisection.test_verdicts import complaint
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, end, say
+from cortex_m_hil.cli.campaigns import Budget, StoreFile, current, opened, own_folder
+from cortex_m_hil.cli.options import DAY, YEAR, Choice, Json, Targets, Verbose
+from cortex_m_hil.cli.output import log_of_errors, table
+from cortex_m_hil.cli.pytest_runs import named_tests, options_of_plugin, plugin_options
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import counted
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.executorch_suites import find as find_suite
+from cortex_m_hil.maintainers.mutation import mutation_report
+from cortex_m_hil.maintainers.mutation.mutation import Mutation, Plan, Workers
+from cortex_m_hil.maintainers.mutation.mutation_report import Rate, Report
+from cortex_m_hil.maintainers.mutation.mutation_worker import Outcome, runtime_of
+from cortex_m_hil.maintainers.suite_runs import upstream_command
+from cortex_m_hil.targets.model import HardwareLauncher
+
+KIND: Final = "mutate"
+KEEPING: Final = "cortex_m_hil.maintainers.pytest_plugins.keep_programs"
+READY: Final = "ready"  # in the campaign's folder: programs of the tests
+SEEDS: Final = 1 << 32
+
+
+@dev.command("mutate")
+def mutate(
+    tests: Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
+    ] = None,
+    upstream: Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")] = False,
+    kernels: Annotated[
+        list[str] | None, typer.Option(metavar="FOLDER", help="Of an ExecuTorch's source, to be mutated; repeatable")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=0, help="How many mutants are drawn; 0: all")] = 100,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, max=SEEDS - 1, help="The same seed draws the same mutants")
+    ] = None,
+    redzones: Annotated[bool, typer.Option("--redzones", help="Plan red zones, and watch them")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Each on the first target whose runner it changes")] = False,
+    localize: Annotated[bool, typer.Option("--localize", help="Is the operator of what is killed named?")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Mutants, and tests, at a time")] = 1,
+    budget: Budget = YEAR,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Forget what was begun in this folder, and begin anew")
+    ] = False,
+    targets_file: Targets = None,
+    store_file: StoreFile = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Tell whether tests notice a broken kernel.
+
+    The tests run once; their programs are then judged as they would, on a runner of each mutant. Without TEST and
+    --upstream it goes on with what was begun in this folder, whatever ended it. Exit status 1 where a mutant survives.
+    """
+    wanted = None
+    with opened(store_file) as kept, log_of_errors(verbose):
+        if reset:
+            _forget(kept, asked=bool(tests or upstream))
+        if tests or upstream:
+            _check(upstream, redzones)
+            folders, file = tuple(kernels or ()), str(targets_file.absolute()) if targets_file else ""
+            named_tests(tests or [])
+            names = _targets(target or [], targets_file, folders)
+            chosen = random.SystemRandom().randrange(SEEDS) if seed is None else seed
+            wanted = Plan(tuple(tests or ()), names, count, chosen, "", file, folders, upstream)
+            wanted = replace(wanted, redzones=redzones, once=once, localize=localize)
+            wanted = replace(wanted, kernels=wanted.kernels_now().digest)
+        campaign = _campaign(kept, wanted, seeded=seed is not None)
+        plan, runs, left = _work(kept, campaign, jobs, Deadline.after(budget))
+    counted_runs = mutation_report.one_of_each(runs) if plan.once else runs
+    end(_answer(plan, Report(tuple(counted_runs), frozenset(plan.operators)), left))
+
+
+# --- what is begun, and what goes on -------------------------------------------------------------------------
+
+
+def _check(upstream: bool, redzones: bool) -> None:
+    """ConfigError for options that exclude each other, ToolchainError where ExecuTorch has no suite."""
+    if upstream and redzones:
+        raise ConfigError("--redzones: ExecuTorch's suite has memory plans of its own", hint="without --upstream")
+    if upstream:
+        find_suite()
+
+
+def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str]) -> tuple[str, ...]:
+    """ConfigError for boards: each mutant would be flashed, and its build id is that of all others."""
+    choice = Choice(patterns, file, runtime_of(folders))
+    for name in choice.names:
+        if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
+            raise ConfigError(f"{name} is a board, which each mutant would wear", hint="a simulator of its class")
+    return tuple(choice.names)
+
+
+def _campaign(kept: Store, wanted: Plan | None, *, seeded: bool) -> Campaign:
+    """The one under way in this folder, or another. ConfigError where it is not what is wanted."""
+    before = current(kept, KIND)
+    if wanted is None:
+        if before is None:
+            raise ConfigError("nothing was begun in this folder", hint="hil dev mutate TEST… -t TARGET, or --upstream")
+        return before
+    if before is None or before.ended is not None:
+        return kept.begin(KIND, os.getcwd(), wanted.as_fields())
+    plan = Plan.of(before.plan)
+    if not plan.asks_like(wanted) or (seeded and plan.seed != wanted.seed):
+        hint = "hil dev mutate goes on with it; --reset forgets it"
+        raise ConfigError(f"something else is under way in this folder: {plan.asked}", hint=hint)
+    return before
+
+
+def _forget(kept: Store, *, asked: bool) -> None:
+    if not asked:
+        raise ConfigError("--reset begins anew, and no test is named", hint="hil dev mutate TEST -t TARGET --reset")
+    if (campaign := current(kept, KIND)) is not None:
+        with own_folder(kept, campaign):
+            kept.forget(campaign)
+
+
+# --- work ----------------------------------------------------------------------------------------------------
+
+
+def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple[Plan, list[Run], int]:
+    """The plan, all runs, and how many are left."""
+    plan, left, done = Plan.of(campaign.plan), 0, False
+    if campaign.ended is not None:
+        return plan, kept.runs(campaign), left
+    kernels = plan.kernels_now()
+    with own_folder(kept, campaign, lambda: not done) as folder:
+        ready = folder / READY
+        begun = bool(plan.seconds) and ready.is_dir()
+        if not begun:
+            _run_tests(plan, ready, folder, jobs)
+        with Workers(plan.settings(ready), folder) as workers:
+            if not begun:
+                plan = _timed(plan, workers)
+                kept.change_plan(campaign, plan.as_fields())
+            mutation = Mutation(plan, plan.mutants(kernels), workers)
+            left = len(mutation.keys)
+            most = "at most " if plan.once else ""
+            say(f"{most}{left} to judge, {len(kernels.mutants_of(plan.operators))} to draw from, seed {plan.seed}")
+            for runs in _judged(mutation, kept, campaign, budget, jobs):
+                left = len(mutation.left(runs))
+        done = left == 0
+        if done:
+            kept.end(campaign)
+    return plan, kept.runs(campaign), left
+
+
+def _timed(plan: Plan, workers: Workers) -> Plan:
+    """With what the programs tell on the unmutated runners."""
+    seconds: dict[str, dict[str, float]] = {}
+    left_out: dict[str, int] = {}
+    operators: set[str] = set()
+    for target in plan.targets:
+        with Console(stderr=True, markup=False).status(f"the runner of {target}, without a mutant"):
+            found, used = workers.unmutated(target)
+        seconds[target] = {name: one for name, one in found.items() if one is not None}
+        left_out[target] = len(found) - len(seconds[target])
+        operators |= set(used)
+        if not seconds[target]:
+            raise ConfigError(f"no program of {plan.asked} runs on {target}", hint="hil.check, or hil.run")
+        say(f"{counted(len(seconds[target]), 'program')} on {target}" + _apart(left_out[target]))
+    return replace(plan, seconds=seconds, left_out=left_out, operators=tuple(sorted(operators)))
+
+
+def _apart(left_out: int) -> str:
+    return f", and {left_out} that these kernels alone do not run as their tests did" if left_out else ""
+
+
+def _run_tests(plan: Plan, ready: Path, folder: Path, jobs: int) -> None:
+    """ConfigError where they do not pass: what fails without a mutant tells nothing of one."""
+    shutil.rmtree(ready, ignore_errors=True)
+    file = Path(plan.targets_file) if plan.targets_file else None
+    options = options_of_plugin(plan.targets, runtime_of(plan.folders), 1.0, file)
+    options += [f"--hil-keep-into={ready}"]
+    options += ["--hil-redzones"] if plan.redzones else []
+    options += ["--hil-keep-intermediates"] if plan.localize else []
+    options += ["-n", str(jobs)] if jobs > 1 and importlib.util.find_spec("xdist") is not None else []
+    for name, command, shows in _suites(plan):
+        log = folder / f"{name}.log"
+        log.unlink(missing_ok=True)
+        with Console(stderr=True, markup=False).status(f"{name}, without a mutant"):
+            status = subprocesses.run([*command, *options], log, DAY)
+        if status != 0:
+            said = log.read_text(errors="replace")
+            what = f"{name} do not pass without a mutant: {complaint(said)}"
+            raise ConfigError(what, log=said, hint=f"{shows} shows it; mend that first")
+
+
+def _suites(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
+    """What is run without a mutant: a name, a command, and what shows a user the same."""
+    if plan.tests:
+        command = [sys.executable, "-m", "pytest", *plugin_options(KEEPING)]
+        yield "the tests", [*command, *named_tests(plan.tests)], f"pytest {' '.join(plan.tests)}"
+    if plan.upstream:
+        shows = f"hil dev upstream -t {','.join(plan.targets)}"
+        yield "ExecuTorch's tests", [*upstream_command(), "-p", KEEPING], shows
+
+
+def _judged(mutation: Mutation, kept: Store, campaign: Campaign, budget: Deadline, jobs: int) -> Iterator[list[Run]]:
+    """All runs so far: as it begins, and after each run."""
+    yield kept.runs(campaign)
+    with Console(stderr=True, markup=False).status("") as status:
+
+        def told(before: list[Run], key: str) -> None:
+            left = len(mutation.left(before))
+            status.update(f"{len(before)} judged, {left} left{_time_left(before, left, jobs)}: {key}")
+
+        for runs in planner.work_in_parallel(mutation, kept, campaign, budget, told, jobs):
+            say(_row(runs[-1], len(runs), len(runs) + len(mutation.left(runs))))
+            yield runs
+
+
+def _time_left(runs: Sequence[Run], left: int, jobs: int) -> str:
+    if not runs:
+        return ""
+    seconds = left * sum(run.seconds for run in runs) / len(runs) / jobs
+    return f", about {seconds / 60:.0f} min to go"
+
+
+def _row(run: Run, number: int, total: int) -> str:
+    why = f"  {run.error}" if run.error else ""
+    place = f"{Path(run.figures['path']).name}:{run.figures['line']}"
+    told = f"{number:>{len(str(total))}} of {total}  {run.verdict:<9}  {place}  {run.figures['change']}"
+    return f"{told}  {run.figures['target']}, {run.seconds:.1f} s{why}"
+
+
+# --- answers -------------------------------------------------------------------------------------------------
+
+
+def _answer(plan: Plan, report: Report, left: int) -> Answer:
+    fields: dict[str, Any] = {
+        "outcome": "under way" if left else "complete",
+        "tests": plan.tests,
+        "upstream": plan.upstream,
+        "targets": plan.targets,
+        "seed": plan.seed,
+        "mutants": plan.count,
+        "left": left,
+        "programs": {target: len(found) for target, found in plan.seconds.items()},
+        "programs_left_out": plan.left_out,
+        **report.fields(),
+    }
+    unknown = left or not report.judged or report.of(Outcome.INFRA)
+    status = NO if report.survivors and not left else CANNOT_TELL if unknown else OK
+    return Answer("\n\n".join(filter(None, _blocks(plan, report, left))), fields, status)
+
+
+def _blocks(plan: Plan, report: Report, left: int) -> Iterator[str]:
+    yield from mutation_report.survivors(report.survivors)
+    yield _rates("operator", report.by_operator())
+    yield _rates("change", [*report.by_kind(), *report.by_purpose(), *report.total()])
+    yield "\n".join(f"no verdict: {run.key}: {run.error}" for run in report.of(Outcome.INFRA))
+    if (localized := report.localized()) is not None:
+        right, killed = localized
+        wrong = [
+            f"{run.key}: {', '.join(run.figures['named']) or 'nothing'} was named" for run in report.mislocalized()
+        ]
+        head = f"the right operator was named for {right} of {killed} killed, {right / killed:.1%}"
+        yield "\n".join([*wrong, head])
+    yield _headline(plan, report, left)
+
+
+def _rates(what: str, rates: Sequence[Rate]) -> str:
+    rows = [(one.of, one.target, one.isa, f"{one.killed} of {one.judged}", f"{one.rate:.0%}") for one in rates]
+    return table((what, "target", "class", "killed", ""), rows) if rows else ""
+
+
+def _headline(plan: Plan, report: Report, left: int) -> str:
+    apart = {outcome: len(report.of(outcome)) for outcome in (Outcome.UNCHANGED, Outcome.NOT_BUILT, Outcome.INFRA)}
+    counts = "; ".join(f"{outcome.value}: {number}" for outcome, number in apart.items() if number)
+    head = f"killed {len(report.of(Outcome.KILLED))} of {counted(len(report.judged), 'mutant')} that were judged"
+    head += f", {len(report.survivors)} survived" + (f" ({counts})" if counts else "") + f"; seed {plan.seed}"
+    return f"{head}\n{left} are left: hil dev mutate goes on" if left else head

@@ -1,0 +1,45 @@
+"""hil dev upstream."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
+from cortex_m_hil.cli.app import TakesPytestOptions
+from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.maintainers.commands.group import dev
+from cortex_m_hil.maintainers.suite_runs import upstream_command
+from cortex_m_hil.targets.load import load_user_targets
+from cortex_m_hil.targets.resolve import resolve, select
+
+
+@dev.command("upstream", cls=TakesPytestOptions)
+def upstream(
+    target: SeveralTargets,
+    pytest_args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PYTEST ARGS]", help="Such as -n 2, -k linear, FILE::TEST")
+    ] = None,
+    backend_suite: Annotated[
+        bool, typer.Option("--backend-suite", help="ExecuTorch's backend suite instead, by its Cortex-M flow")
+    ] = False,
+    runtime: Runtime = "builtin",
+    targets_file: Targets = None,
+) -> None:
+    """Run ExecuTorch's Cortex-M tests, or its backend suite.
+
+    They run on targets, and are not modified.
+    """
+    known = load_user_targets(targets_file)
+    for name in select(target, known):  # what makes every test fail is told here, in one line
+        resolve(name, known, runtime=runtime).target.launcher.require()
+    command = upstream_command(backend_suite=backend_suite)
+    command += [*(f"--hil-target={name}" for name in target), f"--hil-runtime={runtime}"]
+    command += [f"--hil-targets-file={targets_file}"] if targets_file is not None else []
+    raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
+
+
+# Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
+_PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}

@@ -1,0 +1,85 @@
+"""Many mutants, counted, and those that show a defect kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.maintainers.mutants.mutant_judge import Fuzzer, Judgement, Outcome
+from cortex_m_hil.maintainers.mutants.program_mutator import BLIND, Kind
+from cortex_m_hil.program.known_answer import known_answer
+from cortex_m_hil.program.program import Program
+
+# --- a campaign ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """How many mutants of which kind became what."""
+
+    counts: Counter[tuple[Kind, Outcome]] = field(default_factory=Counter)
+    bugs: list[Judgement] = field(default_factory=list)
+
+    def add(self, judgement: Judgement) -> None:
+        self.counts[judgement.mutant.kind, judgement.outcome] += 1
+        if judgement.outcome is Outcome.BUG:
+            self.bugs.append(judgement)
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
+
+    @property
+    def field_aware(self) -> float:
+        """Share of the mutants that edit fields."""
+        aware = sum(number for (kind, _), number in self.counts.items() if kind not in BLIND)
+        return aware / self.total if self.total else 0.0
+
+    def of(self, outcome: Outcome) -> int:
+        return sum(number for (_, found), number in self.counts.items() if found is outcome)
+
+    def of_kind(self, kind: Kind) -> int:
+        return sum(number for (found, _), number in self.counts.items() if found is kind)
+
+
+def campaign(fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[Fuzzer, Judgement], None]) -> Tally:
+    """`total` mutants, the programs taking turns."""
+    tally = Tally()
+    for turn in range(total):
+        fuzzer = fuzzers[turn % len(fuzzers)]
+        judgement = fuzzer.judge(fuzzer.mutator.mutant(seed, turn // len(fuzzers)))
+        tally.add(judgement)
+        tell(fuzzer, judgement)
+    return tally
+
+
+def save(folder: Path, fuzzer: Fuzzer, judgement: Judgement) -> Path:
+    """The mutant as a `.pte`, and beside it a `.json` that tells how to make it again."""
+    mutant = judgement.mutant
+    path = folder / f"{fuzzer.program.name}-{mutant.seed}-{mutant.number}.pte"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(mutant.data)
+    told = {
+        "program": fuzzer.program.name,
+        "sha256": hashlib.sha256(fuzzer.program.pte).hexdigest(),
+        "seed": mutant.seed,
+        "number": mutant.number,
+        "kind": mutant.kind.value,
+        "edits": mutant.edits,
+        "target": fuzzer.dut.target.name,
+        "outcome": judgement.outcome.value,
+        "detail": judgement.detail,
+    }
+    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+    return path
+
+
+def known_answer_fuzzer(dut: Dut) -> Fuzzer:
+    """Of the target's own known-answer program, with its inputs."""
+    known = known_answer(dut.target.isa)
+    return Fuzzer(dut, Program.from_bytes(known.program, "known_answer.pte"), known.inputs)

@@ -1,0 +1,228 @@
+"""Mutated programs: a field-aware mutator of `.pte` files, and the judge of what a target makes of them.
+
+A mutant is one of a sequence that follows from the program, a seed and a number alone, so every finding can be made
+again. `Fuzzer.judge` gives it to the host's parser and lint and to a live target, without asking whether it fits.
+Whatever is not a typed refusal, the seed program's outputs bit for bit, or other outputs (a Mismatch in a test) is a
+bug.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from cortex_m_hil import flow
+from cortex_m_hil.checks.inputs import misfits
+from cortex_m_hil.errors import HarnessError, OutOfTargetMemory, ProgramRejected, UnsupportedOperator
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.flow.execution import COUNTER_POISON, POISON
+from cortex_m_hil.flow.state import write_state
+from cortex_m_hil.maintainers.mutants.program_mutator import MOST_ITEMS, Mutant, Mutator
+from cortex_m_hil.program.dataflow import output_quantization
+from cortex_m_hil.program.example_inputs import example_inputs
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import (
+    InstructionKind,
+)
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.runner.links.protocol import Loaded, MemoryRegion, Request
+from cortex_m_hil.runner.session.session import ResponseTimeout, Session
+
+EXECUTE: Final = 0.5  # seconds of engine time; the seeds need a hundredth of it
+HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need milliseconds
+
+
+# --- the judge -----------------------------------------------------------------------------------------------
+
+
+class Outcome(str, Enum):
+    """What became of a mutant; of these only BUG is one of ours."""
+
+    REJECTED = "rejected"
+    UNSUPPORTED = "unsupported"
+    TOO_LARGE = "out of target memory"
+    REFUSED = "kernel refused"
+    UNFIT = "inputs do not fit"
+    DIFFERS = "outputs differ"
+    PASS = "pass, bit-equal"
+    HANG = "hang (bounded)"
+    BUG = "BUG"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    mutant: Mutant
+    outcome: Outcome
+    detail: str
+
+
+_REFUSALS: Final[tuple[tuple[type[HarnessError], Outcome], ...]] = (
+    (ProgramRejected, Outcome.REJECTED),
+    (UnsupportedOperator, Outcome.UNSUPPORTED),
+    (OutOfTargetMemory, Outcome.TOO_LARGE),
+)
+
+
+class _Refused(Exception):
+    """A typed refusal by host or target."""
+
+    def __init__(self, outcome: Outcome, error: HarnessError | str) -> None:
+        super().__init__(error.message if isinstance(error, HarnessError) else error)
+        self.outcome = outcome
+
+
+class _Bug(Exception):
+    """What no program may cause."""
+
+
+class Fuzzer:
+    """Judges mutants of one program on one target; one that breaks it costs a boot, not the next one's verdict."""
+
+    def __init__(self, dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None) -> None:
+        self.dut = dut
+        self.program = program
+        self.inputs = tuple(inputs) if inputs is not None else example_inputs(program)
+        self.mutator = Mutator(program.pte)
+        self.unsuited = ""
+        """Why the target refuses even the unchanged program; then nothing may pass."""
+        self.expected = self._expect()
+
+    def _expect(self) -> tuple[HostTensor, ...]:
+        try:
+            return flow.run(self.dut, self.program, self.inputs, linted=False).outputs
+        except (ProgramRejected, UnsupportedOperator, OutOfTargetMemory) as error:
+            self.unsuited = error.describe()
+            return ()
+
+    def judge(self, mutant: Mutant) -> Judgement:
+        """Never raises for anything that the mutant can cause."""
+        try:
+            outcome, detail = self._judge(mutant.data)
+        except _Bug as bug:
+            outcome, detail = Outcome.BUG, str(bug)
+        if outcome in (Outcome.BUG, Outcome.HANG):
+            self.dut.close()
+        return Judgement(mutant, outcome, detail)
+
+    def _judge(self, data: bytes) -> tuple[Outcome, str]:
+        program, refusal = self._on_host(data)
+        try:
+            outcome, detail = self._on_target(data, program)
+        except _Refused as refused:
+            outcome, detail = refused.outcome, str(refused)
+        if refusal and outcome in (Outcome.PASS, Outcome.DIFFERS):
+            return Outcome.REJECTED, f"by the host alone: {refusal}"
+        return outcome, detail
+
+    # --- on the host ------------------------------------------------------------------------------------------
+
+    def _on_host(self, data: bytes) -> tuple[Program | None, str]:
+        """The program, or why there is none. Everything `hil run` and a test do with a file before and after a run."""
+        began = time.process_time()
+        try:
+            program = Program.from_bytes(data, "mutant.pte")
+            flow.findings(program, self.dut.target, self.dut.session().identity.operators, self.dut.resolved.runtime)
+            program.file.input_specs()
+            for number in range(len(program.file.output_specs())):
+                output_quantization(program.file, number)
+        except ProgramRejected as error:
+            return None, error.message
+        except Exception as error:
+            raise _Bug(f"host: {type(error).__name__}: {error}") from error
+        finally:
+            self._bounded(time.process_time() - began)
+        return program, ""
+
+    @staticmethod
+    def _bounded(seconds: float) -> None:
+        if seconds > HOST_LIMIT:
+            raise _Bug(f"host: {seconds:.1f} s for the parser and lint")
+
+    # --- on the target ----------------------------------------------------------------------------------------
+
+    def _on_target(self, data: bytes, program: Program | None) -> tuple[Outcome, str]:
+        try:
+            session = self.dut.session()
+            loaded = self._typed(lambda: session.load(data), Outcome.REJECTED)
+            if program is None:
+                return self._blindly(session, loaded)
+            self._agree(session, loaded, program)
+            misfit = next(misfits(program, self.inputs), None)
+            if misfit:
+                self._run(session, program.file, example_inputs(program), POISON)
+                return Outcome.UNFIT, misfit[0]
+            return self._compare(session, program.file)
+        except ResponseTimeout as stuck:
+            if stuck.request in (Request.EXECUTE, Request.STEP) and program is not None and _may_loop(program):
+                return Outcome.HANG, f"no end after {EXECUTE:g} s of engine time"
+            raise _Bug(f"no answer to {stuck.request.name}") from stuck
+        except HarnessError as error:
+            raise _Bug(error.describe()) from error
+
+    @staticmethod
+    def _typed(ask: Callable[[], Any], rejected: Outcome) -> Any:
+        try:
+            return ask()
+        except (ProgramRejected, UnsupportedOperator, OutOfTargetMemory) as error:
+            outcome = next(outcome for kind, outcome in _REFUSALS if isinstance(error, kind))
+            raise _Refused(rejected if outcome is Outcome.REJECTED else outcome, error) from error
+
+    def _agree(self, session: Session, loaded: Loaded, program: Program) -> None:
+        """Host and target must have read the same program."""
+        file = program.file
+        counts = (len(file.inputs), len(file.outputs), len(file.values), len(file.instructions), file.planned_bytes)
+        told = (loaded.inputs, loaded.outputs, loaded.values, loaded.instructions, loaded.planned)
+        if counts != told:
+            raise _Bug(f"host and target disagree: inputs, outputs, values, instructions, planned: {counts}, {told}")
+        for region, specs in ((MemoryRegion.INPUT, file.input_specs()), (MemoryRegion.OUTPUT, file.output_specs())):
+            for number, spec in enumerate(specs[:MOST_ITEMS]):
+                seen = session.describe(region, number)
+                if seen != spec:
+                    raise _Bug(f"host and target disagree: {region.name} {number} is {spec}, {seen}")
+
+    def _blindly(self, session: Session, loaded: Loaded) -> tuple[Outcome, str]:
+        """Runs what no test would run, for what it does to the target; nothing is read as a tensor."""
+        session.fill(MemoryRegion.PLANNED, 0, POISON)
+        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
+        for number in range(min(loaded.outputs, MOST_ITEMS)):
+            session.digest(MemoryRegion.OUTPUT, number)
+        return Outcome.DIFFERS, "ran"
+
+    def _compare(self, session: Session, file: PteFile) -> tuple[Outcome, str]:
+        """A pass is bit-equal from either poison: an output may not depend on what memory held."""
+        for poison in (POISON, COUNTER_POISON):
+            got = self._run(session, file, self.inputs, poison)
+            difference = _difference(got, self.expected)
+            if difference:
+                return Outcome.DIFFERS, difference
+        return Outcome.PASS, ""
+
+    def _run(self, session: Session, file: PteFile, inputs: Sequence[HostTensor], poison: int) -> list[HostTensor]:
+        session.fill(MemoryRegion.PLANNED, 0, poison)
+        write_state(session, file, file.initial_state())
+        for number, value in enumerate(inputs):
+            session.set_input(number, value)
+        self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
+        return [session.get_output(number) for number in range(len(file.outputs))]
+
+
+def _may_loop(program: Program) -> bool:
+    return any(
+        instruction.kind is InstructionKind.JUMP_FALSE and instruction.destination <= instruction.index
+        for instruction in program.file.instructions
+    )
+
+
+def _difference(got: Sequence[HostTensor], expected: Sequence[HostTensor]) -> str:
+    if len(got) != len(expected) or not expected:
+        return f"{len(got)} outputs, {len(expected)} expected"
+    for number, (one, other) in enumerate(zip(got, expected, strict=True)):
+        if one.spec != other.spec:
+            return f"output {number} is {one.spec}, expected {other.spec}"
+        if one.data != other.data:
+            return f"output {number} has other bytes"
+    return ""

@@ -1,0 +1,151 @@
+"""Programs that tests ran, kept with how they are judged: judged again on another runner, without pytest and torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Final
+
+from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.diagnose.bundle import Bundle
+from cortex_m_hil.diagnose.bundle_description import PASSED
+from cortex_m_hil.diagnose.bundle_file import SUFFIX, read
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.errors import InfraError, LaunchError, Mismatch, TargetHang, VerdictError
+from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
+from cortex_m_hil.flow.execution import execute
+from cortex_m_hil.runner.session.session import ResponseTimeout
+
+SLOWER: Final = 10.0  # times as long as the unmutated kernels take is an endless loop
+LEAST_SECONDS: Final = 1.0  # of a target's CPU time: what is shorter may be a simulator's start
+
+
+@dataclass(frozen=True)
+class ReadyProgram:
+    """One file. `seconds` are those that the unmutated runner took, of the target's time."""
+
+    path: Path
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def bundle(self) -> Bundle:
+        return _read(self.path)
+
+    @property
+    def test(self) -> str:
+        return self.bundle.description.test
+
+    @property
+    def expected(self) -> str:
+        """The class of verdict that the test was content with, `PASSED` for none."""
+        return self.bundle.description.verdict.type
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        return frozenset(one.operator for one in self.bundle.task.program.file.instructions if one.operator)
+
+    @property
+    def limit(self) -> float:
+        """Seconds after which it never ends; never more than its test gave it."""
+        return min(self.bundle.description.judgement.seconds, max(LEAST_SECONDS, SLOWER * self.seconds))
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """How a test would have noticed: the class of verdict, `PASSED` where one was expected; `operator` may be ""."""
+
+    program: ReadyProgram
+    type: str
+    message: str
+    operator: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.type} in {self.program.test}"
+
+
+@cache
+def _read(path: Path) -> Bundle:
+    """Once in a process: all programs of a target are asked for their operators for each mutant."""
+    return read(path)
+
+
+def kept_in(folder: Path) -> list[ReadyProgram]:
+    return [ReadyProgram(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+
+
+def ordered(programs: Sequence[ReadyProgram], operators: frozenset[str]) -> list[ReadyProgram]:
+    """Those that use any of the operators first; of each the quickest."""
+    return sorted(programs, key=lambda one: (not one.operators & operators, one.seconds, one.name))
+
+
+def judge(dut: Dut, program: ReadyProgram) -> Noticed | None:
+    """What the test would have noticed, if it would. Raises infra errors, as ResponseTimeout where it does not end."""
+    dut.seconds, dut.what = program.limit, program.test
+    try:
+        _run(dut, program.bundle)
+    except VerdictError as error:
+        kind = type(error).__name__
+        return None if kind == program.expected else Noticed(program, kind, error.message, error.operator)
+    return None if program.expected == PASSED else Noticed(program, PASSED, f"it was {program.expected}")
+
+
+def _run(dut: Dut, bundle: Bundle) -> None:
+    """As `flow.verify`; lint looks at no kernel, and what hangs is not tried with mutated kernels again."""
+    task = bundle.task
+    guard = WatchedMemory(task.program) if task.redzones else None
+    result = execute(dut, dut.session(), task.program, task.inputs, guard)
+    if task.tolerance is not None:
+        found = compare(task.program.file, result.outputs, bundle.references, task.tolerance, result.unwritten)
+        found.raise_for_verdict(dut.resolved.display_name)
+    elif any(mask.any() for mask in result.unwritten):
+        raise Mismatch("an element of an output was never written", target=dut.target.name)
+
+
+def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]) -> Noticed | None:
+    """By the first program that tells; infra errors where nobody can know.
+
+    What ends neither the program nor the target is the mutant's if the unmutated kernels still end in that time.
+    """
+    for program in programs:
+        try:
+            if (noticed := judge(mutated, program)) is not None:
+                return noticed
+        except ResponseTimeout as stuck:
+            mutated.restart()
+            _require_unmutated(unmutated, program)
+            return Noticed(program, TargetHang.__name__, f"no end after {program.limit:g} s", stuck.operator)
+    return None
+
+
+def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
+    """LaunchError where this machine is so busy, or broken, that the unmutated runner does not pass either."""
+    try:
+        noticed = judge(unmutated, program)
+    except InfraError as error:
+        unmutated.restart()
+        raise LaunchError(
+            f"the unmutated runner does not answer either: {error}", target=unmutated.target.name
+        ) from None
+    if noticed is not None:
+        raise LaunchError(f"the unmutated runner fails as well: {noticed}", target=unmutated.target.name)
+
+
+def timed(unmutated: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[ReadyProgram, float | None]]:
+    """Seconds of each on the unmutated runner; None where it does not end as it did in its test."""
+    for one in programs:
+        program = ReadyProgram(one.path, LONGEST_EXECUTION)
+        began = time.monotonic()
+        try:
+            noticed = judge(unmutated, program)
+        except ResponseTimeout:
+            unmutated.restart()
+            yield one, None
+            continue
+        yield one, None if noticed is not None else time.monotonic() - began

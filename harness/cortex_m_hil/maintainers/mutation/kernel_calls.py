@@ -1,0 +1,152 @@
+"""Which operators does a place in the kernels' sources belong to? By names alone: rather one operator too many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tree_sitter import Node, Parser
+
+from cortex_m_hil.maintainers.mutation.mutants import CPP, Mutant, function_name
+
+_ROW: Final = re.compile(r'^HIL_OPERATOR\("([^"]+)", (\w+)\)', re.M)
+_TYPES: Final = ("struct_specifier", "class_specifier", "enum_specifier")
+_NAMES: Final = ("identifier", "field_identifier", "type_identifier", "namespace_identifier")
+
+
+@dataclass(frozen=True, eq=False)
+class _Definition:
+    """A function, a type, or a variable outside of both.
+
+    Attributes:
+        first, last: lines, from 1.
+        names, calls: the names that it has, and those that it calls.
+        takes: types of a function's parameters.
+    """
+
+    path: str
+    name: str
+    function: bool
+    type: bool
+    first: int
+    last: int
+    names: frozenset[str]
+    calls: frozenset[str]
+    takes: frozenset[str]
+
+
+class KernelCalls:
+    """`sources` are the kernels' files by path, `rows` the text of operators.inc; operators for tests do not count."""
+
+    def __init__(self, sources: Mapping[str, str], rows: str) -> None:
+        kernels = {operator: kernel for operator, kernel in _ROW.findall(rows) if not operator.startswith("hil_test::")}
+        self._kernels = frozenset(kernels.values())
+        roots = {path: Parser(CPP).parse(text.encode()).root_node for path, text in sources.items()}
+        self._definitions = [one for path, root in roots.items() for one in _definitions(path, root)]
+        self._public = {name for path, root in roots.items() if path.endswith(".h") for name in _declared(root)}
+        self._own = {path: {one.name for one in self._in(path)} for path in sources}
+        self._types = {path: {one.name for one in self._in(path) if one.type} for path in sources}
+        self._functions = {path: [one for one in self._in(path) if one.function] for path in sources}
+        self._operators: dict[_Definition, set[str]] = {one: set() for one in self._definitions}
+        for operator, kernel in kernels.items():
+            for one in self._definitions:
+                if one.name == kernel and one.function and one.path.endswith(".cpp"):
+                    self._reach(one, operator)
+
+    def operators(self, mutant: Mutant) -> frozenset[str]:
+        """That reach it, by their registered names; of what lies in nothing that has a name, all of its file."""
+        here = self._in(mutant.path)
+        around = [one for one in here if one.first <= mutant.line <= one.last] or here
+        return frozenset().union(*(self._operators[one] for one in around))
+
+    def _in(self, path: str) -> list[_Definition]:
+        return [one for one in self._definitions if one.path == path]
+
+    def _reach(self, definition: _Definition, operator: str) -> None:
+        waiting = [definition]
+        while waiting:
+            one = waiting.pop()
+            if operator not in self._operators[one]:
+                self._operators[one].add(operator)
+                waiting += self._used_by(one)
+
+    def _used_by(self, user: _Definition) -> Iterator[_Definition]:
+        """Kernels are used by nobody. Another file's function is declared in a header, or it is not seen."""
+        own = self._own[user.path] - self._kernels
+        for one in self._definitions:
+            if one.path == user.path:
+                known = one.name not in self._kernels
+            else:
+                known = one.name not in own and (one.path.endswith(".h") or one.name in self._public - self._kernels)
+            by_name = not one.function or one.path == user.path
+            if known and one.name in (user.names if by_name else user.calls) and self._may_be_given(user, one):
+                yield one
+
+    def _may_be_given(self, user: _Definition, function: _Definition) -> bool:
+        """Of overloads in one file those whose own types the user names, if there are such."""
+        types = self._types[function.path]
+        overloads = [one for one in self._functions[function.path] if one.name == function.name]
+        if len(overloads) < 2 or not any(one.takes & types & user.names for one in overloads):
+            return True
+        return bool(function.takes & types & user.names)
+
+
+def _definitions(path: str, node: Node) -> Iterator[_Definition]:
+    """In a struct both itself and its functions."""
+    for child in node.children:
+        name = _name(child)
+        if name:
+            function = child.type == "function_definition"
+            lines = child.start_point[0] + 1, child.end_point[0] + 1
+            names, calls, takes = frozenset(_names(child)), frozenset(_calls(child)), frozenset(_takes(child))
+            yield _Definition(path, name, function, child.type in _TYPES, *lines, names, calls, takes)
+        if child.type != "function_definition":
+            yield from _definitions(path, child)
+
+
+def _name(node: Node) -> str:
+    if node.type in _TYPES:
+        return _text(node.child_by_field_name("name"))
+    return function_name(node) if node.type in ("function_definition", "init_declarator") else ""
+
+
+def _names(node: Node) -> Iterator[str]:
+    if node.type in _NAMES:
+        yield _text(node)
+    for child in node.children:
+        yield from _names(child)
+
+
+def _calls(node: Node) -> Iterator[str]:
+    if node.type == "call_expression":
+        called = node.child_by_field_name("function")
+        while called is not None and called.type not in _NAMES:
+            called = called.child_by_field_name("field") or called.child_by_field_name("name")
+        yield _text(called)
+    for child in node.children:
+        yield from _calls(child)
+
+
+def _declared(node: Node) -> Iterator[str]:
+    """Functions that are declared or defined."""
+    if node.type == "function_declarator":
+        named = node.child_by_field_name("declarator")
+        yield _text(named)
+    for child in node.children:
+        yield from _declared(child)
+
+
+def _takes(function: Node) -> Iterator[str]:
+    """Names in its parameters, types among them."""
+    declarator = function.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator")
+    parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
+    if parameters is not None:
+        yield from _names(parameters)
+
+
+def _text(node: Node | None) -> str:
+    return node.text.decode() if node is not None and node.text is not None else ""

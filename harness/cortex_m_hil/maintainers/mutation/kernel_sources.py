@@ -1,0 +1,87 @@
+"""Kernels, builtin or an ExecuTorch's: their sources, all of their mutants, and the operators that these belong to."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Final
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import trees
+from cortex_m_hil.maintainers.mutation.kernel_calls import KernelCalls
+from cortex_m_hil.maintainers.mutation.mutants import Mutant, mutants_of
+
+FOLDER: Final = PurePath("runtime/builtin")  # below firmware/
+OPERATORS: Final = "operators.yaml"  # ExecuTorch's table of Cortex-M operators
+_ENTRY: Final = re.compile(r"^- func: ([^\s(]+)\(.*?^ +kernel_name: (?:\w+::)*(\w+)", re.M | re.S)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """`sources` are texts by path below `top`, `rows` is the table of operators."""
+
+    sources: dict[str, str]
+    rows: str
+    top: str = "firmware"
+
+    @classmethod
+    def of(cls, firmware: Path) -> Kernels:
+        folder = firmware / FOLDER / "kernels"
+        tests = {"testing.cpp", "testing_blocks.cpp"}  # kernels that runners of tests have
+        files = sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".h") and path.name not in tests)
+        sources = {path.relative_to(firmware).as_posix(): path.read_text() for path in files}
+        return cls(sources, (firmware / FOLDER / "operators.inc").read_text())
+
+    @classmethod
+    def of_source(cls, source: Path, folders: Sequence[str]) -> Kernels:
+        """C and C++ files in `folders` of an ExecuTorch's source. ConfigError where these hold no operators."""
+        found: dict[str, str] = {}
+        rows = ""
+        for folder in folders:
+            for path in trees.files(source / folder):
+                name = path.relative_to(source).as_posix()
+                if path.suffix in (".c", ".cpp", ".h"):
+                    found[name] = path.read_text(errors="replace")
+                elif path.name == OPERATORS:
+                    entries = _ENTRY.findall(path.read_text())
+                    rows += "".join(f'HIL_OPERATOR("{operator}", {kernel})\n' for operator, kernel in entries)
+        if not rows:
+            what = f"no {OPERATORS} with operators in {', '.join(str(source / folder) for folder in folders)}"
+            raise ConfigError(what, hint="--kernels …/backends/cortex_m/ops, a folder below the source in targets.yaml")
+        return cls(dict(sorted(found.items())), rows, source.name)
+
+    @cached_property
+    def _calls(self) -> KernelCalls:
+        return KernelCalls(self.sources, self.rows)
+
+    @cached_property
+    def mutants(self) -> tuple[Mutant, ...]:
+        """Those that some operator reaches, in the files' order."""
+        found = (one for path, text in self.sources.items() for one in mutants_of(path, text))
+        return tuple(one for one in found if self.operators(one))
+
+    @cached_property
+    def by_name(self) -> dict[str, Mutant]:
+        return {one.name: one for one in self.mutants}
+
+    def mutants_of(self, operators: Collection[str]) -> list[Mutant]:
+        """Those that one of these reaches."""
+        return [one for one in self.mutants if not self.operators(one).isdisjoint(operators)]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(repr((sorted(self.sources.items()), self.rows)).encode()).hexdigest()[:16]
+
+    def operators(self, mutant: Mutant) -> frozenset[str]:
+        return self._calls.operators(mutant)
+
+    def changed(self, mutant: Mutant) -> dict[str, str]:
+        """The file that it is in, as `BuildTree.build` takes it."""
+        return {mutant.path: mutant.applied(self.sources[mutant.path])}
+
+    def diff(self, mutant: Mutant) -> str:
+        return mutant.diff(self.sources[mutant.path], f"{self.top}/")

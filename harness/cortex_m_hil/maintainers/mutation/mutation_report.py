@@ -1,0 +1,144 @@
+"""What a campaign of mutants found: how many were noticed, of which operator, and all that were not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, Outcome
+
+SHOWN: Final = 3  # operators that a place belongs to
+
+
+# Of a mutant's runs on several targets the one that counts where it is judged once.
+_DECIDE: Final = (*JUDGED, Outcome.INFRA, Outcome.NOT_BUILT, Outcome.UNCHANGED)
+
+
+def one_of_each(runs: Iterable[Run]) -> list[Run]:
+    """One run for each mutant: the one that judged it, if there is one."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        mutant = run.key.rpartition(" ")[0]
+        found[mutant] = min(found.get(mutant, run), run, key=lambda one: _DECIDE.index(Outcome(one.verdict)))
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of `judged` mutants were killed. `of` is an operator, or a kind of change; `isa` is the target's."""
+
+    of: str
+    target: str
+    isa: str
+    killed: int
+    judged: int
+
+    @property
+    def rate(self) -> float:
+        return self.killed / self.judged
+
+    def __str__(self) -> str:
+        return f"{self.killed} of {self.judged}, {self.rate:.0%}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Of a campaign's runs. `operators` are those of its programs: others that share their code are left out."""
+
+    runs: tuple[Run, ...]
+    operators: frozenset[str]
+
+    def of(self, outcome: Outcome) -> list[Run]:
+        return [run for run in self.runs if run.verdict == outcome.value]
+
+    @property
+    def judged(self) -> list[Run]:
+        """Those that count: killed or survived."""
+        return [run for run in self.runs if Outcome(run.verdict) in JUDGED]
+
+    @property
+    def survivors(self) -> list[Run]:
+        return self.of(Outcome.SURVIVED)
+
+    def by_operator(self) -> list[Rate]:
+        """A mutant of what several operators share counts for each of them."""
+        return list(self._rates(lambda run: self.operators.intersection(run.figures["operators"])))
+
+    def by_kind(self) -> list[Rate]:
+        return list(self._rates(lambda run: [run.figures["kind"]]))
+
+    def by_purpose(self) -> list[Rate]:
+        return list(self._rates(lambda run: ["refuses arguments" if run.figures["refuses"] else "computes"]))
+
+    def total(self) -> list[Rate]:
+        """Of each target."""
+        return list(self._rates(lambda run: ["all"]))
+
+    def _rates(self, groups: Callable[[Run], Iterable[str]]) -> Iterator[Rate]:
+        found: dict[tuple[str, str, str], list[Run]] = {}
+        for run in self.judged:
+            for group in groups(run):
+                found.setdefault((group, run.figures["target"], run.figures["isa"]), []).append(run)
+        for (group, target, isa), runs in sorted(found.items()):
+            killed = sum(run.verdict == Outcome.KILLED.value for run in runs)
+            yield Rate(group, target, isa, killed, len(runs))
+
+    def localized(self) -> tuple[int, int] | None:
+        """Of how many killed mutants the right operator was named, and of how many it was looked for."""
+        looked = [run.figures["localized"] for run in self.of(Outcome.KILLED) if "localized" in run.figures]
+        return (sum(looked), len(looked)) if looked else None
+
+    def mislocalized(self) -> list[Run]:
+        return [run for run in self.of(Outcome.KILLED) if not run.figures.get("localized", True)]
+
+    def fields(self) -> dict[str, Any]:
+        """For machines."""
+        localized = self.localized()
+        return {
+            **{outcome.name.lower(): len(self.of(outcome)) for outcome in Outcome},
+            "rates": [_fields_of(rate) for rate in self.total()],
+            "operators": [_fields_of(rate) for rate in self.by_operator()],
+            "kinds": [_fields_of(rate) for rate in (*self.by_kind(), *self.by_purpose())],
+            "survivors": [_survivor(run) for run in self.survivors],
+            "without_verdict": [{"mutant": run.key, "error": run.error} for run in self.of(Outcome.INFRA)],
+            "localized": None if localized is None else {"right": localized[0], "of": localized[1]},
+            "mislocalized": [
+                {"mutant": run.key, "error": run.error, "named": run.figures["named"]} for run in self.mislocalized()
+            ],
+        }
+
+
+def _fields_of(rate: Rate) -> dict[str, Any]:
+    names = ("of", "target", "isa", "killed", "judged", "rate")
+    return {name: getattr(rate, name) for name in names}
+
+
+def _survivor(run: Run) -> dict[str, Any]:
+    names = ("target", "isa", "path", "line", "column", "function", "kind", "refuses", "operators", "diff")
+    return {name: run.figures[name] for name in names}
+
+
+def place(run: Run) -> str:
+    """`firmware/…/linear.cpp:88:20`"""
+    return f"{run.figures['top']}/{run.figures['path']}:{run.figures['line']}:{run.figures['column']}"
+
+
+def _shown(operators: Sequence[str]) -> str:
+    left = len(operators) - SHOWN
+    return ", ".join(operators[:SHOWN]) + (f" and {left} more" if left > 0 else "")
+
+
+def survivors(runs: Sequence[Run]) -> Iterator[str]:
+    """Each once, as a heading and a diff, with the targets on which it survived."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.key.rpartition(" ")[0], []).append(run)
+    for several in found.values():
+        first, figures = several[0], several[0].figures
+        where = ", ".join(run.figures["target"] for run in several)
+        inside = f"in {figures['function']}, " if figures["function"] else ""
+        operators = _shown(figures["operators"])
+        head = f"{place(first)}: survived on {where} ({inside}{figures['kind']}; {operators})"
+        yield f"{head}\n{figures['diff'].rstrip()}"

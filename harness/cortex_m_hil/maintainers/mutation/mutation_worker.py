@@ -1,0 +1,209 @@
+"""A process that builds mutants of the kernels and judges them, as `workers.Worker` asks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.campaigns.workers import work
+from cortex_m_hil.checks.elf import executed
+from cortex_m_hil.diagnose.localize import localize
+from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, InfraError, Mismatch
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.host import files
+from cortex_m_hil.host.folders import TemporaryFolder
+from cortex_m_hil.host.paths import package_data
+from cortex_m_hil.maintainers.mutation.executorch_tree import SourceTree
+from cortex_m_hil.maintainers.mutation.kept_programs import (
+    Noticed,
+    ReadyProgram,
+    first_noticed,
+    kept_in,
+    ordered,
+    timed,
+)
+from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
+from cortex_m_hil.maintainers.mutation.mutants import Mutant
+from cortex_m_hil.runner import executorch_install
+from cortex_m_hil.runner.build import BuildTree
+from cortex_m_hil.targets.load import load_user_targets
+from cortex_m_hil.targets.resolve import Resolved, resolve
+
+ATTEMPTS: Final = 2  # at a mutant of which infra errors tell nothing
+
+
+class Outcome(str, Enum):
+    """What became of a mutant on a target."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    UNCHANGED = "no change"  # the same code and data as without it
+    NOT_BUILT = "not built"
+    INFRA = "infra"  # nothing was learnt
+
+
+JUDGED: Final = (Outcome.KILLED, Outcome.SURVIVED)
+
+
+def runtime_of(folders: Sequence[str]) -> str:
+    return "executorch" if folders else "builtin"
+
+
+def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
+    """The builtin kernels, or with `folders` those of the source that these targets are built from.
+
+    ConfigError where there is none, or not one for all.
+    """
+    if not folders:
+        return Kernels.of(package_data("firmware"))
+    sources = {executorch_install.buildable(one.target).source for one in resolved}
+    if len(sources) != 1:
+        raise ConfigError("its targets are built from several ExecuTorch sources", hint="one campaign for each")
+    (source,) = sources
+    assert source is not None
+    return Kernels.of_source(source, folders)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker works on.
+
+    `ready` is a folder of kept programs, with a folder for each target. `folders` are those of ExecuTorch's source
+    that are mutated; without, it is the builtin kernels.
+    """
+
+    ready: str
+    targets: tuple[str, ...]
+    targets_file: str = ""
+    localize: bool = False
+    folders: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Settings:
+        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "folders")}})
+
+    @property
+    def runtime(self) -> str:
+        return runtime_of(self.folders)
+
+    def resolve(self, name: str) -> Resolved:
+        known = load_user_targets(Path(self.targets_file) if self.targets_file else None)
+        return resolve(name, known, runtime=self.runtime)
+
+    def programs(self, target: str) -> list[ReadyProgram]:
+        return kept_in(Path(self.ready) / files.name_for(target))
+
+
+class MutatedTarget:
+    """The sources of one target's runner, to be built again and again, and its programs."""
+
+    def __init__(self, resolved: Resolved, programs: Sequence[ReadyProgram], kernels: Kernels, folder: Path) -> None:
+        """Builds the unmutated runner."""
+        self._resolved, self._kernels = resolved, kernels
+        self._programs = list(programs)
+        builtin = resolved.runtime == "builtin"
+        self._tree = BuildTree(resolved.target, folder) if builtin else SourceTree(resolved.target, folder)
+        elf = self._tree.build({})
+        self._digest = executed(elf.path)
+        copy = Path(shutil.copy2(elf.path, folder / "unmutated.elf"))
+        self.unmutated = Dut(resolved, replace(elf, path=copy))
+
+    def time(self) -> dict[str, float | None]:
+        """Seconds of each program without a mutant; None: it does not end as it did in its test."""
+        return {program.name: seconds for program, seconds in timed(self.unmutated, self._programs)}
+
+    def operators(self) -> list[str]:
+        """Of all programs together."""
+        return sorted(frozenset().union(*(one.operators for one in self._programs)))
+
+    def judge(self, mutant: Mutant, seconds: Mapping[str, float], *, localized: bool) -> Run:
+        """With the programs that have `seconds`."""
+        began, operators = time.monotonic(), self._kernels.operators(mutant)
+        programs = [ReadyProgram(one.path, seconds[one.name]) for one in self._programs if one.name in seconds]
+        outcome, why, more = self._outcome(mutant, ordered(programs, operators), localized)
+        figures: dict[str, Any] = {"top": self._kernels.top}
+        told = {name: getattr(mutant, name) for name in ("path", "line", "column", "function", "refuses", "change")}
+        figures |= {**told, "kind": mutant.kind.value, "operators": sorted(operators), **more}
+        figures |= {"target": self._resolved.name, "isa": self._resolved.target.isa.value}
+        if outcome is Outcome.SURVIVED:
+            figures["diff"] = self._kernels.diff(mutant)
+        return Run("", outcome.value, why, round(time.monotonic() - began, 3), time.time(), figures)
+
+    def _outcome(
+        self, mutant: Mutant, programs: Sequence[ReadyProgram], localized: bool
+    ) -> tuple[Outcome, str, dict[str, Any]]:
+        try:
+            elf = self._tree.build(self._kernels.changed(mutant))
+        except BuildError as error:
+            return Outcome.NOT_BUILT, error.message.splitlines()[0], {}
+        if executed(elf.path) == self._digest:
+            return Outcome.UNCHANGED, "", {}
+        problem = ""
+        for _ in range(ATTEMPTS):
+            try:
+                with Dut(self._resolved, elf) as dut:
+                    noticed = first_noticed(dut, self.unmutated, programs)
+                    more = self._localized(dut, noticed, mutant) if localized and noticed is not None else {}
+            except InfraError as error:
+                problem = f"{type(error).__name__}: {error.message}"
+            else:
+                return (Outcome.SURVIVED, "", {}) if noticed is None else (Outcome.KILLED, str(noticed), more)
+        return Outcome.INFRA, problem, {}
+
+    def _localized(self, dut: Dut, noticed: Noticed, mutant: Mutant) -> dict[str, Any]:
+        """The operators that are named: of wrong outputs those at fault, else the one that the verdict has."""
+        named = sorted(set(_named(dut, noticed)))
+        return {"named": named, "localized": bool(named) and set(named) <= self._kernels.operators(mutant)}
+
+
+def _named(dut: Dut, noticed: Noticed) -> Iterator[str]:
+    program = noticed.program.bundle.task.program
+    if noticed.type == Mismatch.__name__ and program.intermediates is not None:
+        try:
+            yield from (row.operator for row in localize(dut, program).at_fault)
+        except HarnessError:
+            return
+    elif noticed.operator:
+        yield noticed.operator.partition(" ")[0]
+
+
+class _Server:
+    """Answers requests, each target built when it is asked for first."""
+
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        self._settings, self._stack = settings, stack
+        self._kernels = kernels_of(settings.folders, [settings.resolve(name) for name in settings.targets])
+        self._targets: dict[str, MutatedTarget] = {}
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        target = self._target(request["target"])
+        if "mutant" not in request:
+            return {"seconds": target.time(), "operators": target.operators()}
+        mutant = self._kernels.by_name[request["mutant"]]
+        run = target.judge(mutant, request["seconds"], localized=self._settings.localize)
+        return {"run": asdict(run)}
+
+    def _target(self, target: str) -> MutatedTarget:
+        if target not in self._targets:
+            folder = self._stack.enter_context(TemporaryFolder("hil-mutate-"))
+            resolved, programs = self._settings.resolve(target), self._settings.programs(target)
+            self._targets[target] = made = MutatedTarget(resolved, programs, self._kernels, folder)
+            self._stack.callback(made.unmutated.close)
+        return self._targets[target]
+
+
+def main(settings: str, log: str) -> None:
+    work(log, lambda stack: _Server(Settings.of(json.loads(settings)), stack).answer)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,283 @@
+"""`hil dev fuzz --models`: generated programs, and what a campaign of them has found."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from cortex_m_hil.campaigns import planner
+from cortex_m_hil.campaigns.store import Campaign, Run, Store
+from cortex_m_hil.cli.answers import CANNOT_TELL, NO, OK, Answer, say
+from cortex_m_hil.cli.campaigns import current, own_folder
+from cortex_m_hil.cli.options import Choice, runtimes_of
+from cortex_m_hil.cli.output import table
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.errors.text import counted
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.maintainers.networks.generator import identity
+from cortex_m_hil.maintainers.networks.kernel_lines import counting
+from cortex_m_hil.maintainers.networks.network_campaign import (
+    Defect,
+    Plan,
+    Programs,
+    Shrinking,
+    Workers,
+    by_number,
+    defects,
+)
+from cortex_m_hil.maintainers.networks.network_judge import kind_of_reason
+from cortex_m_hil.maintainers.networks.network_worker import Outcome, unpacked
+from cortex_m_hil.targets.model import HardwareLauncher
+
+KIND: Final = "fuzz models"
+SHRINKING: Final = 120.0  # seconds for each defect
+
+
+def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None) -> Plan:
+    """ConfigError for targets and runtimes that there are not, and for boards; ToolchainError where one cannot run."""
+    runtimes = tuple(runtimes_of([runtime]))
+    for one in runtimes:
+        choice = Choice([target], file, one)
+        for name in choice.names:
+            if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
+                raise ConfigError(f"{name} is a board", hint="a simulator of its class; a board by the tests it writes")
+    targets_file = str(file.absolute()) if file else ""
+    return Plan(tuple(choice.names), runtimes, count, seed, targets_file, identity())
+
+
+def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
+    """The one under way in this folder, or a new one. ConfigError where something else is under way."""
+    before = current(kept, KIND)
+    if before is None or before.ended is not None:
+        return kept.begin(KIND, os.getcwd(), asdict(plan))
+    other = Plan.of(before.plan)
+    if updated := other != plan and replace(other, generator=plan.generator) == plan:
+        say("begun anew: this hil draws other programs than the one that began here")
+    if reset or updated:
+        with own_folder(kept, before):
+            kept.forget(before)
+        return kept.begin(KIND, os.getcwd(), asdict(plan))
+    if other != plan:
+        hint = "that command goes on with it; --reset forgets it"
+        raise ConfigError(f"something else is under way in this folder: {other.asked}", hint=hint)
+    say(f"goes on: {counted(len(by_number(kept.runs(before))), 'network')} judged before; --reset begins anew")
+    return before
+
+
+def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
+    """Judges programs until there are enough or the budget is spent, then shrinks what failed."""
+    plan = Plan.of(campaign.plan)
+    say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
+    with own_folder(kept, campaign) as folder:
+        with Workers(plan, folder) as workers:
+            for runs in planner.work_in_parallel(Programs(plan, workers), kept, campaign, budget, _silent, jobs):
+                _tell(runs[-1], plan, len(by_number(runs)))
+        with Workers(plan, folder) as workers:
+            shrinking = Shrinking(plan, kept.runs(campaign), workers, out, SHRINKING)
+            never = Deadline.after(float("inf"))
+            for runs in planner.work_in_parallel(shrinking, kept, campaign, never, _shrinks, jobs):
+                _tell_shrunk(runs[-1])
+        runs = kept.runs(campaign)
+        left = max(0, plan.count - len(by_number(runs)))
+        if not left:
+            kept.end(campaign)
+    return answer(plan, runs, left, possible_lines(plan))
+
+
+def possible_lines(plan: Plan) -> dict[str, frozenset[int]]:
+    """That could be reached, by file: of the compiler, and of the kernels of each class."""
+    from cortex_m_hil.maintainers.networks.compiler_lines import lines
+
+    with ExitStack() as stack:
+        kernels = counting(plan.settings.resolved(), stack).values()
+        return dict(chain(lines().items(), *(one.possible().items() for one in kernels)))
+
+
+def _silent(runs: Sequence[Run], key: str) -> None:
+    """Nothing: each run has its line when it has ended."""
+
+
+def _shrinks(runs: Sequence[Run], key: str) -> None:
+    Console(stderr=True, markup=False).print(f"{key}: at most {SHRINKING:.0f} s", highlight=False)
+
+
+def _tell_shrunk(run: Run) -> None:
+    say(f"{run.key}: {run.figures.get('fails') or run.error}")
+
+
+def _tell(run: Run, plan: Plan, judged: int) -> None:
+    """`judged` programs, this one among them."""
+    total = f"/{plan.count}" if plan.count else ""
+    kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
+    why = next(chain([run.error] if run.error else [], _why(run.figures)), "")
+    head = f"{judged}{total}  network {run.key}  {run.verdict:<7}  {kinds}, {run.seconds:.1f} s"
+    say(f"{head}  {why}" if why else head)
+
+
+def _why(figures: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{one['operator']} {one['kind']}: {one['message']}"[:160] for one in figures["failures"])
+    refused = figures["refused"]
+    for reason in dict.fromkeys(refused.values()):
+        places = " and ".join(place for place, why in refused.items() if why == reason)
+        yield f"not on {places}: {reason}" if figures["passed"] else reason
+
+
+# --- what was found ------------------------------------------------------------------------------------------
+
+
+def answer(plan: Plan, runs: Sequence[Run], left: int, possible: Mapping[str, frozenset[int]]) -> Answer:
+    """`left` programs are still to be judged; `possible` lines by file."""
+    programs = by_number(runs)
+    found = defects(runs)
+    shrunk = {run.key.removeprefix("shrink "): run for run in runs if not run.key.isdecimal()}
+    outcomes = Counter(run.verdict for run in programs.values())
+    told = [_defect(one, shrunk.get(one.name)) for one in found]
+    fields: dict[str, Any] = {
+        "outcome": "under way" if left else "complete",
+        "targets": plan.targets,
+        "runtimes": plan.runtimes,
+        "seed": plan.seed,
+        "programs": len(programs),
+        "left": left,
+        "outcomes": {outcome.value: outcomes[outcome.value] for outcome in Outcome},
+        "partly": sum(
+            run.verdict == Outcome.PASSED.value and bool(run.figures["refused"]) for run in programs.values()
+        ),
+        "runs": dict(Counter(place for run in programs.values() for place in run.figures["passed"])),
+        "defects": told,
+        "refusals": _refusals(programs),
+        "departed": sum(bool(run.figures["departed"]) for run in programs.values()),
+        "relations": _relations(programs),
+        "operators": _operators(programs),
+        "classes": _classes(programs),
+        "reached": _reached(programs, possible),
+    }
+    new = [one for one in found if not one.known]
+    unknown = left or outcomes[Outcome.INFRA.value] or not outcomes[Outcome.PASSED.value]
+    return Answer(
+        "\n\n".join(filter(None, _blocks(plan, fields))), fields, NO if new else CANNOT_TELL if unknown else OK
+    )
+
+
+def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:
+    files = {name: shrunk.figures.get(name) for name in ("fails", "passes")} if shrunk else {}
+    fields = {"kind": one.kind, "operator": one.operator, "known": one.known, "programs": one.programs}
+    return {**fields, "first": one.first, **{k: one.example[k] for k in ("places", "message")}, **files}
+
+
+def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
+    """Programs by reason, the most frequent first; a program counts once for each reason of it.
+
+    Of reasons that differ in class, tensors and numbers the first one's are told.
+    """
+    first: dict[str, str] = {}
+    counts = Counter[str]()
+    for _, run in sorted(programs.items()):
+        reasons = {why: kind_of_reason(why) for why in run.figures["refused"].values()}
+        for why, kind in reasons.items():
+            first.setdefault(kind, why)
+        counts.update(dict.fromkeys(reasons.values(), 1))
+    return {first[kind]: number for kind, number in counts.most_common()}
+
+
+def _relations(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
+    """What became of each relation, by places."""
+    found: dict[str, dict[str, int]] = {}
+    for run in programs.values():
+        for told in run.figures["relation"].values():
+            of = found.setdefault(run.figures["recipe"]["relation"], {})
+            of[told] = of.get(told, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def _operators(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
+    """In how many programs of each class."""
+    found: dict[str, dict[str, int]] = {}
+    for run in programs.values():
+        for isa, names in run.figures["operators"].items():
+            for name in names:
+                of = found.setdefault(name, {})
+                of[isa] = of.get(isa, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def _classes(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
+    """Of attributes, in how many programs of each ISA class that were lowered."""
+    found: dict[str, dict[str, int]] = {}
+    for run in programs.values():
+        for name in run.figures["classes"]:
+            for isa in run.figures["operators"]:
+                of = found.setdefault(name, {})
+                of[isa] = of.get(isa, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def _reached(programs: Mapping[int, Run], possible: Mapping[str, frozenset[int]]) -> dict[str, Any]:
+    """Lines by file, and what the compiler's checks and passes decided."""
+    reached = frozenset[str]().union(*(unpacked(run.figures["reached"]) for run in programs.values()))
+    files = {}
+    for name, lines in possible.items():
+        mine = {int(one.rpartition(":")[2]) for one in reached if one.startswith(f"{name}:")} & lines
+        files[name] = {"reached": len(mine), "lines": len(lines)}
+    return {"files": files, "decisions": sorted(one for one in reached if not one.rpartition(":")[2].isdecimal())}
+
+
+def _blocks(plan: Plan, fields: Mapping[str, Any]) -> Iterator[str]:
+    isas = sorted({isa for of in fields["operators"].values() for isa in of})
+    for title, name in (("operator", "operators"), ("attribute", "classes")):
+        rows = [(one, *(str(of.get(isa, "-")) for isa in isas)) for one, of in fields[name].items()]
+        yield table((title, *isas), rows) if rows else ""
+    yield from _files(fields["reached"]["files"])
+    yield "\n".join(fields["reached"]["decisions"])
+    yield "\n".join(
+        f"relation {name}: " + ", ".join(f"{number} {told}" for told, number in of.items())
+        for name, of in fields["relations"].items()
+    )
+    yield "\n".join(f"refused {number:>4}  {why}" for why, number in fields["refusals"].items())
+    yield "\n".join(map(_line, fields["defects"]))
+    yield _headline(plan, fields)
+
+
+def _files(files: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """A table of the compiler's files, and one of the kernels' with a column for each class."""
+    cells: dict[str, dict[str, str]] = {}
+    for name, one in files.items():
+        isa, _, file = name.rpartition(" ")
+        if one["lines"]:
+            cells.setdefault(file, {})[isa] = f"{one['reached']}/{one['lines']}"
+    compiler = [(file, of[""]) for file, of in cells.items() if "" in of]
+    yield table(("file of the compiler", "lines reached"), compiler) if compiler else ""
+    isas = list(dict.fromkeys(isa for of in cells.values() for isa in of if isa))
+    kernels = [(file, *(of.get(isa, "-") for isa in isas)) for file, of in cells.items() if "" not in of]
+    yield table(("lines reached in kernels", *isas), kernels) if kernels else ""
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    known = f"; {one['known']}" if one["known"] else ""
+    head = f"{one['operator'] or 'no operator'}: {one['kind']}, on {' and '.join(one['places'])}{known}"
+    shown = f"\n  fails   {one['fails']}" if one.get("fails") else ""
+    shown += f"\n  passes  {one['passes']}" if one.get("passes") else ""
+    return f"{head}: {counted(one['programs'], 'program')}, first {one['first']}: {one['message']}{shown}"
+
+
+def _headline(plan: Plan, fields: Mapping[str, Any]) -> str:
+    outcomes = ", ".join(f"{number} {name}" for name, number in fields["outcomes"].items() if number)
+    new = sum(not one["known"] for one in fields["defects"])
+    known = len(fields["defects"]) - new
+    ran = " and ".join(fields["runs"]) or f"{', '.join(plan.targets)}, where none ran"
+    partly = f", {fields['partly']} of these not everywhere" if fields["partly"] else ""
+    head = f"{counted(fields['programs'], 'program')} on {ran}: {outcomes}{partly}; "
+    head += f"{counted(new, 'defect')}" + (f", {known} known" if known else "") + f"; seed {plan.seed}"
+    if fields["programs"] and fields["outcomes"]["refused"] == fields["programs"]:
+        head += "\nnone was run, for the reasons above: nothing is known; more networks, or another target or runtime"
+    if fields["departed"]:
+        head += f"\n{fields['departed']} further from fake-quant than rounding explains, which is no verdict"
+    return f"{head}\n{fields['left']} are left: {plan.asked} goes on" if fields["left"] else head

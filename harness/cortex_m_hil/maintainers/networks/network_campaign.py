@@ -1,0 +1,176 @@
+"""Generated programs, judged by worker processes: round after round, each drawn from what earlier rounds reached."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cortex_m_hil.campaigns import workers
+from cortex_m_hil.campaigns.store import Run
+from cortex_m_hil.errors import LaunchError
+from cortex_m_hil.maintainers.networks import network_worker as models_worker
+from cortex_m_hil.maintainers.networks.generator import ROUND, Generator
+from cortex_m_hil.maintainers.networks.network_judge import Judged
+from cortex_m_hil.maintainers.networks.network_worker import Outcome, Settings, unpacked
+from cortex_m_hil.maintainers.networks.recipe import Recipe
+
+INFRA_IN_A_ROW: Final = 4  # runs, after which something else is wrong
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked.
+
+    Attributes:
+        count: how many programs are drawn, 0 as many as there is time for.
+        generator: which one draws them: with another the same seed and number mean another program.
+    """
+
+    targets: tuple[str, ...]
+    runtimes: tuple[str, ...]
+    count: int
+    seed: int
+    targets_file: str = ""
+    generator: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Plan:
+        """From what `asdict` made of one, and JSON of that."""
+        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "runtimes")}})
+
+    @property
+    def asked(self) -> str:
+        """The command that asks for it, without the seconds."""
+        file = f" --targets-file {self.targets_file}" if self.targets_file else ""
+        runtimes = "".join(f" --runtime {name}" for name in self.runtimes)
+        count = f" --count {self.count}" if self.count else ""
+        return f"hil dev fuzz --models -t {','.join(self.targets)}{runtimes}{count} --seed {self.seed}{file}"
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(self.targets, self.runtimes, self.targets_file)
+
+
+class Workers(workers.Workers):
+    """Processes of `models_worker`."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        """`folder` has their logs."""
+        super().__init__("hil dev fuzz", [models_worker.__name__, json.dumps(asdict(plan.settings))], folder)
+
+
+class Programs:
+    """Judges program after program, several at a time.
+
+    Which is drawn follows from the seed, its number and the programs of the rounds before: with any number of workers
+    it is the same one. A round begins when the one before has ended.
+    """
+
+    def __init__(self, plan: Plan, workers: Workers) -> None:
+        self.plan, self._workers = plan, workers
+        self._generator = Generator(plan.seed)
+        self._drawn: list[Recipe] = []
+        self._stopped = False
+
+    def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
+        """LaunchError if run after run teaches nothing; the same command goes on."""
+        programs = by_number(runs)
+        last = [run.verdict for run in runs[-INFRA_IN_A_ROW:]]
+        if len(last) == INFRA_IN_A_ROW and set(last) == {Outcome.INFRA.value}:
+            what = f"nothing was learnt from {INFRA_IN_A_ROW} programs in a row: {runs[-1].error}"
+            raise LaunchError(what, hint="mend that, and go on")
+        number = next(one for one in range(len(programs) + len(under_way) + 1)
+                      if one not in programs and str(one) not in under_way)  # fmt: skip
+        if self.plan.count and number >= self.plan.count:
+            return None
+        return str(number) if self._draw_up_to(number, programs) else None
+
+    def _draw_up_to(self, number: int, programs: Mapping[int, Run]) -> bool:
+        """Whether it can be drawn: only after all of the earlier rounds have ended."""
+        while len(self._drawn) <= number:
+            at = len(self._drawn)
+            if at and at % ROUND == 0:
+                before = range(at - ROUND, at)
+                if not all(one in programs for one in before):
+                    return False
+                reached = [unpacked(programs[one].figures["reached"]) for one in before]
+                self._generator.learn([self._drawn[one] for one in before], reached)
+            self._drawn.append(self._generator.draw(at))
+        return True
+
+    def carry_out(self, key: str) -> Run:
+        """A program that ends its worker, as one does at which torch crashes, teaches nothing; the others go on."""
+        recipe = self._drawn[int(key)]
+        try:
+            answer = self._workers.ask({"recipe": asdict(recipe)})
+        except LaunchError as error:
+            if self._stopped:
+                raise
+            nothing = {"recipe": asdict(recipe), "classes": recipe.classes, **models_worker.fields_of(Judged())}
+            return Run(key, Outcome.INFRA.value, error.message, 0.0, time.time(), nothing)
+        return Run(**{**answer["run"], "key": key})
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._workers.end()
+
+
+def by_number(runs: Iterable[Run]) -> dict[int, Run]:
+    """The programs' runs."""
+    return {int(run.key): run for run in runs if run.key.isdecimal()}
+
+
+@dataclass(frozen=True)
+class Defect:
+    """All failures of one kind and one operator: of so many programs, first of number `first` as `example` says."""
+
+    kind: str
+    operator: str
+    known: str
+    programs: int
+    first: int
+    example: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, (self.operator, self.kind)))
+
+
+def defects(runs: Iterable[Run]) -> list[Defect]:
+    """Failures, each kind of each operator once, in the order of their first programs."""
+    found: dict[tuple[str, str, str], Defect] = {}
+    for number, run in sorted(by_number(runs).items()):
+        failures = {(one["kind"], one["operator"], one["known"]): one for one in reversed(run.figures["failures"])}
+        for key, failure in failures.items():
+            before = found.get(key)
+            first, example = (before.first, before.example) if before else (number, failure)
+            found[key] = Defect(*key, before.programs + 1 if before else 1, first, example)
+    return list(found.values())
+
+
+class Shrinking:
+    """Shrinks the first program of each new defect, and writes the tests."""
+
+    def __init__(self, plan: Plan, runs: Sequence[Run], workers: Workers, out: Path, budget: float) -> None:
+        """`out` is the folder of the tests, `budget` the seconds for each."""
+        self._plan, self._workers, self._out, self._budget = plan, workers, out, budget
+        programs = by_number(runs)
+        self._asked = {
+            f"shrink {one.name}": {"recipe": programs[one.first].figures["recipe"], "failure": dict(one.example)}
+            for one in defects(runs) if not one.known
+        }  # fmt: skip
+
+    def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
+        done = {run.key for run in runs}
+        return next((key for key in self._asked if key not in done and key not in under_way), None)
+
+    def carry_out(self, key: str) -> Run:
+        more = {"out": str(self._out), "budget": self._budget, "asked": self._plan.asked}
+        return Run(**{**self._workers.ask({**self._asked[key], **more})["run"], "key": key})
+
+    def stop(self) -> None:
+        self._workers.end()

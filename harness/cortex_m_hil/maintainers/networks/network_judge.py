@@ -1,0 +1,390 @@
+"""What targets make of a generated program: each output against the dialect, and against other targets and runtimes.
+
+What the rest of this file calls a relation needs no reference: a change of the module that the quantised program's
+outputs must follow exactly. Where the changed module is quantised otherwise, which rounding in the observers may do,
+nothing is compared.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cortex_m_hil import flow, lowering
+from cortex_m_hil.checks.comparison import Kind
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.runtimes import compare_runtimes
+from cortex_m_hil.diagnose.shrink import symptoms
+from cortex_m_hil.errors import (
+    ConfigError,
+    HarnessError,
+    LintError,
+    LoweringError,
+    OutOfTargetMemory,
+    UnsupportedOperator,
+    VerdictError,
+)
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.lowering import Layout, LoweringOptions
+from cortex_m_hil.maintainers.networks.kernel_lines import RUNTIME, KernelLines
+from cortex_m_hil.maintainers.networks.known_defects import find_of
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.schema import InstructionKind, ValueKind
+from cortex_m_hil.program.tensor import Array
+from cortex_m_hil.runner.results import RunResult
+from cortex_m_hil.targets.cpu import Isa
+
+REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory)
+"""Verdicts that were given without running the program: what is known not to work. Counted, and no disagreement."""
+
+NO_SQNR: Final = -1000.0  # dB: a coarse quantisation is no defect of who executes it
+QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)
+FLOAT: Final = Tolerance(atol=1e-4, rtol=1e-4, eager_sqnr=NO_SQNR)
+REASON: Final = 200  # characters of why a program is refused
+_TENSOR: Final = r"\w+ is \w+\[[\d, ]*\](?: dim order \[[\d, ]*\])?"
+_TENSORS: Final = re.compile(rf": {_TENSOR}(?:, {_TENSOR})*(?:,[^()]*…)?(?= \()")  # of lint, behind what is wrong
+LARGE: Final = 1 << 16  # an integer argument that is a multiplier, and no size
+
+
+@dataclass(frozen=True)
+class Checks:
+    """How a program is lowered and what is asked of it."""
+
+    layout: Layout = "channels_last"
+    quantize: bool = True
+    redzones: bool = False
+    relation: str = ""
+
+    @property
+    def options(self) -> LoweringOptions:
+        return LoweringOptions(quantize=self.quantize, redzones=self.redzones, layout=self.layout)
+
+    @property
+    def tolerance(self) -> Tolerance:
+        return QUANTISED if self.quantize else FLOAT
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A disagreement.
+
+    Attributes:
+        kind: the class of the verdict with what it found (`Mismatch quanta`), `targets differ`, `runtimes differ`, or
+            `relation batch`.
+        operator: the one at fault, "" where none is known.
+        places: who was asked, as `m4-qemu builtin`.
+        known: the find of docs/verification.md that it is, "" for something new.
+    """
+
+    kind: str
+    operator: str
+    places: tuple[str, ...]
+    message: str
+    known: str = ""
+
+
+@dataclass
+class Judged:
+    """What became of one program.
+
+    Attributes:
+        passed: places where it ran and was right, `refused` why it was not run, by place.
+        departed: what was further from fake-quant than rounding explains, by place. No verdict: what eight disturbed
+            runs explain is an estimate, and a steep table or a division makes more of one quantum.
+        relation: what became of the relation by place: `holds`, `fails`, or why it was not asked.
+        operators: of the programs, by ISA class.
+        reached: lines and decisions of the compiler (`lowering.reach`), and lines of kernels (`kernel_lines`).
+    """
+
+    passed: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    departed: dict[str, str] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    relation: dict[str, str] = field(default_factory=dict)
+    operators: dict[str, list[str]] = field(default_factory=dict)
+    reached: frozenset[str] = frozenset()
+
+
+def place_of(dut: Dut) -> str:
+    return f"{dut.resolved.name} {dut.resolved.runtime}"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a run of a program gave, or the verdict; `departed` as in `Judged`; `kind` is that of the first finding."""
+
+    result: RunResult | None
+    error: VerdictError | None = None
+    kind: str = ""
+    departed: str = ""
+
+
+def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
+    """Lints, runs and compares with the dialect. Raises infra errors."""
+    guards = WatchedMemory if checks.redzones else None
+    seen: list[flow.Checked] = []
+    try:
+        flow.verify(dut, program, tolerance=checks.tolerance, guards=guards, observe=seen.append)
+    except VerdictError as error:
+        kinds = [one.kind for one in seen[0].comparison.errors] if seen else []
+        if checks.quantize and kinds and set(kinds) == {Kind.QUANTIZED}:
+            return Attempt(seen[0].result, departed=error.message)
+        return Attempt(None, error, kinds[0].value if kinds else "")
+    return Attempt(seen[0].result)
+
+
+class ModelJudge:
+    """Lowers parts (`lowering.parts.Part`) once for each ISA class, and runs them on each Dut."""
+
+    def __init__(self, duts: Sequence[Dut], kernels: Mapping[str, KernelLines] | None = None) -> None:
+        """The first runtime's are compared with each other, those of others with the first's of the same target.
+
+        `kernels`, by name of their target, count what passed there.
+        """
+        self.duts, self._kernels = tuple(duts), kernels or {}
+        self.isas = tuple(dict.fromkeys(dut.target.isa for dut in duts))
+
+    def judge(self, part: Any, checks: Checks) -> Judged:
+        """Raises infra errors, after which nothing is known of the program."""
+        from cortex_m_hil.maintainers.networks.compiler_lines import lower_and_trace
+
+        judged = Judged()
+        try:
+            exported = lowering.export(part.module(), part.arguments(), checks.layout)
+        except LoweringError as error:
+            judged.refused = dict.fromkeys(map(place_of, self.duts), reason(error))
+            return judged
+        lowered = lower_and_trace(exported, self.isas, checks.options)
+        judged.reached = lowered.reached
+        judged.operators = {
+            isa.value: sorted({one.operator for one in program.file.instructions if one.operator})
+            for isa, program in lowered.programs.items()
+        }
+        for dut in self.duts:
+            if (refused := lowered.refused.get(dut.target.isa)) is not None:
+                judged.refused[place_of(dut)] = reason(refused)
+        ran = dict(self._ran(lowered.programs, checks, judged))
+        judged.failures += _differing(ran, lowered.programs)
+        for dut in ran:
+            if dut.resolved.runtime == RUNTIME and (kernels := self._kernels.get(dut.resolved.name)) is not None:
+                judged.reached |= kernels.executed(lowered.programs[dut.target.isa])
+        if checks.relation and not judged.failures:
+            self._relate(part, checks, lowered.programs, ran, judged)
+        return judged
+
+    def _ran(self, programs: Mapping[Isa, Program], checks: Checks, judged: Judged) -> Iterator[tuple[Dut, RunResult]]:
+        for dut in self.duts:
+            if (program := programs.get(dut.target.isa)) is None:
+                continue
+            tried = attempt(dut, program, checks)
+            if isinstance(tried.error, REFUSALS):
+                judged.refused[place_of(dut)] = reason(tried.error)
+            elif tried.error is not None:
+                judged.failures.append(_failure(dut, program, tried))
+            elif tried.result is not None:
+                judged.passed.append(place_of(dut))
+                judged.departed |= {place_of(dut): tried.departed} if tried.departed else {}
+                yield dut, tried.result
+
+    def _relate(
+        self, part: Any, checks: Checks, programs: Mapping[Isa, Program], ran: Mapping[Dut, RunResult], judged: Judged
+    ) -> None:
+        relation = Relation(part, checks)
+        for dut in ran:
+            try:
+                told = relation.told(dut, programs[dut.target.isa])
+            except (LoweringError, *REFUSALS) as error:
+                told = f"refused: {reason(error)}"
+            except VerdictError as error:
+                told = f"fails: {error.message}"
+            judged.relation[place_of(dut)] = told.partition(":")[0]
+            if told.startswith("fails"):
+                operator = relation.at_fault(dut)
+                judged.failures.append(Failure(f"relation {checks.relation}", operator, (place_of(dut),), told))
+
+
+def reason(error: HarnessError) -> str:
+    """Why a program is refused, in a line."""
+    said = error.message
+    if isinstance(error, LoweringError):  # its stage, and the last of the causes that it tells
+        stage, _, cause = said.partition(": ")[2].partition(" failed")
+        said = f"{stage}: {cause.rpartition('; from ')[2].removeprefix(': ')}"
+    operator = error.operator.partition(" (")[0]
+    short = textwrap.shorten(said.splitlines()[0], REASON, placeholder=" …")
+    return f"{type(error).__name__}: {short}" + (f" ({operator})" if operator else "")
+
+
+def kind_of_reason(why: str) -> str:
+    """The reason without class, tensors and numbers of that very program: the same for all that are refused for it."""
+    why = re.sub(f" for ({'|'.join(isa.value for isa in Isa)}):", ":", why)
+    why = _TENSORS.sub("", why)
+    why = re.sub(r"(?<=_default)_\d+", "", why)
+    why = re.sub(r" at node %?\w+| at [^ ]+:\d+", "", why)
+    return re.sub(r"\[[-\d., ]*\]|-?\d+(\.\d+)?(e-?\d+)?", "N", why)
+
+
+def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:
+    error = tried.error
+    assert error is not None
+    operator = next(symptoms(dut, program, error)).operator
+    kind = f"{type(error).__name__} {tried.kind}".strip()
+    return _told(Failure(kind, operator, (place_of(dut),), error.message), dut)
+
+
+def _told(failure: Failure, dut: Dut) -> Failure:
+    """With the find that it is."""
+    find = find_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
+    return replace(failure, known=find)
+
+
+# --- targets and runtimes against each other ------------------------------------------------------------------
+
+
+def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) -> Iterator[Failure]:
+    """Targets that are right by the dialect may still differ, where the dialect may be one quantum off."""
+    if not ran:
+        return
+    runtime = next(iter(ran)).resolved.runtime
+    own = [dut for dut in ran if dut.resolved.runtime == runtime]
+    for other in own[1:]:
+        if not _equal(ran[own[0]], ran[other]) and (runtime == "builtin" or _is_exact(programs[other.target.isa])):
+            yield Failure("targets differ", "", (place_of(own[0]), place_of(other)), "the outputs differ")
+    for dut in (dut for dut in ran if dut.resolved.runtime != runtime):
+        first = next((one for one in own if one.resolved.name == dut.resolved.name), None)
+        program = programs[dut.target.isa]
+        if first is not None and _is_exact(program) and not _equal(ran[first], ran[dut]):
+            found = next(filter(None, compare_runtimes(first, dut, program, program.inputs)), None)
+            operator = found.operator.partition(" (")[0] if found else ""
+            places = place_of(first), place_of(dut)
+            failure = Failure("runtimes differ", operator, places, str(found or "the outputs differ"))
+            yield _told(failure, dut)
+
+
+def _equal(one: RunResult, other: RunResult) -> bool:
+    return all(mine.data == theirs.data for mine, theirs in zip(one.outputs, other.outputs, strict=True))
+
+
+def _is_exact(program: Program) -> bool:
+    """Whether floats are only quantised and made of integers: runtimes add them in an order of their own."""
+    file = program.file
+    for instruction in file.instructions:
+        if instruction.kind is InstructionKind.KERNEL and "quantize_per_tensor" not in instruction.operator:
+            specs = (file.values[at].spec for at in instruction.args)
+            if any(spec and spec.kind is ValueKind.TENSOR and spec.dtype.startswith("float") for spec in specs):
+                return False
+    return True
+
+
+# --- relations -----------------------------------------------------------------------------------------------
+
+
+class Relation:
+    """A module, another one made of it, and what their outputs have to do with each other."""
+
+    def __init__(self, part: Any, checks: Checks) -> None:
+        self._part, self._checks = part, checks
+        self._exported: Any = None
+
+    def told(self, dut: Dut, program: Program) -> str:
+        """`holds`, `fails: …`, or why nothing was compared. Raises verdicts of the changed program."""
+        return {
+            "batch": self._batch, "permutation": self._permutation, "padding": self._padding, "layout": self._layout,
+        }[self._checks.relation](dut, program)  # fmt: skip
+
+    def at_fault(self, dut: Dut) -> str:
+        """The operator of the changed program that is wrong by the dialect, "" where none is."""
+        if self._exported is None:
+            return ""
+        program = lowering.lower(self._exported, isa=dut.target.isa)
+        tried = attempt(dut, program, replace(self._checks, redzones=False))
+        return _failure(dut, program, tried).operator if tried.error is not None else ""
+
+    def _batch(self, dut: Dut, program: Program) -> str:
+        """A batch of two gives what two runs give. Quantised by the same numbers twice, so by the same ranges."""
+        from cortex_m_hil.maintainers.networks.recipe_part import other_inputs, with_batch
+
+        others = other_inputs(self._part)
+        if (changed := with_batch(self._part, others)) is None:
+            return "not asked"
+        part, both = changed
+        if (other := self._lowered(part, dut.target.isa, self._checks.layout)) is None:
+            return "not asked"
+        if not _quantised_alike(program, other):
+            return "quantised otherwise"
+        single = [self._outputs(dut, program, given) for given in (self._part.arguments(), others)]
+        whole = [np.concatenate(pair) for pair in zip(*single, strict=True)]
+        return _compared(whole, self._outputs(dut, other, both))
+
+    def _permutation(self, dut: Dut, program: Program) -> str:
+        """The last layer's output channels the other way round: so are the outputs."""
+        from cortex_m_hil.maintainers.networks.recipe_part import channel_dim, with_channels_reversed
+
+        dim = channel_dim(self._part)
+        return self._changed(dut, program, with_channels_reversed(self._part), lambda one: np.flip(one, dim))
+
+    def _padding(self, dut: Dut, program: Program) -> str:
+        """Zeros put around the image by an operator of its own: the same outputs."""
+        from cortex_m_hil.maintainers.networks.recipe_part import with_padding_apart
+
+        return self._changed(dut, program, with_padding_apart(self._part))
+
+    def _layout(self, dut: Dut, program: Program) -> str:
+        """Lowered for the other layout: the same outputs."""
+        other: Layout = "explicit" if self._checks.layout == "channels_last" else "channels_last"
+        return self._changed(dut, program, self._part, layout=other)
+
+    def _changed(
+        self, dut: Dut, program: Program, part: Any, expected: Any = lambda one: one, layout: Layout | None = None
+    ) -> str:
+        if part is None or (other := self._lowered(part, dut.target.isa, layout or self._checks.layout)) is None:
+            return "not asked"
+        if not _quantised_alike(program, other):
+            return "quantised otherwise"
+        given = self._part.arguments()
+        wanted = [expected(one) for one in self._outputs(dut, program, given)]
+        return _compared(wanted, self._outputs(dut, other, given))
+
+    def _lowered(self, part: Any, isa: Isa, layout: Layout) -> Program | None:
+        if self._exported is None:
+            try:
+                self._exported = lowering.export(part.module(), part.arguments(), layout)
+            except ConfigError:  # the changed module does not run: it has a shape written into it
+                return None
+        return lowering.lower(self._exported, isa=isa)
+
+    def _outputs(self, dut: Dut, program: Program, inputs: Sequence[Any]) -> list[Array]:
+        given = flow.arrange(program, [value.numpy() for value in inputs])
+        return [output.array() for output in flow.run(dut, program, given).outputs]
+
+
+def _compared(wanted: Sequence[Array], got: Sequence[Array]) -> str:
+    for number, (one, other) in enumerate(zip(wanted, got, strict=True)):
+        if one.shape != other.shape:
+            return f"fails: output {number} has shape {list(other.shape)}, and {list(one.shape)} without the change"
+        if differing := int((one != other).sum()):
+            return f"fails: {differing} of {one.size} elements of output {number} differ"
+    return "holds"
+
+
+def _quantised_alike(one: Program, other: Program) -> bool:
+    """Whether both compute with integers only, and by the same scales: those of their ends, and all multipliers."""
+    return _is_exact(one) and _is_exact(other) and _scales(one) == _scales(other)
+
+
+def _scales(program: Program) -> frozenset[object]:
+    file = program.file
+    found: set[object] = set()
+    for instruction in file.instructions:
+        for at in instruction.args if instruction.kind is InstructionKind.KERNEL else ():
+            value = file.values[at]
+            if isinstance(value.scalar, float) or (type(value.scalar) is int and abs(value.scalar) >= LARGE):
+                found.add(value.scalar)
+            elif (constant := file.constant(at)) is not None and constant.spec.dtype == "int32":
+                found.add(tuple(sorted(constant.array().flatten().tolist())))
+    return frozenset(found)

@@ -1,0 +1,38 @@
+"""pytest on ExecuTorch's own suites of tests, as `hil dev upstream` and `hil nightly --upstream` start it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cortex_m_hil.cli.pytest_runs import Suite, plugin_options
+from cortex_m_hil.host.paths import cache_directory
+from cortex_m_hil.maintainers.executorch_suites import find, find_backend_suite
+
+# Thousands of deprecations within torch and ExecuTorch; what the harness warns of is about the tests themselves.
+_WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
+
+
+def upstream_command(*, backend_suite: bool = False) -> list[str]:
+    """pytest on one of ExecuTorch's own suites, which it is told by the plugin; ToolchainError where there is none.
+
+    A configuration file beside the suite or above it is not about such a run, and the suite's folder not to be written
+    to. A module that is broken costs only itself.
+    """
+    folder = find_backend_suite() if backend_suite else find()
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *plugin_options("cortex_m_hil.maintainers.pytest_plugins.upstream"),
+    ]
+    command += [f"--confcutdir={folder}", "-c", os.devnull, f"--rootdir={folder}", "--import-mode=importlib"]
+    # The runners of the suites are long, and torch writes hundreds of lines for developers of torch.
+    command += ["--tb=short", "--log-level=WARNING"]
+    command += ["--continue-on-collection-errors", "-o", f"cache_dir={cache_directory() / 'pytest-upstream'}"]
+    return [*command, *(["--hil-backend-suite"] if backend_suite else []), *_WARNINGS]
+
+
+def upstream_suite() -> Suite:
+    """Return ExecuTorch's Cortex-M tests. Raise ToolchainError where there are none."""
+    return Suite(upstream_command(), find())

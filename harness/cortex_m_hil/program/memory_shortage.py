@@ -1,0 +1,151 @@
+"""A memory of the target that a program needs more of than there is: what takes it, and what would hold it.
+
+Whoever raises OutOfTargetMemory of a program says it with this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cortex_m_hil.errors.text import counted, percent
+from cortex_m_hil.program.dataflow import producer
+from cortex_m_hil.program.lifetimes import Lifetimes
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.partition import Partition, planned_in_int8
+from cortex_m_hil.targets.load import is_shipped, line_of_pool
+from cortex_m_hil.targets.model import Board, HardwareLauncher, Target
+
+_SHOWN: Final = 4  # tensors, and targets
+_REGION: Final = re.compile(r"(?:the )?(program|planned|method|temp|stack)\b")
+_STACK: Final = re.compile(r"\bHIL_STACK_SIZE\s*=")
+_TEMP: Final = "temp"
+
+Named = Callable[[int], str]
+"""What an instruction is called: its operator, with graph node, module and line as far as these are known."""
+
+
+def region_of(message: str) -> str:
+    """Return which memory a runner's refusal is about: `program`, `planned`, `method`, `temp`, `stack`, or ""."""
+    found = _REGION.match(message)
+    return found[1] if found else ""
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A program and one memory that it does not fit.
+
+    `file` is None where the host knows nothing of the program; `requested` and `available` are in bytes.
+    """
+
+    region: str
+    requested: int
+    available: int
+    target: Target
+    file: PteFile | None
+    named: Named
+
+    def details(self) -> Iterator[tuple[str, str]]:
+        """Yield what each memory needs and has, and what fills this one at its peak."""
+        if self.file is None:
+            return
+        yield "needs", ", ".join(self._needs(self.file))
+        if self.region == "planned" and self.file.planned_bytes:
+            yield from _peak(self.file, self.named)
+
+    def _needs(self, file: PteFile) -> Iterator[str]:
+        """Yield each memory that is known: of the others no more than what there is, until the program runs."""
+        board = self.target.board
+        known = {
+            "planned": (file.planned_bytes, board.planned_room(file.size)),
+            "program": (file.size, board.program_room),
+            self.region: (self.requested, self.available),
+        }
+        yield from (f"{name} {needed} of {there} bytes" for name, (needed, there) in known.items())
+        if not {"method", _TEMP} & known.keys():
+            yield f"method ? of {board.pools.method} (hil inspect fit measures method and stack)"
+
+    def hint(self) -> str:
+        """Return what would hold it: targets, and the key that sizes the memory."""
+        if self.region == "stack":
+            return self._more_stack()
+        steps = [*self._larger_targets(), *self._larger_pool()]
+        if self.region == "program":
+            steps.append("hil inspect size tells what its bytes are for")
+        return "; ".join(steps)
+
+    def _larger_targets(self) -> Iterator[str]:
+        """Yield the targets of the same ISA class that hold it, or what the largest lacks."""
+        isa = self.target.isa
+        lacking = [(self._lacks(one.board), one) for one in self.target.alternatives if one.isa is isa]
+        fitting = [one for nbytes, one in lacking if not nbytes]
+        if fitting:
+            names = ", ".join([*(one.name for one in fitting[:_SHOWN]), *(["…"] if len(fitting) > _SHOWN else [])])
+            yield f"targets of {isa.value} that hold it: {names}"
+            if simulated := [one for one in fitting if not isinstance(one.launcher, HardwareLauncher)]:
+                name = next((one.name for one in simulated if one.fallback is None), simulated[0].name)
+                yield f"hil inspect fit -t {name} tells the least that it runs in"
+        elif lacking:
+            nbytes, largest = min(lacking, key=lambda one: one[0])
+            yield f"no target of {isa.value} holds it: {largest.name} lacks {nbytes} bytes"
+        else:
+            yield f"no other target of {isa.value} is known: add one to targets.yaml"
+
+    def _lacks(self, board: Board) -> int:
+        """Return how many bytes the board has too few, of all memories that are known to be needed."""
+        size, planned = (0, 0) if self.file is None else (self.file.size, self.file.planned_bytes)
+        needed = {"program": size, "planned": planned, self.region: self.requested}
+        there = {"program": board.program_room, "planned": board.planned_room(needed["program"])}
+        method = board.pools.method
+        return sum(max(0, nbytes - there.get(name, method)) for name, nbytes in needed.items())
+
+    def _larger_pool(self) -> Iterator[str]:
+        """Yield the key of the board's file, unless the board is this package's, which is as the part is."""
+        board = self.target.board
+        if is_shipped(board):
+            return
+        key, needed = "method" if self.region == _TEMP else self.region, self.requested
+        if key == "method":  # what there is may be less than the pool
+            needed += board.pools.method - self.available
+        elif board.pools.shared and self.requested <= getattr(board.pools, key):
+            key, needed = "shared", self.requested + board.pools.shared - self.available
+        yield f"{key} of at least {needed} bytes in {line_of_pool(board, key)}, if the part has them"
+
+    def _more_stack(self) -> str:
+        script = self.target.board.directory / "board.ld"
+        lines = script.read_text(errors="replace").splitlines() if script.is_file() else []
+        line = next((f":{number}" for number, text in enumerate(lines, 1) if _STACK.search(text)), "")
+        where = f"{script}{line}" if line else f"{script}, before INCLUDE sections.ld"
+        return f"HIL_STACK_SIZE of at least {self.requested} bytes in {where}"
+
+
+def _peak(file: PteFile, named: Named) -> Iterator[tuple[str, str]]:
+    """Yield where the most of the plan is held, by what, and what floats have in it."""
+    peak = Lifetimes(file).peak()
+    where = _at(peak.instruction, named) if peak.instruction >= 0 else "the inputs"
+    share = percent(min(1.0, peak.nbytes / file.planned_bytes))
+    yield "peak", f"{where}: {peak.nbytes} bytes are held, {share} of the plan"
+    for value, nbytes in peak.held[:_SHOWN]:
+        yield "held", f"{nbytes} bytes: {file.values[value].spec}{_written_by(file, value, peak.instruction, named)}"
+    if len(peak.held) > _SHOWN:
+        rest = peak.held[_SHOWN:]
+        yield "held", f"{sum(nbytes for _, nbytes in rest)} bytes in {len(rest)} more"
+    found = Partition.of(file)
+    if found.left_in_float and (in_int8 := planned_in_int8(file, found)) < file.planned_bytes:
+        yield (
+            "in float",
+            f"{counted(len(found.left_in_float), 'operator')}; in int8 the plan would take about {in_int8} bytes",
+        )
+
+
+def _written_by(file: PteFile, value: int, before: int, named: Named) -> str:
+    if value in file.inputs:
+        return f", input {file.inputs.index(value)}"
+    one = producer(file, value, before + 1)
+    return f" of {_at(one.index, named)}" if one is not None else ""
+
+
+def _at(instruction: int, named: Named) -> str:
+    return ", ".join(filter(None, (f"instruction {instruction}", named(instruction))))

@@ -1,0 +1,381 @@
+"""A pytest plugin for `hil nightly`: what each test gave goes into a pipe as it ends.
+
+Tests that were recorded before, and those of other shards, are not run. A line of the pipe is a JSON object: the number
+of tests that are going to be run, that one has begun, or the fields of a `Result`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import re
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cortex_m_hil.campaigns.provenance import Sources
+from cortex_m_hil.campaigns.report.night import RUNNER, Figure, Key, Result
+from cortex_m_hil.checks.quanta import histograms
+from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.instruction_counts import by_operator
+from cortex_m_hil.errors import IdentityError
+from cortex_m_hil.errors.text import folders_replaced, printable_lines
+from cortex_m_hil.program.size import weigh
+from cortex_m_hil.pytest_plugin import memory_fit as fitting
+from cortex_m_hil.pytest_plugin import records
+from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
+from cortex_m_hil.pytest_plugin.outcomes import Outcomes, headline
+from cortex_m_hil.pytest_plugin.scheduling import without_target
+from cortex_m_hil.pytest_plugin.summary import from_here
+from cortex_m_hil.runner.elf_size import weigh as weigh_elf
+from cortex_m_hil.runner.results import Verdict
+from cortex_m_hil.targets.model import Clock
+
+COLLECTED: Final = "collected"
+BEGUN: Final = "begun"
+LOG_LIMIT: Final = 16 << 10  # characters of what a test said
+TELLING: Final = 8  # characters from which a value of the environment is taken out of what a test said
+WORKER_CRASHED: Final = "WorkerCrashed"
+PTE: Final = "pte_bytes"
+SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
+_CPU, _PARTS, _RUNNER = "hil_cpu_seconds", "hil_parts", "hil_runner"
+_BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # build ids of runners
+_SOURCES: Final = pytest.StashKey[Sources]()
+_FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
+_ENGINE: Final = "hil_engine"
+# What a result has fields for, and what is no figure of it.
+_FIELDS: Final = frozenset(
+    (
+        *(records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR, records.BUNDLE),
+        *(_ENGINE, _CPU, _PARTS, _RUNNER),
+    )
+)
+_ABOUT: Final = frozenset(
+    (
+        *(records.SEED, records.ISA, records.OPERATOR, records.LOWERING),
+        *("hil_runtime", "hil_build_id", "hil_program", "hil_lower_seconds", "hil_run_seconds"),
+    )
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("hil")
+    group.addoption("--hil-results-to", type=int, metavar="FD", help="for hil nightly")
+    group.addoption("--hil-suite", default="", help="for hil nightly")
+    group.addoption("--hil-recorded", type=Path, metavar="FILE", help="for hil nightly")
+    group.addoption("--hil-fit", action="append", default=[], metavar="PATTERN", help="for hil nightly")
+    group.addoption("--hil-shard", metavar="I/N", help="for hil nightly")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TASKS] = _tell_parts
+    config.stash[_WEIGHED] = set()
+    config.stash[_SOURCES] = Sources()
+    if config.getoption("hil_fit"):
+        fitting.prepare(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Teller(config, config.getoption("hil_results_to")), "hil-nightly")
+
+
+# --- where tests run -----------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    yield  # where the plugin gives each item the name that it has without its target
+    recorded = {(test, target) for test, target in json.loads(config.getoption("hil_recorded").read_text())}
+    number, of = map(int, config.getoption("hil_shard").split("/"))
+    left = [item for item in items if _name(item) not in recorded and _shard(_name(item)[0], of) == number]
+    if len(left) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
+    items[:] = left
+
+
+def _name(item: pytest.Item) -> tuple[str, str]:
+    """Of the test without its target, and that of the target that was asked for: as `Key` has them."""
+    resolved = resolved_of(item)
+    return (_shareable_id(item.nodeid), "") if resolved is None else (_shareable_id(item.stash[TEST_ID]), resolved.name)
+
+
+def _shareable_id(test: str) -> str:
+    """Folders of this machine, which parameters may name, as digests: two stay two."""
+    return folders_replaced(test, lambda found: f"…{zlib.crc32(found[0].encode()):08x}/")
+
+
+def _shard(test: str, of: int) -> int:
+    """Which of `of` parts a test is of, with all its targets: they share the lowering."""
+    return zlib.crc32(test.encode()) % of + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    __tracebackhide__ = True
+    item.stash[_BEGAN] = time.process_time()
+    item.config.stash[_SOURCES].check()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Whatever came of a test that imports another checkout's modules is no result of this one."""
+    __tracebackhide__ = True
+    try:
+        yield
+    finally:
+        item.config.stash[_SOURCES].check()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if call.when == "teardown" and _BEGAN in item.stash:
+        item.user_properties.append((_CPU, round(time.process_time() - item.stash[_BEGAN], 3)))
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, IdentityError) and resolved_of(item) is None:
+        records.infra_without_target(report)
+    return report
+
+
+def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
+    """What its figures are made of, how far each element is off; and of a runner, once, what its bytes are for."""
+    found = {**_sections(ended), **_deviations(ended), **_by_operator(ended)}
+    item.user_properties.append((_PARTS, json.dumps(found)))
+    fitting.record(item, ended)
+    weighed, elf = item.config.stash[_WEIGHED], ended.dut.elf
+    if elf.build_id not in weighed:
+        weighed.add(elf.build_id)
+        item.user_properties.append((_RUNNER, json.dumps(_of_runner(elf.path))))
+
+
+def _sections(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
+    weight = weigh(ended.task.program.file)
+    return {PTE: {section.value: nbytes for section, nbytes in weight.sections.items()}}
+
+
+def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
+    if ended.references is None:
+        return {}
+    return histograms(ended.task.program.file, ended.outputs, ended.references)
+
+
+def _by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
+    """A program that passed is run once more, by steps, where instructions or cycles of the core are counted."""
+    if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
+        return {}
+    counts = by_operator(ended.dut, ended.task.program, ended.task.inputs)
+    return {ended.ran.clock.value: {operator: sum(calls) for operator, calls in counts.items()}}
+
+
+def _of_runner(path: Path) -> dict[str, dict[str, int]]:
+    """Bytes of memory by operator, those of one alone; and bytes of the file, which a flash holds, by section."""
+    elf = weigh_elf(path)
+    own = {one.operator: one.own for one in elf.operators}
+    rest = sum(section.nbytes for section in elf.sections) - sum(own.values())
+    return {
+        "elf_bytes": {**own, SHARED: rest},
+        "elf_stored_bytes": {section.name: section.stored for section in elf.sections},
+    }
+
+
+# --- where reports arrive ------------------------------------------------------------------------------------
+
+
+class Teller:
+    """Writes to the pipe `to`, in the only process or in xdist's controller."""
+
+    def __init__(self, config: pytest.Config, to: int) -> None:
+        self._config = config
+        self._pipe = os.fdopen(to, "w", encoding="utf-8")
+        self._outcomes = Outcomes()
+        self._phases: dict[str, list[pytest.TestReport]] = {}
+        self._told = False
+        self._runners: set[Key] = set()
+
+    def _tell(self, fields: Mapping[str, Any]) -> None:
+        """A line, whole, while there is somebody who reads."""
+        self._pipe.write(json.dumps(fields) + "\n")
+        self._pipe.flush()
+
+    def _tell_collected(self, number: int) -> None:
+        if not self._told:
+            self._told = True
+            self._tell({COLLECTED: number})
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if not self._config.getoption("numprocesses", None):
+            self._tell_collected(len(session.items))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
+        """Every worker collects the same."""
+        self._tell_collected(len(ids))
+
+    def pytest_runtest_logstart(self) -> None:
+        self._tell({BEGUN: True})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            key = self._key(report.nodeid or "collection", "")
+            text = str(report.longrepr)
+            what = next(reversed([line for line in text.splitlines() if line.strip()]), "")
+            log = self._impersonal(text)
+            self._tell_result(Result(key, "", "", Verdict.ERROR, "CollectError", self._impersonal(what), log=log))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._outcomes.add(report)
+        self._phases.setdefault(report.nodeid, []).append(report)
+        crashed = report.when not in ("setup", "call", "teardown")
+        if crashed:
+            self._tell_result(self._crashed(report))
+        elif report.when == "teardown":
+            phases = self._phases.pop(report.nodeid)
+            result = self._result(report.nodeid, phases)
+            # An attempt that was repeated may be the one that told of the runner.
+            self._tell_runner(result, {name: value for phase in phases for name, value in phase.user_properties})
+            self._tell_result(result)  # last: what is recorded of a test is not run again
+
+    def _tell_runner(self, result: Result, known: Mapping[str, Any]) -> None:
+        """Each worker tells of each runner once; it is the same."""
+        if _RUNNER in known and (key := replace(result.key, test=RUNNER)) not in self._runners:
+            self._runners.add(key)
+            parts = json.loads(known[_RUNNER])
+            figures = {name: (sum(of.values()),) for name, of in parts.items()}
+            self._tell_result(Result(key, result.ran, "", Verdict.PASS, figures=figures, parts=parts))
+
+    def _crashed(self, report: pytest.TestReport) -> Result:
+        names = [resolved.name for resolved in self._config.stash[RESOLVED]]
+        test = without_target(report.nodeid, names)
+        target = next((name for name in names if without_target(report.nodeid, [name]) != report.nodeid), "")
+        said = self._impersonal(str(report.longrepr))
+        rerun = self._rerun(report.nodeid)
+        return Result(self._key(test, target), "", "", Verdict.INFRA, WORKER_CRASHED, said, rerun=rerun)
+
+    def _result(self, node_id: str, phases: list[pytest.TestReport]) -> Result:
+        outcome = self._outcomes.of(node_id)
+        properties = phases[-1].user_properties
+        known: dict[str, Any] = dict(properties)
+        verdict, error, said = (
+            _of_phases(phases) if outcome is None else (outcome.verdict, outcome.error, outcome.headline)
+        )
+        return Result(
+            self._key(node_id if outcome is None else outcome.test, outcome.requested if outcome else ""),
+            ran=str(known.get(records.RAN, "")),
+            engine=str(known.get(_ENGINE, "")),
+            verdict=verdict,
+            error=error,
+            headline=self._impersonal(said),
+            seconds=round(sum(one.duration for one in phases), 3),
+            cpu_seconds=float(known.get(_CPU, 0.0)),
+            earlier=outcome.earlier if outcome else (),
+            figures=_values((name, self._shareable(value)) for name, value in properties if name not in _ABOUT),
+            about=_values((name, self._shareable(value)) for name, value in properties if name in _ABOUT),
+            parts=_parts(properties),
+            rerun=self._rerun(node_id),
+            log=self._log(phases),
+            localized=self._impersonal(_section(phases, LOCALIZED_SECTION)),
+            bundle=Path(str(known.get(records.BUNDLE, ""))).name,
+        )
+
+    def _key(self, test: str, target: str) -> Key:
+        suite, runtime = (self._config.getoption(name) for name in ("hil_suite", "hil_runtime"))
+        return Key(suite, runtime, _shareable_id(test), target)
+
+    def _rerun(self, node_id: str) -> str:
+        """What pytest takes, in the folder it was called in; without parameters that are places of this machine."""
+        name = node_id.split("@", maxsplit=1)[0]
+        name = name if _shareable_id(name) == name else name.partition("[")[0]
+        return from_here(self._config, name)
+
+    def _tell_result(self, result: Result) -> None:
+        self._tell(result.fields())
+
+    def _log(self, phases: list[pytest.TestReport]) -> str:
+        """What is said of a failure, with the target's log; nothing of what passed."""
+        apart = (LOCALIZED_SECTION,)
+        said = [
+            "\n".join(
+                [report.longreprtext, *(f"--- {name}\n{text}" for name, text in report.sections if name not in apart)]
+            )
+            for report in phases
+            if report.failed
+        ]
+        return self._impersonal("\n".join(said)[-LOG_LIMIT:])
+
+    def _shareable(self, value: object) -> object:
+        return self._impersonal(value) if isinstance(value, str) else value
+
+    def _impersonal(self, text: str) -> str:
+        """Without what is this machine's: places of files, its name, its user's, values of the environment.
+
+        Results are given away.
+        """
+        for place, word in (*self._places(), *self._environment()):
+            text = text.replace(place, word)
+        text = folders_replaced(text, "…/")
+        return printable_lines(re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text))
+
+    def _environment(self) -> Iterator[tuple[str, str]]:
+        """Tokens and the like: what a test says may have any of them. The longest first, as one may contain another.
+
+        The folders that a shell was in are places, whose names tell the reader nothing.
+        """
+        known = {name: value for name, value in os.environ.items() if len(value) >= TELLING}
+        long = [(value, "…" if name in _FOLDERS else f"${name}") for name, value in known.items()]
+        yield from sorted(long, key=lambda one: -len(one[0]))
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        folders = (str(self._config.rootpath), str(self._config.invocation_params.dir))
+        for folder in dict.fromkeys(one for one in folders if one != "/"):
+            yield f"{folder}/", ""
+            yield folder, "."
+        for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+            yield f"{prefix}/", "python:"
+        yield str(Path.home()), "~"
+        with contextlib.suppress(KeyError, OSError):  # a user without a name
+            yield f"pytest-of-{getpass.getuser()}", "pytest-of-user"  # where tmp_path is
+
+
+def _section(phases: list[pytest.TestReport], wanted: str) -> str:
+    return next((text for report in reversed(phases) for name, text in report.sections if name == wanted), "")
+
+
+def _of_phases(phases: list[pytest.TestReport]) -> tuple[Verdict, str, str]:
+    """Of a test that uses no target."""
+    for report in phases:
+        if report.failed and records.is_infra(report):
+            return Verdict.INFRA, IdentityError.__name__, headline(report)
+        if report.failed:
+            return Verdict.FAIL if report.when == "call" else Verdict.ERROR, "", headline(report)
+        if report.skipped:
+            return Verdict.XFAIL if hasattr(report, "wasxfail") else Verdict.SKIP, "", ""
+    return Verdict.PASS, "", ""
+
+
+def _values(properties: Iterable[tuple[str, object]]) -> dict[str, tuple[Figure, ...]]:
+    """By name, in the order of the programs."""
+    found: dict[str, list[Figure]] = {}
+    for name, value in properties:
+        if name.startswith("hil_") and name not in _FIELDS and isinstance(value, (int, float, str)):
+            found.setdefault(name.removeprefix("hil_"), []).append(value)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _parts(properties: list[tuple[str, object]]) -> dict[str, dict[str, int]]:
+    """Of all programs of the test together."""
+    found: dict[str, dict[str, int]] = {}
+    for text in (str(value) for name, value in properties if name == _PARTS):
+        for figure, of in json.loads(text).items():
+            for part, number in of.items():
+                here = found.setdefault(figure, {})
+                here[part] = here.get(part, 0) + number
+    return found

@@ -1,0 +1,159 @@
+"""A pytest plugin for `hil shrink`: of each test that fails by a verdict, the smallest part that fails alike."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cortex_m_hil.checks.compare import compare
+from cortex_m_hil.diagnose.bundle import Attempt
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.diagnose.shrink import Judge, Shrunk, own_check, shrink
+from cortex_m_hil.errors import (
+    ConfigError,
+    HarnessError,
+    HilWarning,
+    Mismatch,
+    ProgramRejected,
+    TargetFault,
+    TargetHang,
+    UnsupportedOperator,
+)
+from cortex_m_hil.host import files
+from cortex_m_hil.host.calls import PERMIT
+from cortex_m_hil.lowering import CPU_OF, LoweringOptions
+from cortex_m_hil.lowering.submodules import write_test
+from cortex_m_hil.pytest_plugin.fixtures import FAILURE
+from cortex_m_hil.targets.cpu import cpus
+
+HIL, EXECUTORCH = "pytest", "executorch"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("hil")
+    group.addoption("--hil-shrink-into", type=Path, metavar="DIR", help="for hil shrink")
+    group.addoption("--hil-shrink-format", default=HIL, help="for hil shrink")
+    group.addoption("--hil-shrink-budget", type=float, help="for hil shrink")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """While the target is still there, and before the failure is forgotten."""
+    failure = item.stash.get(FAILURE, None)
+    error = call.excinfo.value if call.excinfo else None
+    if failure is not None and failure.error is error:
+        try:
+            _shrunk(item, failure)
+        except HarnessError as problem:
+            _tell(item, {"test": item.nodeid, "problem": problem.message, "hint": problem.hint})
+    elif isinstance(error, HilWarning):
+        _tell(item, {"test": item.nodeid, "problem": str(error).splitlines()[0], "hint": PERMIT})
+    return (yield)
+
+
+def _shrunk(item: pytest.Item, failure: Attempt) -> None:
+    task, config = failure.task, item.config
+    if task.program.origin is None or task.tolerance is None:
+        what = "its program was not lowered from a module, or is compared with nothing"
+        raise ConfigError(what, hint="hil shrink cuts what hil.check, or lower and verify, were given")
+    origin = task.program.origin()
+    if config.getoption("hil_shrink_format") == EXECUTORCH:
+        _require_shown_by_upstream(failure, origin.options)
+    guards = WatchedMemory if task.redzones else None
+    isa = task.program.isa or failure.dut.target.isa  # that of the test's own call, whatever the target's
+    judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards)
+    budget = config.getoption("hil_shrink_budget")
+    found = shrink(
+        origin.part, judge, budget=budget,
+        told=lambda line: _tell(item, {"test": item.nodeid, "progress": line}),
+    )  # fmt: skip
+    _write(item, failure, origin.options, found)
+
+
+def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found: Shrunk) -> None:
+    folder: Path = item.config.getoption("hil_shrink_into")
+    kind, name = item.config.getoption("hil_shrink_format"), _module_name(item.nodeid)
+    imports, body = _upstreams(failure) if kind == EXECUTORCH else _ours(failure, options)
+    where = failure.dut.resolved.label
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for role, part in (("fails", found.part), ("passes", found.passing)):
+        if part is not None:
+            path = folder / f"test_{name}_{role}.py"
+            write_test(part, path, f"{found.symptom}, on {where}: this part of {item.nodeid} {role}.", imports, body)
+            written[role] = str(path)
+    part = found.part
+    size = {"operators": len(part.steps), "elements": part.elements, "tried": found.tried, "ended": found.ended}
+    symptom = {"verdict": found.symptom.verdict, "operator": found.symptom.operator, "cause": found.symptom.cause}
+    files_of = {"fails": written["fails"], "passes": written.get("passes")}
+    _tell(item, {"test": item.nodeid, "target": failure.dut.resolved.name, **files_of, **symptom, **size})
+
+
+def _module_name(node_id: str) -> str:
+    """As Python imports one: without a dot."""
+    return files.name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
+
+
+def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:
+    tolerance, isa = failure.task.tolerance, failure.task.program.isa
+    assert tolerance is not None
+    own = isa is None or isa is failure.dut.target.isa
+    return own_check(tolerance, options, linted=failure.task.linted, isa=None if own else isa)
+
+
+def _require_shown_by_upstream(failure: Attempt, options: LoweringOptions) -> None:
+    """ConfigError where ExecuTorch's tester has no way to ask for it, or does not see it."""
+    why = ""
+    if type(failure.error) not in (Mismatch, TargetFault, TargetHang, UnsupportedOperator, ProgramRejected):
+        why = f"it has no check that ends in {type(failure.error).__name__}"
+    elif isinstance(failure.error, Mismatch) and not _differs_in_integers(failure):
+        why = "it compares integers with the quantised module, and these agree; it has no bound of SQNR"
+    elif not options.quantize:
+        why = "it quantises always"
+    elif options.layout is not LoweringOptions.layout:
+        why = f"it does not lower for the layout {options.layout}"
+    elif failure.task.program.isa not in (None, failure.dut.target.isa):
+        why = "it runs what is lowered for the target's own ISA class"
+    if why:
+        raise ConfigError(f"ExecuTorch's tester cannot show it: {why}", hint="leave out --format executorch")
+
+
+def _differs_in_integers(failure: Attempt) -> bool:
+    """Whether the outputs would fail however far they may be from the float module."""
+    task = failure.task
+    if failure.references is None or task.tolerance is None or not failure.outputs:
+        return True
+    tolerance = replace(task.tolerance, eager_sqnr=-sys.float_info.max)
+    return not compare(task.program.file, failure.outputs, failure.references, tolerance).ok
+
+
+def _upstreams(failure: Attempt) -> tuple[list[str], str]:
+    """A test of ExecuTorch's, by its own tester, which takes a tolerance of its own."""
+    tolerance = failure.task.tolerance
+    assert tolerance is not None
+    target, home = failure.dut.target, "executorch.backends.cortex_m"
+    imports = [
+        f"from {home}.target_config import CortexMTargetConfig",
+        f"from {home}.test.tester import CortexMTester",
+    ]
+    cpu = CPU_OF[target.isa] if target.cpu == "host" else target.cpu
+    config = f'CortexMTargetConfig.from_target_string("{cpu}")'
+    if target.isa is not cpus()[cpu].isas[0]:
+        imports.insert(0, f"from {home}.library.cmsis_nn import Backend")
+        config = f"CortexMTargetConfig(cpu={config}.cpu, isa=Backend.{target.isa.name})"
+    tester = f"CortexMTester({{module}}, {{inputs}}, target_config={config})"
+    return imports, f"{tester}.test_implementation(qtol={tolerance.qtol}, atol={tolerance.atol})"
+
+
+def _tell(item: pytest.Item, line: dict[str, Any]) -> None:
+    """On standard output of the process that `hil shrink` reads, a line each; pytest may have begun one there."""
+    with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\nhil-shrink {json.dumps(line)}", flush=True)

@@ -1,0 +1,225 @@
+"""A simulator as a child process: its pipes as a link, its CPU time, and its certain end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from cortex_m_hil.errors import ConfigError
+from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.host.sandbox import Observer, Sandbox
+from cortex_m_hil.targets.connection import LinkClosed
+
+LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
+# Bytes of standard output not yet read that are kept, the newest. No answer is as long; more is a flood, of which the
+# framing drops what is no frame.
+RECEIVED_LIMIT = 4 << 20
+# A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
+WALL_PER_CPU_SECOND = 6.0
+
+
+def _cpu_times_below(pid: int) -> Iterator[float]:
+    """Seconds of each process that descends from this one.
+
+    By the kernel's own list of children (CONFIG_PROC_CHILDREN; without it, none): psutil looks at every process of
+    the machine, which takes 5 ms, and a round trip to a simulator takes 0.06 ms.
+    """
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
+                for child in map(int, children.read().split()):
+                    with contextlib.suppress(psutil.Error):
+                        times = psutil.Process(child).cpu_times()
+                        yield float(times.user + times.system)
+                    yield from _cpu_times_below(child)
+
+
+@dataclass(frozen=True)
+class CpuDeadline:
+    """A budget of the engine's CPU time, so that a busy host does not turn a pass into a hang."""
+
+    process: Process
+    cpu_limit: float  # seconds of CPU time since the process began
+    wall: Deadline
+
+    @property
+    def expired(self) -> bool:
+        return self.wall.expired or self.process.cpu_seconds() >= self.cpu_limit
+
+    @property
+    def next_poll(self) -> Deadline:
+        """No CPU budget can be used up before this moment: one vCPU thread uses one second a second."""
+        left = max(0.05, self.cpu_limit - self.process.cpu_seconds())
+        return Deadline.after(min(left, self.wall.remaining))
+
+
+class Process:
+    """A running child. Its standard input and output are the link; its standard error is log.
+
+    In a `sandbox` it sees no files but the sandbox's; a guest that asks for others is ended.
+    """
+
+    lossless = True
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        grace: float = 0.0,
+        sandbox: Sandbox | None = None,
+        joined: bool = False,
+    ) -> None:
+        """As `subprocesses.start`. `joined`: standard error is part of the link as well, in the order it arrives."""
+        self.command = tuple(command)
+        self.log = bytearray()
+        self._selector = selectors.DefaultSelector()
+        self._observer = Observer(sandbox.folder, self._selector) if sandbox and sandbox.observed else None
+        try:
+            self._child = self._start(sandbox, cwd, env, grace)
+        except BaseException:
+            self._close_observer()
+            raise
+        self._in, self._out, self._err = self._child.pipes
+        self._selector.register(self._out, selectors.EVENT_READ)
+        self._selector.register(self._err, selectors.EVENT_READ)
+        self._received = bytearray()
+        self._link = (self._out, self._err) if joined else (self._out,)
+        self._cpu = 0.0
+
+    def _start(
+        self, sandbox: Sandbox | None, cwd: Path | None, env: Mapping[str, str] | None, grace: float
+    ) -> subprocesses.Child:
+        if self._observer is None:
+            command = sandbox.command(self.command) if sandbox else self.command
+            return subprocesses.start(command, cwd=cwd, env=env, grace=grace)
+        assert sandbox is not None
+        with self._observer.theirs as theirs:  # the child's from then on
+            command = sandbox.command(self.command, theirs.fileno())
+            return subprocesses.start(command, cwd=cwd, env=env, grace=grace, pass_fds=(theirs.fileno(),))
+
+    @property
+    def name(self) -> str:
+        """The program, for messages."""
+        return Path(self.command[0]).name
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's, below which the program runs."""
+        return self._child.pid
+
+    @property
+    def refused(self) -> str:
+        """What it asked of this machine, could not have, and was ended for."""
+        return self._observer.refused if self._observer else ""
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the program and all it started so far; what it last was once it is gone.
+
+        A model behind a wrapper script, or behind a shim, uses none in the program itself. The supervisor's own
+        is not counted.
+        """
+        self._cpu = max(self._cpu, sum(_cpu_times_below(self.pid)))
+        return self._cpu
+
+    def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
+        """`seconds` of CPU time from now; a pipe needs none for its bytes."""
+        wall = Deadline.after(seconds * WALL_PER_CPU_SECOND)
+        return CpuDeadline(self, self.cpu_seconds() + seconds, wall)
+
+    def write(self, data: bytes, deadline: Deadline) -> None:
+        """All of `data`, reading meanwhile: a full pipe each way must not block both ends."""
+        view = memoryview(data)
+        self._selector.register(self._in, selectors.EVENT_WRITE)
+        try:
+            while view:
+                if self._pump(deadline):
+                    view = view[self._send(view) :]
+        finally:
+            self._selector.unregister(self._in)
+
+    def store(self, data: bytes) -> None:
+        raise ConfigError("a simulated board has no flash for programs", hint="resident: belongs to boards on a UART")
+
+    def end_input(self) -> None:
+        """The child reads end of file from now on."""
+        self._in.close()
+
+    def read(self, deadline: Deadline) -> bytes:
+        while not self._received:
+            if not any(stream in self._selector.get_map() for stream in self._link):
+                raise LinkClosed
+            self._pump(deadline)
+        data = bytes(self._received)
+        self._received.clear()
+        return data
+
+    def _send(self, view: memoryview) -> int:
+        try:
+            return os.write(self._in.fileno(), view)
+        except BlockingIOError:
+            return 0
+        except BrokenPipeError:
+            raise LinkClosed from None
+
+    def _pump(self, deadline: Deadline) -> bool:
+        """Waits for one round of events; true if standard input takes bytes. TimeoutError at the deadline."""
+        if deadline.expired:  # asked first: a child that never stops talking must not hold anybody up
+            raise TimeoutError
+        events = self._selector.select(deadline.remaining)
+        writable = False
+        for key, _ in events:
+            if key.data is not None:
+                key.data()
+            elif key.fileobj is self._in:
+                writable = True
+            elif key.fileobj is self._out:
+                self._received += self._take(self._out)
+            else:
+                said = self._take(self._err)
+                self.log += said
+                self._received += said if self._err in self._link else b""
+        del self.log[:-LOG_LIMIT]
+        del self._received[:-RECEIVED_LIMIT]
+        return writable
+
+    def _take(self, pipe: IO[bytes]) -> bytes:
+        """What is there; at its end the pipe is watched no more."""
+        try:
+            data = os.read(pipe.fileno(), 1 << 16)
+        except BlockingIOError:
+            return b""
+        if not data:
+            self._selector.unregister(pipe)
+        return data
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status (negative: the signal) if the child ends within `seconds`; its log is complete then."""
+        deadline = Deadline.after(seconds)
+        while any(stream in self._selector.get_map() for stream in (self._out, self._err)):
+            try:
+                self._pump(deadline)
+            except TimeoutError:
+                break
+        return self._child.wait(deadline.remaining)
+
+    def close(self) -> None:
+        """Ends the child and all it started. Safe to call twice."""
+        self._child.end()
+        self._selector.close()
+        self._close_observer()
+        for stream in (self._in, self._out, self._err):
+            stream.close()
+
+    def _close_observer(self) -> None:
+        if self._observer is not None:
+            self._observer.close()

@@ -1,0 +1,172 @@
+"""QEMU's system emulator, over semihosting."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from cortex_m_hil.errors import ConfigError, HarnessError, TargetFault, ToolchainError, did_you_mean
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.sandbox import Sandbox, around, landlock_abi
+from cortex_m_hil.runner.launchers.simulator import Simulator
+from cortex_m_hil.targets.cpu import cpu_name, cpus
+from cortex_m_hil.targets.model import Clock, Strict, Target
+
+# Its own filter of system calls: SYS_SYSTEM, and whatever else would start a program, ends it with SIGSYS.
+QUIET = ("-display", "none", "-monitor", "none")
+SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
+# Virtual time is the number of instructions, 128 ns each: two ticks or more of every board's timer, by which the runner
+# counts them (firmware/platform/ticks_cortex_m.cpp). A core asleep waits for the host's clock.
+ICOUNT = ("-icount", "shift=7")
+LIST_TIMEOUT = 20.0  # seconds, for `-machine help`
+
+
+class _Settings(Strict):
+    machine: str
+    args: list[str] = Field([])
+    core: Annotated[str, AfterValidator(cpu_name)] = ""
+
+
+@dataclass(frozen=True)
+class QemuLauncher(Simulator):
+    """`core`: what the machine has where that is not the target's CPU, but executes its instructions.
+
+    An `-icount` in `args` stands in the place of ICOUNT.
+    """
+
+    settings: ClassVar[type[Strict]] = _Settings
+    shorthand: ClassVar[str] = "machine"
+    optional: ClassVar[bool] = False
+    program: ClassVar[str] = "qemu-system-arm"
+
+    machine: str
+    args: tuple[str, ...] = ()
+    core: str = ""
+
+    @classmethod
+    def parse(cls, settings: _Settings, where: str) -> QemuLauncher:
+        if settings.core and settings.core not in cpus():
+            raise ConfigError(f"{where}: unknown core {settings.core!r}", hint=did_you_mean(settings.core, cpus()))
+        return cls(settings.machine, tuple(settings.args), settings.core)
+
+    def describe(self) -> str:
+        return f"qemu {self.machine}"
+
+    def require(self) -> None:
+        """Also ConfigError, where this QEMU has no such machine."""
+        known = _machines(str(toolchain.locate(self.program)))
+        if known and self.machine not in known:
+            raise ConfigError(
+                f"{self.engine('')} has no machine {self.machine!r}", hint=did_you_mean(self.machine, known)
+            )
+
+    def engine(self, board: str) -> str:
+        core = f" ({self.core})" if self.core else ""
+        return f"QEMU {toolchain.find(self.program).version}{core}"
+
+    @property
+    def clock(self) -> Clock:
+        """Where QEMU chooses the shift (`shift=auto`), it follows the host's time."""
+        settings = (_icount(self.args) or ICOUNT[1]).split(",")
+        exact = any(re.fullmatch(r"(shift=)?\d+", setting) for setting in settings)
+        return Clock.INSTRUCTIONS if exact else Clock.HOST
+
+    @property
+    def takes_foreign_runners(self) -> bool:
+        """Without Landlock less than all is kept from it."""
+        return landlock_abi() > 0
+
+    @property
+    def counts_coverage(self) -> bool:
+        return True
+
+    def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
+        return self._line(elf, arguments, serial="none")
+
+    def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
+        return self._line(elf, arguments, serial="stdio")
+
+    def _line(self, elf: Path, arguments: Sequence[str], serial: str) -> list[str]:
+        """No chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2, measured)."""
+        semihosting = "enable=on,target=native"
+        for argument in arguments:
+            semihosting += f",arg={argument.replace(',', ',,')}"
+        counting = () if _icount(self.args) else ICOUNT
+        machine = ["-M", self.machine, *counting, *self.args]
+        quiet = [*QUIET, "-serial", serial, *self._network()]
+        path = str(toolchain.find(self.program).path)
+        return [path, *machine, *quiet, *SANDBOX, "-semihosting-config", semihosting, "-kernel", str(elf)]
+
+    def memory(self) -> Sequence[range]:
+        return _memory(str(toolchain.find(self.program).path), self.machine, self.args)
+
+    def _network(self) -> tuple[str, str]:
+        """None that does anything: IPv6 has a timer, at whose end QEMU opens /etc/resolv.conf, which is refused.
+
+        By a virtual clock that is soon. The machines with a network interface complain if it has no network.
+        """
+        return ("-nic", "user,ipv6=off" if self.machine.startswith("mps") else "none")
+
+    def sandbox(self, elf: Path, directory: Path) -> Sandbox:
+        """It sees its ELF, and may change its own folder. Its processors have threads of their own."""
+        return around(toolchain.find(self.program).path, directory, elf, observed=True)
+
+    def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
+        if "qemu: Unsupported SemiHosting SWI" in log:
+            what = "the firmware made a semihosting call that QEMU does not know"
+            return TargetFault(what, target=target.name, log=log)
+        return None
+
+
+def _icount(args: Sequence[str]) -> str:
+    """What an `-icount` among the arguments says; "" without one."""
+    return next((value for option, value in itertools.pairwise(args) if option in ("-icount", "--icount")), "")
+
+
+@functools.cache
+def _machines(path: str) -> list[str]:
+    """What a QEMU can be, by its own list: a name and a description a line. None where it does not say."""
+    with contextlib.suppress(ToolchainError):
+        said = toolchain.ask([path, "-machine", "help"], LIST_TIMEOUT).out
+        if said.startswith("Supported machines are:"):
+            return re.findall(r"^(\S+) {2,}", said, re.MULTILINE)
+    return []
+
+
+@functools.cache
+def _memory(path: str, machine: str, args: tuple[str, ...]) -> tuple[range, ...]:
+    """What the machine's core sees, by QEMU's own list; adjoining regions are one. None where it does not say.
+
+    Behind a memory protection controller (`tz-mpc`) there is memory. `info mtree -f`, QEMU 7.2.
+    """
+    orders = [
+        {"execute": "qmp_capabilities"},
+        {"execute": "human-monitor-command", "arguments": {"command-line": "info mtree -f"}},
+        {"execute": "quit"},
+    ]
+    quiet = [*QUIET, "-serial", "none"]
+    line = [path, "-M", machine, *args, "-S", *quiet, "-qmp", "stdio"]
+    given = "\n".join(map(json.dumps, orders)).encode()
+    views: list[str] = []
+    with contextlib.suppress(ToolchainError, ValueError):
+        answers = [json.loads(one) for one in toolchain.ask(line, LIST_TIMEOUT, given=given).out.splitlines()]
+        views = [view for one in answers for view in str(one.get("return")).split("FlatView #")]
+    view = next((one for one in views if ' AS "cpu-memory-0"' in one), "")
+    kinds = "ram|rom|romd|i/o\\): tz-mpc-upstream"
+    regions = re.findall(rf"^ +(\w+)-(\w+) \(prio -?\d+, (?:{kinds})", view, re.MULTILINE)
+    joined: list[range] = []
+    for first, last in sorted((int(first, 16), int(last, 16)) for first, last in regions):
+        if joined and joined[-1].stop == first:
+            joined[-1] = range(joined[-1].start, last + 1)
+        else:
+            joined.append(range(first, last + 1))
+    return tuple(joined)

@@ -1,0 +1,320 @@
+"""Boards on a serial port: flashed if they run something else, reset, and found by their handshake."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, NoReturn
+
+from pydantic import Field
+
+from cortex_m_hil.errors import ConfigError, HarnessError, IdentityError, LaunchError, LinkError, PortNotFound
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.deadline import Deadline
+from cortex_m_hil.runner.links import protocol, uart
+from cortex_m_hil.runner.links.framing import VERSION, Decoder, Frame, encode
+from cortex_m_hil.runner.links.protocol import RESPONSE, Request
+from cortex_m_hil.runner.links.uart import VIRTUAL, Uart
+from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, LinkClosed
+from cortex_m_hil.targets.model import LEASE_WAIT, HardwareLauncher, Port, Resident, Strict, Target
+from cortex_m_hil.targets.tool_commands import LONGEST_WAIT, RawProcedure
+from cortex_m_hil.targets.tool_commands import parse as parse_procedure
+
+PROBE = 1.0  # seconds for a board that may or may not run a runner
+BOOT = 10.0  # for one that has just been flashed or reset
+PORT = 10.0  # for a port to come back: flashing may make a USB adapter vanish for a while
+AGAIN = 0.1  # between two calls into the void
+WIRE_MARGIN = 6.0  # a transfer may take so many times what the line rate says
+BITS = 10  # on the wire for a byte: 8N1
+SHOWN = 60  # bytes of what is no frame, in messages
+
+
+class _RawPort(Strict):
+    port: str
+    serial_number: str = ""
+
+
+class _Settings(Strict):
+    port: str | None = None
+    ports: list[str | _RawPort] = Field([])
+    baud: Annotated[int, Field(gt=0, lt=1 << 31)] = 115200
+    flash: str | list[str] | RawProcedure | None = None
+    reset: str | list[str] | RawProcedure | None = None
+    power: str | list[str] | RawProcedure | None = None
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = LEASE_WAIT
+
+
+@dataclass(frozen=True)
+class SerialLauncher(HardwareLauncher):
+    """A board on a serial port."""
+
+    settings: ClassVar[type[Strict]] = _Settings
+    shorthand: ClassVar[str] = "port"
+
+    @classmethod
+    def parse(cls, settings: _Settings, where: str) -> SerialLauncher:
+        ports = _ports(settings, where)
+        brought = {"serial_number"} if all(port.serial_number for port in ports) else set()
+        flash, reset, power = (
+            None if tool is None else parse_procedure(tool, kind, where, brought)
+            for kind, tool in (("flash", settings.flash), ("reset", settings.reset), ("power", settings.power))
+        )
+        return cls(ports[0].url, settings.baud, flash, reset, power, ports, settings.wait)
+
+    def describe(self) -> str:
+        return f"serial {self.port} at {self.baud}"
+
+    def require(self) -> None:
+        """One of the ports is there. Those on a network show only when they are opened."""
+        problem: PortNotFound | None = None
+        for port in self.ports:
+            try:
+                return uart.require(port.url)
+            except PortNotFound as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def engine(self, board: str) -> str:
+        """`board stm32f4 on /dev/ttyACM0`; a virtual board is never taken for one."""
+        if self.port.startswith(VIRTUAL):
+            return f"virtual board {self.port.removeprefix(VIRTUAL)} ({_inside(board)})"
+        return f"board {board} on {self.port}"
+
+    def definitions(self) -> dict[str, str]:
+        return {"HIL_UART_BAUD": str(self.baud)}
+
+    def connect(self, target: Target, elf: Elf, directory: Path, tools: BoardTools | None) -> SerialBoard:
+        assert tools is not None
+        return SerialBoard(target, self, elf, directory, tools)
+
+    def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str]) -> NoReturn:
+        raise ConfigError(
+            f"{target.name} is a board: it has no command line and no process of its own",
+            hint="use a target on a simulator for this: hil targets",
+        )
+
+    def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
+        assert isinstance(connection, SerialBoard)
+        return connection.explain_end(log)
+
+
+def _ports(settings: _Settings, where: str) -> tuple[Port, ...]:
+    if (settings.port is None) == (not settings.ports):
+        raise ConfigError(f"{where}: serial needs one of port, ports", hint="{serial: {port: /dev/ttyACM0}}")
+    named = settings.ports or [settings.port or ""]
+    ports = tuple(Port(one) if isinstance(one, str) else Port(one.port, one.serial_number) for one in named)
+    twice = {port.url for port in ports if sum(port.url == other.url for other in ports) > 1}
+    if twice:
+        raise ConfigError(f"{where}: ports names {min(twice)} twice", hint="name each port once")
+    remote = [port.url for port in ports if port.url.startswith("labgrid://")]
+    if remote and len(ports) > 1:
+        raise ConfigError(
+            f"{where}: {remote[0]} stands for several boards already", hint="port: labgrid://…, and no others"
+        )
+    return ports
+
+
+class SerialBoard:
+    """A runner behind a serial port. Lossy: what is not answered is sent again."""
+
+    lossless = False
+
+    def __init__(self, target: Target, launcher: SerialLauncher, elf: Elf, directory: Path, tools: BoardTools) -> None:
+        """Brings the board to where it runs `elf`, freshly started.
+
+        A board that runs it already is reset, any other is flashed, and so is one whose last flash did not end well.
+        Without the tool for it the board is left as it is, and the handshake decides. LaunchError, BoardBusy,
+        FlashError or IdentityError if it cannot be done.
+        """
+        self.target = target
+        self.log = bytearray()
+        self._launcher = launcher
+        self._tools = tools
+        self._elf = elf
+        self._directory = directory
+        self._stray = bytearray()
+        self._uart: Uart | None = Uart(self._launcher.port, self._launcher.baud)
+        try:
+            self._bring_up()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, HarnessError) and not error.target:
+                error.target = target.name
+            raise
+
+    @property
+    def baud(self) -> int:
+        return self._launcher.baud
+
+    # --- the link -----------------------------------------------------------------------------
+
+    def write(self, data: bytes, deadline: Deadline) -> None:
+        self._port().write(data, deadline)
+
+    def read(self, deadline: Deadline) -> bytes:
+        return self._port().read(deadline)
+
+    def budget(self, seconds: float, nbytes: int = 0) -> Deadline:
+        """Wall time, and what `nbytes` need on the wire."""
+        return Deadline.after(seconds + WIRE_MARGIN * nbytes * BITS / self.baud)
+
+    def wait(self, seconds: float) -> int | None:
+        """Nothing to wait for: a board does not end."""
+        return None
+
+    def explain_end(self, log: str) -> HarnessError:
+        return LinkError(
+            f"port {self._launcher.port} vanished in the middle",
+            target=self.target.name,
+            log=log,
+            hint="cable, power, or an adapter that was reset",
+        )
+
+    def close(self) -> None:
+        if self._uart is not None:
+            self._uart.close()
+            self._uart = None
+
+    def _port(self) -> Uart:
+        if self._uart is None:
+            raise LinkClosed
+        return self._uart
+
+    # --- bringing up --------------------------------------------------------------------------
+
+    def _bring_up(self) -> None:
+        running = None if self._tools.flash_incomplete else self._running(PROBE)
+        if self._tools.flash_incomplete or (
+            running != self._elf.build_id and (running is not None or not self._tools.can_reset)
+        ):
+            self._flash_runner()
+            return
+        if self._tools.can_reset:  # also what does not answer: our own runner may hang
+            self._reset()
+            # What answered before will answer again; a simulated board on a busy host takes its time.
+            if self._running(PROBE if running is None else BOOT) != self._elf.build_id:
+                self._flash_runner()
+
+    def _flash_runner(self) -> None:
+        if not self._tools.can_flash:
+            return
+        self._reopening(lambda: self._tools.flash(self._elf.path, self._elf.build_id))
+        after = self._running(BOOT)
+        if after is None:
+            raise LaunchError(f"the board does not answer after it was flashed: {self._heard()}", hint=self._advice())
+        if after != self._elf.build_id:
+            raise IdentityError(
+                f"after flashing the board still answers with build id {after!r}, flashed was {self._elf.build_id!r}",
+                hint=f"does the flash tool reach the board on {self._launcher.port}, and flash what it is given?",
+            )
+
+    def _reset(self) -> None:
+        self._reopening(self._tools.reset)
+
+    def _reopening(self, use: Callable[[], str]) -> None:
+        """The port is closed meanwhile: tools of some boards use it themselves."""
+        self.close()
+        self.log += use().encode()
+        self._uart = _reopen(self._launcher)
+
+    def store(self, data: bytes) -> None:
+        """Puts a program into the board's flash beside the runner, which starts anew."""
+        if not self._tools.can_flash:
+            raise ConfigError(
+                "the program has to lie in flash, and the target names no flash tool",
+                target=self.target.name,
+                hint="flash: in targets.yaml",
+            )
+        if (tool := self._launcher.flash) is not None and tool.replaces:
+            raise ConfigError(
+                f"the program has to lie in flash beside the runner, and {tool.name} replaces the runner",
+                target=self.target.name,
+                hint="a board.yaml without resident:",
+            )
+        path = self._directory / "program.elf"
+        path.write_bytes(wrap(data, self.target.board.resident))
+        try:
+            self._reopening(lambda: self._tools.flash(path, ""))
+        except HarnessError as error:
+            error.target = self.target.name
+            raise
+
+    # --- who is there? ------------------------------------------------------------------------
+
+    def _running(self, seconds: float) -> str | None:
+        """The build id of the runner that answers, None if none does within `seconds`; "" is of none that we know.
+
+        Each call has the same seq: on a slow line, or a busy host, the answer to one comes after the next.
+        Calls are counted, not seconds: while others have this host's processors, nobody listens.
+        """
+        decoder = Decoder()
+        self._stray.clear()
+        seq = random.randrange(1, 0x10000)
+        for _ in range(math.ceil(seconds / AGAIN)):
+            turn = Deadline.after(AGAIN)
+            try:
+                self.write(encode(Frame(Request.HELLO, seq)), turn)
+                return self._answer(decoder, seq, turn)
+            except TimeoutError:
+                continue
+            except LinkClosed:
+                raise self.explain_end("") from None
+        return None
+
+    def _answer(self, decoder: Decoder, seq: int, deadline: Deadline) -> str:
+        """TimeoutError if there is none by the deadline, also from a board that never stops talking."""
+        while True:
+            frames = list(decoder.feed(self.read(deadline)))
+            self._stray = (self._stray + decoder.stray)[-SHOWN:]
+            decoder.stray.clear()
+            for frame in frames:
+                if (frame.type, frame.seq) == (Request.HELLO | RESPONSE, seq):
+                    return protocol.build_id(frame.payload) if frame.version == VERSION else ""
+            if deadline.expired:
+                raise TimeoutError
+
+    def _heard(self) -> str:
+        if not self._stray:
+            return "it is silent"
+        return f"what it says is no frame of ours: {bytes(self._stray)!r}"
+
+    def _advice(self) -> str:
+        return f"is {self._launcher.baud} its baud rate, and {self._launcher.port} its port?"
+
+
+def _inside(board: str) -> str:
+    """What computes in a virtual board."""
+    match board:
+        case "native":
+            return "host"
+        case "rp2040":
+            return f"rp2040js {toolchain.RP2040JS}"
+    return f"QEMU {toolchain.find('qemu-system-arm').version}"
+
+
+def _reopen(launcher: SerialLauncher) -> Uart:
+    deadline = Deadline.after(PORT)
+    while True:
+        try:
+            return Uart(launcher.port, launcher.baud)
+        except LaunchError:
+            if deadline.expired:
+                raise
+            time.sleep(AGAIN)  # there is nothing to wait on before there is a port
+
+
+def wrap(data: bytes, place: Resident) -> bytes:
+    """An ELF that loads `data` at `place`, for flash tools: one segment, no sections."""
+    header, entry = 52, 32
+    ident = b"\x7fELF\1\1\1" + bytes(9)
+    # e_type EXEC, e_machine ARM, e_version, e_entry, e_phoff, e_shoff, e_flags EABI 5, sizes and counts
+    fixed = struct.pack("<HHIIIIIHHHHHH", 2, 40, 1, 0, header, 0, 0x05000000, header, entry, 1, 0, 0, 0)
+    start = header + entry
+    segment = struct.pack("<8I", 1, start, place.address, place.address, len(data), len(data), 4, 4)
+    return ident + fixed + segment + data

@@ -1,0 +1,132 @@
+"""A simulator: a launcher that starts a program, which has the runner's console on its standard input and output."""
+
+from __future__ import annotations
+
+import re
+import signal
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from cortex_m_hil.errors import ForbiddenAccess, HarnessError, LaunchError, TargetFault
+from cortex_m_hil.host import toolchain
+from cortex_m_hil.host.sandbox import Sandbox
+from cortex_m_hil.runner.launchers.process import Process
+from cortex_m_hil.runner.links.protocol import EXIT_ASSERT, EXIT_FAULT
+from cortex_m_hil.targets.connection import Connection, Elf, RunningProcess
+from cortex_m_hil.targets.model import Launcher, Target
+
+# For who wrote the board's firmware, and for who brings an ELF.
+_OF_RUNNER = "look for semihosting calls in the board's sources, and at qemu: args in targets.yaml"
+_OF_PROGRAM = "--folder DIR is what it may read and write, by names relative to it"
+ERROR = "[error] "  # what a session puts before the runner's errors in its log
+
+
+class _Where(TypedDict):
+    target: str
+    log: str
+
+
+class Simulator(Launcher):
+    """A subclass says its `program`, the `command` line, and in `engine` what it is."""
+
+    @property
+    @abstractmethod
+    def program(self) -> str:
+        """The executable, as on PATH."""
+
+    @abstractmethod
+    def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
+        """The command line; `arguments` as `start`. Its working folder is `directory`."""
+
+    def sandbox(self, elf: Path, directory: Path) -> Sandbox | None:
+        """What it may see of this machine; None: all that the user may."""
+        return None
+
+    def environment(self) -> Mapping[str, str] | None:
+        """Its environment variables; None: this process's."""
+        return None
+
+    def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
+        """Why it ended, where only this simulator's words tell."""
+        return None
+
+    def require(self) -> None:
+        toolchain.locate(self.program)
+
+    def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> Process:
+        command = self.command(elf.path, directory, arguments)
+        return Process(command, cwd=directory, env=self.environment(), sandbox=self.sandbox(elf.path, directory))
+
+    def connect(self, target: Target, elf: Elf, directory: Path, tools: object) -> Connection:
+        return self.start(target, elf, directory)
+
+    def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
+        """The command line for a program that is no runner: its first UART is a console as well."""
+        return self.command(elf, directory, arguments)
+
+    def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> Process:
+        command = self.launch_command(elf, directory, arguments, seconds)
+        sandbox = self.sandbox(elf, directory)
+        return Process(command, cwd=directory, env=self.environment(), sandbox=sandbox, joined=True)
+
+    def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
+        assert isinstance(connection, Process)
+        where: _Where = {"target": target.name, "log": log}
+        if broken := self._explain(target, connection, status, log, _OF_RUNNER):
+            return broken
+        if status is None:
+            return LaunchError("closed its output but did not end", **where)
+        if status in (EXIT_FAULT, EXIT_ASSERT):
+            what = "a fault" if status == EXIT_FAULT else assertion(log)
+            return TargetFault(f"the runner ended after {what}", **where)
+        return LaunchError(f"{connection.name} ended with status {status}: {_complaint(connection.name, log)}", **where)
+
+    def explain_launch(self, target: Target, process: RunningProcess, status: int, log: str) -> HarnessError | None:
+        where: _Where = {"target": target.name, "log": log}
+        if status and (complaint := re.search(rf"^{re.escape(process.name)}: (?!warning).*", log, re.MULTILINE)):
+            started = LaunchError(f"{process.name} ended with status {status}: {complaint[0]}", **where)
+            return self._explain(target, process, status, log, _OF_PROGRAM) or started
+        broken = self._explain(target, process, status, log, _OF_PROGRAM)
+        return broken or super().explain_launch(target, process, status, log)
+
+    def _explain(
+        self, target: Target, process: RunningProcess, status: int | None, log: str, advice: str
+    ) -> HarnessError | None:
+        """What is wrong whatever program ran. `advice` is for one that asks for what it may not have."""
+        where: _Where = {"target": target.name, "log": log}
+        if process.refused:
+            return _forbidden(process.refused, advice, where)
+        if status is None:
+            return None
+        if own := self.diagnose(target, status, log):
+            return own
+        if status == -signal.SIGSYS:
+            return _forbidden("to run a program", advice, where)
+        if status and "Lockup" in log:
+            return TargetFault("the core locked up: a fault inside the fault handler", **where)
+        if status < 0:
+            by = signal.Signals(-status).name
+            return LaunchError(f"{process.name} was killed from outside ({by})", hint="run it again", **where)
+        return None
+
+
+def _forbidden(what: str, advice: str, where: _Where) -> ForbiddenAccess:
+    return ForbiddenAccess(
+        f"the firmware asked this machine for what it may not have: {what}",
+        hint=f"{advice}; hil docs security says what a target may use",
+        **where,
+    )
+
+
+def assertion(log: str) -> str:
+    """Which one failed, if the runner could say so: the last error in its log."""
+    errors = [line.removeprefix(ERROR) for line in log.splitlines() if line.startswith(ERROR)]
+    return f"a failed assertion in it: {errors[-1]}" if errors else "a failed assertion in it"
+
+
+def _complaint(program: str, log: str) -> str:
+    """The first line that the program says in its own name, else the last line of its log."""
+    lines = log.strip().splitlines() or ["it printed nothing"]
+    return next((line for line in lines if line.startswith(f"{program}:")), lines[-1])

@@ -1,0 +1,430 @@
+"""What a runner says, as checked values, and the protocol's numbers, which `firmware/platform/protocol.h` has as well.
+
+Specification: docs/protocol.md.
+
+Each function takes one response or event off a `Reader` and returns a frozen value. What breaks the specification is a
+ProtocolError that names the message, the field and the value. Nothing behind this module checks again.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import IntEnum
+
+from cortex_m_hil.errors import ConfigError, ProtocolError
+from cortex_m_hil.errors.text import printable
+from cortex_m_hil.program.model import MAX_RANK, PteFile, Value
+from cortex_m_hil.program.schema import DTYPES, ValueKind
+from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
+from cortex_m_hil.runner.results import INSTRUCTIONS, STATISTICS, Identity, Statistic, Usage
+from cortex_m_hil.targets.cpu import Isa
+from cortex_m_hil.targets.model import Pools
+
+RESPONSE = 0x80  # in the type of a frame
+EXIT_FAULT = 70  # the runner's exit status after a FAULT event
+EXIT_ASSERT = 71  # after a failed assertion in the runner
+MIN_PAYLOAD, MAX_PAYLOAD = 256, 1 << 16  # bytes, the limits of HELLO's max_payload
+MAX_NAME = 255  # bytes of a name
+MAX_OPERATORS = 8192
+MAX_TICKS = (1 << 63) - 1
+TICK_SOURCES = ("none", INSTRUCTIONS, "DWT", "SysTick", "CLOCK_MONOTONIC")
+LEVELS = ("debug", "info", "error")
+_GCDA = re.compile(r"\w[\w.+-]*\.gcda")
+_OPERATOR = re.compile(r"[!-~]+::[!-~]+")
+_SHOWN = 80  # characters of a value in a message
+_ALIGNMENT = 16  # bytes, of a pool of planned buffers
+
+
+class Request(IntEnum):
+    HELLO = 0x01
+    WRITE = 0x02
+    READ = 0x03
+    FILL = 0x04
+    DIGEST = 0x05
+    LOAD = 0x06
+    DESCRIBE = 0x07
+    EXECUTE = 0x08
+    STEP = 0x09
+    STATS = 0x0A
+    RESET = 0x0B
+    STREAM = 0x0C
+    DATA = 0x0D
+    OPERATORS = 0x0E
+    RESIZE = 0x0F
+
+
+class Event(IntEnum):
+    LOG = 0x40
+    PROGRESS = 0x41
+    FAULT = 0x42
+    READY = 0x43
+    ENDED = 0x44
+
+
+class MemoryRegion(IntEnum):
+    PROGRAM = 0
+    PLANNED = 1
+    VALUE = 2
+    INPUT = 3
+    OUTPUT = 4
+    RESIDENT = 5
+    COVERAGE = 6
+
+
+class Status(IntEnum):
+    OK = 0
+    BAD_REQUEST = 1
+    BAD_VERSION = 2
+    BAD_STATE = 3
+    PROGRAM_REJECTED = 4
+    UNSUPPORTED_OPERATOR = 5
+    UNSUPPORTED_DELEGATE = 6
+    OUT_OF_MEMORY = 7
+    KERNEL_FAILED = 8
+    BAD_DIGEST = 9
+
+
+# What a status says of the program can only be the answer to a request that looks at the program.
+_SAYS_OF_PROGRAM = frozenset(
+    {Status.PROGRAM_REJECTED, Status.UNSUPPORTED_OPERATOR, Status.UNSUPPORTED_DELEGATE, Status.OUT_OF_MEMORY,
+     Status.KERNEL_FAILED, Status.BAD_DIGEST}
+)  # fmt: skip
+_LOOKS_AT_PROGRAM = frozenset({Request.LOAD, Request.EXECUTE, Request.STEP})
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The body of a response whose status is not OK. `instruction` is -1 where there is none."""
+
+    status: Status
+    instruction: int
+    requested: int
+    available: int
+    operator: str
+    message: str
+
+    @property
+    def says_of_program(self) -> bool:
+        """Whether it is about the program, and not about the request."""
+        return self.status in _SAYS_OF_PROGRAM
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Counts of the loaded program; `planned` in bytes."""
+
+    inputs: int
+    outputs: int
+    values: int
+    instructions: int
+    planned: int
+
+
+@dataclass(frozen=True)
+class Step:
+    next: int
+    done: bool
+    ticks: int
+
+
+@dataclass(frozen=True)
+class Names:
+    """Some of the runner's operators, and how many there are."""
+
+    total: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Log:
+    level: str
+    text: str
+
+
+class Reader:
+    """Takes fields off a payload. ProtocolError where one is cut short, or is not what it may be."""
+
+    def __init__(self, what: str, data: bytes) -> None:
+        """`what` is the request or the event, for messages."""
+        self.what = what
+        self._data = data
+        self._at = 0
+
+    def wrong(self, field: str, value: object, expected: str) -> ProtocolError:
+        shown = repr(value)
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+        return ProtocolError(
+            f"{self.what}: {field} is {shown}, expected {expected}", hint="a defect of the runner, or no runner of ours"
+        )
+
+    @property
+    def left(self) -> int:
+        """Bytes not yet taken."""
+        return len(self._data) - self._at
+
+    def take(self, size: int, field: str) -> bytes:
+        if size > self.left:
+            raise ProtocolError(f"{self.what}: {field} is cut short: {self.left} of {size} bytes")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self, field: str, code: str, least: int | None = None, most: int | None = None) -> int:
+        """One integer, `code` as in `struct`, within its limits."""
+        value = int(struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}"), field))[0])
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise self.wrong(field, value, _limits(least, most))
+        return value
+
+    def expect(self, field: str, code: str, expected: int, why: str) -> int:
+        """One integer of which the host knows already what it must be."""
+        value = self.number(field, code)
+        if value != expected:
+            raise self.wrong(field, value, f"{expected}: {why}")
+        return value
+
+    def text(self, field: str) -> str:
+        """For a person: any bytes, made printable. Several lines become one."""
+        said = self.take(self.number(f"{field}'s length", "H"), field).decode(errors="replace")
+        return printable(", ".join(filter(None, said.split("\n"))))
+
+    def name(self, field: str, known: Collection[str] = ()) -> str:
+        """A word that means something to the host: short, UTF-8, printable, and one of `known` if there are any."""
+        raw = self.take(self.number(f"{field}'s length", "H", most=MAX_NAME), field)
+        try:
+            name = raw.decode()
+        except UnicodeDecodeError:
+            raise self.wrong(field, raw, "UTF-8") from None
+        if not name.isprintable():
+            raise self.wrong(field, name, "printable text")
+        if known and name not in known:
+            raise self.wrong(field, name, f"one of {', '.join(known)}")
+        return name
+
+    def rest(self) -> bytes:
+        return self.take(self.left, "bytes")
+
+    def end(self) -> None:
+        """Nothing may be left over."""
+        if self.left:
+            raise ProtocolError(f"{self.what}: {self.left} bytes too many")
+
+
+def _limits(least: int | None, most: int | None) -> str:
+    if least is None or most is None:
+        return f"at most {most}" if least is None else f"at least {least}"
+    return f"{least} to {most}" if least <= most else "none"
+
+
+def nothing(_: Reader) -> None:
+    """A response without a body."""
+
+
+def status(reader: Reader) -> Status:
+    return Status(reader.number("status", "H", 0, max(Status)))
+
+
+def failure(reader: Reader, status: Status, request: Request, instructions: int) -> Failure:
+    """`instructions` are those of the program that is loaded, or is to be."""
+    instruction = reader.number("instruction", "i", -1, instructions - 1)
+    requested, available = reader.number("requested", "Q"), reader.number("available", "Q")
+    found = Failure(status, instruction, requested, available, reader.text("operator"), reader.text("message"))
+    reader.end()
+    if found.says_of_program and request not in _LOOKS_AT_PROGRAM:
+        raise reader.wrong("status", f"{status.name}: {found.message}", "none that is about a program")
+    return found
+
+
+def hello(reader: Reader) -> Identity:
+    """Without the operators, for which one has to ask."""
+    identity = Identity(
+        build_id=reader.name("build_id"),
+        config=reader.name("config"),
+        cpuid=reader.number("cpuid", "I"),
+        isa=reader.name("isa", [isa.value for isa in Isa]),
+        architecture=reader.name("architecture"),
+        runtime=reader.name("runtime"),
+        runtime_version=reader.name("runtime_version"),
+        max_payload=reader.number("max_payload", "I", MIN_PAYLOAD, MAX_PAYLOAD),
+        program_pool=reader.number("program_pool", "I"),
+        planned_pool=reader.number("planned_pool", "I"),
+        method_pool=reader.number("method_pool", "I"),
+        tick_source=reader.name("tick_source", TICK_SOURCES),
+        tick_hz=reader.number("tick_hz", "I"),
+        operators=(),
+    )
+    if (identity.tick_hz == 0) != (identity.tick_source == "none"):
+        raise reader.wrong("tick_hz", identity.tick_hz, f"the frequency of tick_source {identity.tick_source!r}")
+    return identity
+
+
+def check_pools(identity: Identity, pools: Pools) -> None:
+    """A runner's pools are its board's; that of planned buffers begins at a multiple of 16, where it shares memory."""
+    reader = Reader("HELLO", b"")
+    for field, told, wanted in (
+        ("program_pool", identity.program_pool, pools.program),
+        ("method_pool", identity.method_pool, pools.method),
+        ("planned_pool", identity.planned_pool, pools.planned),
+    ):
+        slack = _ALIGNMENT if pools.shared and field == "planned_pool" else 1
+        if not wanted <= told < wanted + slack:
+            raise reader.wrong(field, told, f"{wanted}, which the board has")
+
+
+def build_id(payload: bytes) -> str:
+    """The first field of a HELLO's response; "" where it cannot be read: then something else answers."""
+    reader = Reader("HELLO", payload)
+    try:
+        return reader.name("build_id") if status(reader) is Status.OK else ""
+    except ProtocolError:
+        return ""
+
+
+def operators(reader: Reader, first: int) -> Names:
+    """Those from number `first` on, at least one while there are more."""
+    total = reader.number("total", "I", first, MAX_OPERATORS)
+    names: list[str] = []
+    while reader.left:
+        name = reader.name(f"operator {first + len(names)}")
+        if not _OPERATOR.fullmatch(name):
+            raise reader.wrong(f"operator {first + len(names)}", name, "namespace::name.overload")
+        names.append(name)
+    if first + len(names) > total or (first < total and not names):
+        raise reader.wrong("number of names", len(names), f"1 to {total - first}")
+    return Names(total, tuple(names))
+
+
+def loaded(reader: Reader, size: int, file: PteFile | None, pool: int) -> Loaded:
+    """`size` are the bytes of the program, `file` is what the host read in them, if it did; `pool` is for its plan."""
+    if file is None:  # nothing in a program takes less than a byte of it
+        return Loaded(
+            reader.number("inputs", "H", most=size), reader.number("outputs", "H", most=size),
+            reader.number("values", "I", most=size), reader.number("instructions", "I", most=size),
+            reader.number("planned", "I", most=pool),
+        )  # fmt: skip
+    why = "so says the program"
+    return Loaded(
+        reader.expect("inputs", "H", len(file.inputs), why), reader.expect("outputs", "H", len(file.outputs), why),
+        reader.expect("values", "I", len(file.values), why),
+        reader.expect("instructions", "I", len(file.instructions), why),
+        reader.expect("planned", "I", file.planned_bytes, why),
+    )  # fmt: skip
+
+
+_SCALARS = (ValueKind.INT, ValueKind.DOUBLE, ValueKind.BOOL)  # kinds 2, 3, 4
+
+
+def described(reader: Reader) -> TensorSpec | None:
+    """None for a value that holds no data."""
+    kind = reader.number("kind", "B", 0, 1 + len(_SCALARS))
+    dtype = reader.number("dtype", "B")
+    rank = reader.number("rank", "B", 0, MAX_RANK if kind == 1 else 0)
+    nbytes = reader.number("nbytes", "I")
+    spec = None
+    if kind == 1:
+        spec = _tensor(reader, dtype, rank)
+    elif kind > 1:
+        spec = TensorSpec.scalar(_SCALARS[kind - 2])
+    has = spec.nbytes if spec is not None else 0
+    if nbytes not in (has, 0):  # 0: it has no memory
+        raise reader.wrong("nbytes", nbytes, f"{has} for {spec}")
+    return spec
+
+
+def _tensor(reader: Reader, dtype: int, rank: int) -> TensorSpec:
+    if dtype not in DTYPES:
+        raise reader.wrong("dtype", dtype, "a ScalarType that tensors have here")
+    sizes = tuple(reader.number(f"size {dim}", "i", least=0, most=MAX_TENSOR_BYTES) for dim in range(rank))
+    order = tuple(reader.number(f"dim order {place}", "B") for place in range(rank))
+    try:
+        spec = TensorSpec(DTYPES[dtype], sizes, order)
+    except ConfigError:
+        raise reader.wrong("dim order", order, f"each of 0 to {rank - 1} once") from None
+    if spec.nbytes > MAX_TENSOR_BYTES:
+        raise reader.wrong("sizes", sizes, f"at most {MAX_TENSOR_BYTES} bytes")
+    return spec
+
+
+def output_spec(reader: Reader, value: Value | None) -> TensorSpec:
+    """An output's, which must be what the program says of it; `value` is None where the host did not read that."""
+    spec = described(reader)
+    if spec is None:
+        raise reader.wrong("kind", "none", "an output that holds data")
+    if value is not None and spec != value.spec_of(spec.shape):
+        bound = "at most " if value.is_dynamic else ""
+        raise reader.wrong("output", str(spec), f"{bound}{value.spec}: so says the program")
+    return spec
+
+
+def coverage(reader: Reader) -> dict[str, bytes]:
+    """What gcov reads, by the names of the files: the content of COVERAGE."""
+    found: dict[str, bytes] = {}
+    while reader.left:
+        name = reader.name("file")
+        if not _GCDA.fullmatch(name) or name in found:
+            raise reader.wrong("file", name, "the name of a .gcda file, each once")
+        found[name] = reader.take(reader.number(f"{name}'s size", "I"), name)
+    return found
+
+
+def ticks(reader: Reader) -> int:
+    return reader.number("ticks", "Q", 0, MAX_TICKS)
+
+
+def stepped(reader: Reader, instructions: int) -> Step:
+    position = reader.number("next", "I")
+    done = bool(reader.number("done", "B", 0, 1))
+    if position > (0 if done else instructions - 1):
+        expected = "0, as the program is done" if done else f"below {instructions}, the number of instructions"
+        raise reader.wrong("next", position, expected)
+    return Step(position, done, ticks(reader))
+
+
+def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Usage]:
+    """`program_room` is the board's, in bytes: a program in flash may be larger than the pool."""
+    known = {statistic.name: statistic for statistic in STATISTICS}
+    found: dict[str, Usage] = {}
+    while reader.left:
+        name = reader.name("statistic", tuple(known))
+        if name in found:
+            raise reader.wrong("statistic", name, "each once")
+        found[name] = _pool(reader, known[name], identity, program_room if name == "program" else 0)
+    if len(found) < len(known):
+        raise reader.wrong("statistics", ", ".join(found), ", ".join(known))
+    return found
+
+
+def _pool(reader: Reader, statistic: Statistic, identity: Identity, room: int) -> Usage:
+    name = statistic.name
+    used, size = reader.number(f"{name} used", "I"), reader.number(f"{name} size", "I")
+    announced = statistic.announced(identity) if statistic.announced else None
+    if announced is not None and size != announced:
+        raise reader.wrong(f"{name} size", size, f"{announced}: so said HELLO")
+    bounded, most = size > 0 or announced is not None, max(size, room) + statistic.beyond
+    if bounded and used > most:
+        beyond = f" and {statistic.beyond} beyond" if statistic.beyond else ""
+        raise reader.wrong(f"{name} used", used, f"at most its size, {max(size, room)}{beyond}")
+    return Usage(used, size)
+
+
+def crc(reader: Reader) -> int:
+    return reader.number("crc", "I")
+
+
+def log(reader: Reader) -> Log:
+    return Log(LEVELS[reader.number("level", "B", 0, len(LEVELS) - 1)], reader.text("text"))
+
+
+def progress(reader: Reader, instructions: int) -> int:
+    """The instruction that begins."""
+    return reader.number("instruction", "I", 0, instructions - 1)
+
+
+def ready(reader: Reader) -> str:
+    return reader.name("build_id")
+
+
+def ended(reader: Reader) -> int:
+    return reader.number("status", "B")

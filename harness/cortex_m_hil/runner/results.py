@@ -1,0 +1,200 @@
+"""What a run gave: outputs, peaks of memory, ticks, log, and what it was that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from cortex_m_hil.program.tensor import HostTensor
+from cortex_m_hil.targets.model import Clock
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that found out how long one takes
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A runner's handshake. Pools in bytes; `tick_hz` is 0 where `tick_source` is `none`.
+
+    `architecture` is what its compiler was told to compile for, from the predefined macros.
+    """
+
+    build_id: str
+    config: str
+    cpuid: int
+    isa: str
+    architecture: str
+    runtime: str
+    runtime_version: str
+    max_payload: int
+    program_pool: int
+    planned_pool: int
+    method_pool: int
+    tick_source: str
+    tick_hz: int
+    operators: tuple[str, ...] = field(repr=False)
+
+    def clock(self, said: Clock) -> Clock:
+        """What its ticks follow, where a launcher `said` so: instructions only if the runner found them to be."""
+        counts = self.tick_source == INSTRUCTIONS
+        return Clock.MODEL if said is Clock.INSTRUCTIONS and not counts else said
+
+
+@dataclass(frozen=True)
+class Usage:
+    """At the peak, and what there is; 0 where that has no bound or is not measured."""
+
+    used: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What a runner measures besides ticks: a row here, and one of this name in `firmware/runner/statistics.cpp`.
+
+    It is in `RunResult.stats`, in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
+    """
+
+    name: str
+    unit: str
+    announced: Callable[[Identity], int] | None = None  # what its size must be, by the handshake
+    beyond: int = 0  # how much more than its size a program may have used, unnoticed until it is asked
+
+    @property
+    def property_name(self) -> str:
+        return f"hil_{self.name}_{self.unit}"
+
+
+STATISTICS: Final = (
+    Statistic("program", "bytes", lambda identity: identity.program_pool),
+    Statistic("planned", "bytes", lambda identity: identity.planned_pool),
+    Statistic("method", "bytes", lambda identity: identity.method_pool),
+    # `beyond` is the page below it, where neither an MPU nor a stack limit guards that.
+    Statistic("stack", "bytes", beyond=4096),
+    # Taken of the method pool and given back, by an instruction or while loading.
+    Statistic("temp", "bytes", lambda identity: identity.method_pool),
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What executed a program: results are keyed by this, never by the name that was asked for.
+
+    Attributes:
+        requested, target: names of the target that was asked for, and of the one that ran.
+        engine: the simulator and its version, or the board.
+        runtime, runtime_version: `builtin` or `executorch`.
+        clock: what the target's ticks follow.
+    """
+
+    requested: str
+    target: str
+    engine: str
+    runtime: str
+    runtime_version: str
+    clock: Clock
+
+    @property
+    def label(self) -> str:
+        display_name = self.target if self.requested == self.target else f"{self.requested} → {self.target}"
+        return f"{display_name} · {self.runtime} {self.runtime_version} on {self.engine}"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one run of a program gave.
+
+    Attributes:
+        outputs: in the program's order; `array()` gives each in its logical shape.
+        unwritten: a mask for each output, of its logical shape: elements that nobody wrote.
+        stats: peaks, by the names of STATISTICS; the units are there.
+        ticks: those of `Identity.tick_source` during execution; `ran.clock` says what they mean.
+        instructions: the exact number that was executed; None where only ticks are known.
+        ran: what executed the program.
+        log: what the target printed since the program was loaded, oldest line first.
+        seconds: by the host's clock, for loading, executing and reading back.
+    """
+
+    outputs: tuple[HostTensor, ...]
+    unwritten: tuple[npt.NDArray[np.bool_], ...] = field(repr=False)
+    stats: Mapping[str, Usage]
+    ticks: int
+    seconds: float
+    ran: Ran
+    log: str = field(repr=False)
+
+    @property
+    def instructions(self) -> int | None:
+        return self.ticks if self.ran.clock is Clock.INSTRUCTIONS else None
+
+
+@dataclass(frozen=True)
+class OperatorOutput:
+    """`operator` as errors name it, with its graph node where that is known; `digest` is a CRC-32 of all it wrote."""
+
+    operator: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one frame of a stream gave.
+
+    Attributes:
+        outputs: in the program's order; `array()` gives each in its logical shape.
+        state: the CRC-32 of each state's bytes, as the frame leaves it.
+        ticks: those of `Identity.tick_source` during execution.
+    """
+
+    outputs: tuple[HostTensor, ...]
+    state: tuple[int, ...]
+    ticks: int
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What a stream gave.
+
+    Attributes:
+        frames: a `Frame` for each, in order.
+        state: the content of each state after the last frame; another stream may begin with it.
+        stats, ran, log: as those of `RunResult`.
+        seconds: by the host's clock, for loading and all frames.
+        warnings: what proves nothing, though it is as it has to be: each is issued as a HilWarning.
+    """
+
+    frames: tuple[Frame, ...]
+    state: tuple[HostTensor, ...]
+    stats: Mapping[str, Usage]
+    seconds: float
+    ran: Ran
+    log: str = field(repr=False)
+    warnings: tuple[str, ...] = ()
+
+    def as_run(self) -> RunResult:
+        """All frames as one run: their outputs one after the other, and the sum of their ticks."""
+        outputs = tuple(output for frame in self.frames for output in frame.outputs)
+        ticks = sum(frame.ticks for frame in self.frames)
+        return RunResult(outputs, (), self.stats, ticks, self.seconds, self.ran, self.log)
+
+
+class Verdict(str, Enum):
+    """One word a test, for tables and reports."""
+
+    PASS = "pass"
+    FAIL = "FAIL"
+    INFRA = "INFRA"
+    ERROR = "ERROR"  # the test itself is written or configured wrongly
+    SKIP = "skip"
+    XFAIL = "xfail"
+    XPASS = "XPASS"
+
+    @property
+    def is_bad(self) -> bool:
+        """Tell whether somebody has to look at the test."""
+        return self in (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR, Verdict.INFRA)

@@ -1,0 +1,383 @@
+"""A live target: handshake, load, memory, execute, step. Specification: docs/protocol.md."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from cortex_m_hil.errors import (
+    HarnessError,
+    IdentityError,
+    LinkError,
+    OutOfTargetMemory,
+    ProgramRejected,
+    ProtocolError,
+    TargetFault,
+    UnsupportedOperator,
+)
+from cortex_m_hil.program.memory_shortage import Shortage, region_of
+from cortex_m_hil.program.model import PteFile
+from cortex_m_hil.program.tensor import HostTensor, TensorSpec
+from cortex_m_hil.runner.launchers import assertion, explain_end
+from cortex_m_hil.runner.links import protocol
+from cortex_m_hil.runner.links.framing import Frame
+from cortex_m_hil.runner.links.protocol import EXIT_FAULT, Loaded, MemoryRegion, Reader, Request, Status, Step
+from cortex_m_hil.runner.results import STATISTICS, Identity, Usage
+from cortex_m_hil.runner.session.events import Events, parse_all
+from cortex_m_hil.runner.session.exchange import CHUNK, WINDOW, Exchange
+from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
+from cortex_m_hil.targets.model import Target
+
+HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
+REQUEST = 30.0  # for one request that executes no program
+END = 5.0  # seconds for a process whose pipe closed to end
+TO_THE_END = 0xFFFFFFFF
+STREAM = 8192  # chunks of one stream
+
+_ERRORS: dict[int, type[HarnessError]] = {
+    Status.PROGRAM_REJECTED: ProgramRejected,
+    Status.UNSUPPORTED_OPERATOR: UnsupportedOperator,
+    Status.UNSUPPORTED_DELEGATE: UnsupportedOperator,
+    Status.OUT_OF_MEMORY: OutOfTargetMemory,
+    Status.KERNEL_FAILED: ProgramRejected,
+    Status.BAD_DIGEST: LinkError,
+}
+_Answer = TypeVar("_Answer")
+
+
+class ResponseTimeout(LinkError):
+    """The budget ran out. `operator` is the one that was being executed, "" if none; `log` as Session's.
+
+    Who asked for an execution makes a verdict of it, if it is one; anywhere else it is an infra error as it stands.
+    """
+
+    def __init__(self, request: Request, operator: str, log: str, target: str = "") -> None:
+        super().__init__(f"no answer to {request.name}", target=target, operator=operator, log=log)
+        self.request = request
+
+
+class Session:
+    """One boot of one runner. After any infra error or a fault it is broken: close it."""
+
+    def __init__(self, target: Target, elf: Elf, process: Connection) -> None:
+        self.target = target
+        self._elf = elf
+        self._process = process
+        self._events = Events(process)
+        self._exchange = Exchange(process, self._events)
+        self._operators: Callable[[int], str] = lambda _: ""
+        self.file: PteFile | None = None  # what the host read in the program that is loaded
+        self._offered: PteFile | None = None  # and in the one that was to be loaded last
+        self.broken = False
+        with self._breaking():
+            self.identity = self._hello()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def load(
+        self,
+        pte: bytes,
+        operators: Callable[[int], str] = lambda _: "",
+        *,
+        file: PteFile | None = None,
+        planned: int = 0,
+    ) -> Loaded:
+        """Brings the program to the target, if it is not there, and prepares it.
+
+        `operators` names an instruction's operator, for messages; `file` is what the host read in the program, which
+        the target must read in it too; `planned` is what its tensors need at least, in bytes, where that is not known.
+        """
+        self._operators, self._offered = operators, file
+        board = self.target.board
+        if len(pte) > board.program_room:
+            raise self._too_large("program pool", len(pte), board.program_room)
+        self.reset()
+        self._events.begin()
+        self._events.instructions = len(pte) if file is None else len(file.instructions)
+        if board.keeps_in_flash(len(pte), file.planned_bytes if file is not None else planned):
+            self._keep(pte)
+        elif self._process.lossless or not self._holds(MemoryRegion.PROGRAM, pte):
+            self.write(MemoryRegion.PROGRAM, 0, pte)
+        loaded = self._ask(
+            Request.LOAD,
+            struct.pack("<II", len(pte), zlib.crc32(pte)),
+            lambda reader: protocol.loaded(reader, len(pte), file, self.identity.planned_pool),
+        )
+        self._events.instructions, self.file = loaded.instructions, file
+        return loaded
+
+    def _holds(self, region: MemoryRegion, pte: bytes) -> bool:
+        """Whether a program is there already: then it is not sent again."""
+        return self.digest(region, 0, length=len(pte)) == zlib.crc32(pte)
+
+    def _keep(self, pte: bytes) -> None:
+        """In flash, by the flash tool; the runner starts anew."""
+        if self._holds(MemoryRegion.RESIDENT, pte):
+            return
+        with self._breaking():
+            self._process.store(pte)
+            self._events.greeted = False
+            self._hello()
+
+    def reset(self) -> None:
+        """Forgets the program."""
+        self._ask(Request.RESET)
+        self._events.instructions, self.file = 0, None
+
+    def write(self, region: MemoryRegion, index: int, data: bytes) -> None:
+        if not self._process.lossless and len(data) > CHUNK:
+            return self._stream(region, index, data)
+        chunk = self.identity.max_payload - 9
+        for at in range(0, len(data), chunk):
+            self._ask(Request.WRITE, struct.pack("<BII", region, index, at) + data[at : at + chunk])
+        return None
+
+    def _stream(self, region: MemoryRegion, index: int, data: bytes) -> None:
+        """As short frames without addresses, many under way."""
+        for start in range(0, len(data), STREAM * CHUNK):
+            part = data[start : start + STREAM * CHUNK]
+            chunks = [part[at : at + CHUNK] for at in range(0, len(part), CHUNK)]
+            self._exchange.reserve(1 + len(chunks))
+            self._ask(Request.STREAM, struct.pack("<BIIII", region, index, start, len(part), CHUNK))
+            self._ask_all(Request.DATA, chunks)
+
+    def read(self, region: MemoryRegion, index: int, length: int, *, offset: int = 0) -> bytes:
+        chunk = self.identity.max_payload - 2 if self._process.lossless else CHUNK  # a response begins with its status
+        sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
+        asked = [struct.pack("<BIII", region, index, offset + n * chunk, size) for n, size in enumerate(sizes)]
+        self._exchange.reserve(len(asked))
+        parts = self._ask_all(Request.READ, asked, Reader.rest, answer=chunk)
+        with self._breaking():
+            for size, part in zip(sizes, parts, strict=True):
+                if len(part) != size:
+                    raise ProtocolError(f"READ of {size} bytes gave {len(part)}")
+        return b"".join(parts)
+
+    def fill(
+        self, region: MemoryRegion, index: int, pattern: int, *, offset: int = 0, length: int = TO_THE_END
+    ) -> None:
+        self._ask(Request.FILL, struct.pack("<BIIIB", region, index, offset, length, pattern))
+
+    def digest(self, region: MemoryRegion, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
+        """CRC-32 of the bytes, computed on the target."""
+        return self._ask(Request.DIGEST, struct.pack("<BIII", region, index, offset, length), protocol.crc)
+
+    def describe(self, region: MemoryRegion, index: int) -> TensorSpec | None:
+        """What a value is; None for one that holds no data (a list, None)."""
+        return self._ask(Request.DESCRIBE, struct.pack("<BI", region, index), protocol.described)
+
+    def set_input(self, number: int, value: HostTensor) -> None:
+        """With its size where that is not fixed: of a program that `load` was told of."""
+        if self.file is not None and self.file.values[self.file.inputs[number]].is_dynamic:
+            shape = value.spec.shape
+            self._ask(Request.RESIZE, struct.pack(f"<IB{len(shape)}i", number, len(shape), *shape))
+        self.write(MemoryRegion.INPUT, number, value.data)
+
+    def get_output(self, number: int) -> HostTensor:
+        """As the program says of it, if `load` was told that; smaller only where its shape is dynamic."""
+        said = self.file.output_value(number) if self.file is not None else None
+        asked = struct.pack("<BI", MemoryRegion.OUTPUT, number)
+        spec = self._ask(Request.DESCRIBE, asked, lambda reader: protocol.output_spec(reader, said))
+        return HostTensor(spec, self.read(MemoryRegion.OUTPUT, number, spec.nbytes))
+
+    def execute(self, seconds: float) -> int:
+        """Runs the program from its first instruction to its end; ticks.
+
+        ResponseTimeout after `seconds` of engine time.
+        """
+        return self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
+
+    def step(self, count: int, seconds: float) -> Step:
+        """`count` more instructions."""
+        asked = struct.pack("<I", count)
+        return self._ask(
+            Request.STEP, asked, lambda reader: protocol.stepped(reader, self._events.instructions), seconds
+        )
+
+    def stats(self) -> Mapping[str, Usage]:
+        """Peaks. OutOfTargetMemory where more was used than there is, which nothing noticed before."""
+        room = self.target.board.program_room
+        found = self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
+        for name in (row.name for row in STATISTICS if row.beyond):
+            if found[name].size and found[name].used > found[name].size:
+                self.broken = True  # the next program's peak would be this one's
+                raise self._too_large(name, found[name].used, found[name].size)
+        return found
+
+    def coverage(self) -> Mapping[str, bytes]:
+        """What the kernels have executed since the boot: the content of `.gcda` files by their names.
+
+        Forgets the program. Only a runner that counts has it, others end the session with a ProtocolError.
+        """
+        self._events.instructions, self.file = 0, None
+        where = MemoryRegion.COVERAGE, 0
+        spec = self._ask(Request.DESCRIBE, struct.pack("<BI", *where), protocol.described)
+        content = self.read(*where, spec.nbytes if spec is not None else 0)
+        with self._breaking():
+            return protocol.coverage(Reader(MemoryRegion.COVERAGE.name, content))
+
+    # --- life ---------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> str:
+        """What the runner has said since the last program was loaded, and its simulator has printed: the newest."""
+        return self._events.log
+
+    def close(self) -> None:
+        self.broken = True
+        self._process.close()
+
+    def _hello(self) -> Identity:
+        identity = self._ask(Request.HELLO, b"", protocol.hello, HANDSHAKE)
+        self._events.greeted = True
+        self._exchange.max_payload = identity.max_payload
+        expected = {
+            "build id": (self._elf.build_id, identity.build_id),
+            "config": (self._elf.config, identity.config),
+            "ISA class": (self.target.isa.value, identity.isa),
+            "architecture": (self.target.architecture, identity.architecture),
+        }
+        hint = "another firmware answers, or one of other compiler flags; reset or flash the target"
+        if self._process.lossless:  # a simulator, which has just been started with the ELF
+            flags = f"or its build does not heed the target's compiler flags ({self.target.origin})"
+            hint = f"the launcher starts another ELF than {self._elf.path}, {flags}"
+        for what, (wanted, got) in expected.items():
+            if wanted != got:
+                problem = f"the runner's {what} is {got!r}, built was {wanted!r}"
+                raise IdentityError(problem, target=self.target.name, hint=hint)
+        protocol.check_pools(identity, self.target.board.pools)
+        return replace(identity, operators=self._operator_names())
+
+    def _operator_names(self) -> tuple[str, ...]:
+        """In several answers on a lossy link, where a long frame does not arrive."""
+        room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
+        names: list[str] = []
+        total = 1
+        budget = self._process.budget(HANDSHAKE)
+        while len(names) < total:
+            if budget.expired:
+                raise ProtocolError(f"OPERATORS: {len(names)} of {total} names after {HANDSHAKE:g} s")
+            first = len(names)
+            asked = struct.pack("<II", first, room)
+            found = self._ask(Request.OPERATORS, asked, partial(protocol.operators, first=first))
+            total = found.total
+            names += found.names
+        return tuple(names)
+
+    # --- exchange -----------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        request: Request,
+        payload: bytes = b"",
+        parse: Callable[[Reader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        seconds: float | None = None,
+    ) -> _Answer:
+        self._exchange.reserve(1)
+        return self._ask_all(request, [payload], parse, seconds)[0]
+
+    def _ask_all(
+        self,
+        request: Request,
+        payloads: Sequence[bytes],
+        parse: Callable[[Reader], _Answer] = protocol.nothing,  # type: ignore[assignment]
+        seconds: float | None = None,
+        *,
+        answer: int = 0,
+    ) -> list[_Answer]:
+        """What `parse` reads in the answers, each of `answer` bytes or so. On a lossy link several are under way.
+
+        ResponseTimeout after `seconds` (default REQUEST) without one, beside what the bytes under way need on the wire.
+        """
+        frames = self._exchange.frames(request, payloads)
+        self._events.executing = -1
+        with self._breaking():
+            nbytes = sum(len(payload) + answer for payload in payloads[:WINDOW])
+            limit = REQUEST if seconds is None else seconds
+            responses = self._responses(frames, lambda: self._process.budget(limit, nbytes))
+            readers = [Reader(request.name, frame.payload) for frame in responses]
+            statuses = [protocol.status(reader) for reader in readers]
+            failed = next((place for place, status in enumerate(statuses) if status is not Status.OK), None)
+            if failed is None:
+                return [parse_all(parse, reader) for reader in readers]
+            error = self._failure(request, statuses[failed], readers[failed])
+        raise error
+
+    def _responses(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
+        try:
+            return self._exchange.responses(requests, budget_of_one)
+        except TimeoutError:
+            self._exchange.log_stray_bytes()
+            asked = Request(requests[0].type)
+            raise ResponseTimeout(asked, self._executed_operator(), self.log, self.target.name) from None
+        except LinkClosed:
+            raise self._ended() from None
+
+    def _executed_operator(self) -> str:
+        return self._operators(self._events.executing) if self._events.executing >= 0 else ""
+
+    def _failure(self, request: Request, status: Status, reader: Reader) -> HarnessError:
+        failure = protocol.failure(reader, status, request, self._events.instructions)
+        if not failure.says_of_program:
+            self.broken = True
+            return ProtocolError(f"{request.name}: {status.name}: {failure.message}", target=self.target.name)
+        if status == Status.OUT_OF_MEMORY:
+            return self._too_large(failure.message, failure.requested, failure.available)
+        where = f" (instruction {failure.instruction})" if failure.instruction >= 0 else ""
+        message = failure.message
+        if status == Status.UNSUPPORTED_DELEGATE:
+            message = f"delegate {failure.operator!r}: {message}"
+        return _ERRORS[status](message + where, target=self.target.name, operator=failure.operator, log=self.log)
+
+    def _too_large(self, pool: str, requested: int, available: int) -> OutOfTargetMemory:
+        region = region_of(pool)
+        shortage = Shortage(region, requested, available, self.target, self._offered, self._operators)
+        return OutOfTargetMemory(
+            f"{pool}: {requested} bytes requested, {available} available",
+            target=self.target.name,
+            details=shortage.details() if region else (),
+            hint=shortage.hint() if region else "",
+            log=self.log,
+        )
+
+    def _ended(self) -> HarnessError:
+        """Why the runner is gone, in the order of what is known for certain."""
+        status = self._process.wait(END)
+        self._exchange.take_remaining_events()
+        self._exchange.log_stray_bytes()
+        if self._events.fault is None:
+            error = self._unreported(status) or explain_end(self.target, self._process, status, self.log)
+            error.operator = self._executed_operator() or error.operator
+            return error
+        elf = None if self.target.cpu == "host" or self._elf.foreign else self._elf.path
+        self._events.remember(self._events.fault.dump())
+        return TargetFault(
+            self._events.fault.describe(),
+            details=self._events.fault.places(elf),
+            target=self.target.name,
+            operator=self._events.fault.operator or self._operators(self._events.fault.instruction),
+            log=self.log,
+        )
+
+    def _unreported(self, status: int | None) -> HarnessError | None:
+        """A board that said it had ended, without a fault's report: then it was a failed assertion."""
+        if self._events.ended_with is None:
+            return None
+        what = "a fault, whose report did not arrive" if self._events.ended_with == EXIT_FAULT else assertion(self.log)
+        return TargetFault(f"the runner ended after {what}", target=self.target.name, log=self.log)
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Whatever leaves here as an exception leaves the exchange out of step; an error knows its target then."""
+        try:
+            yield
+        except BaseException as error:
+            self.broken = True
+            if isinstance(error, HarnessError):
+                error.target = error.target or self.target.name
+            raise

@@ -1,0 +1,176 @@
+"""What a run of a test tells: JUnit files that pytest really wrote, and exit statuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from command_line import environment
+from cortex_m_hil.campaigns.bisection.test_verdicts import Judgement, Rules, Told, cases_of, judge, with_junit
+from cortex_m_hil.errors import ConfigError
+
+TESTS = """
+import pytest
+from cortex_m_hil.errors import BuildError, ConfigError, HilWarning, LinkError, LintError, Mismatch, ToolchainError
+
+def test_pass(): pass
+def test_fail(): assert False
+def test_skip(): pytest.skip("why")
+@pytest.mark.xfail
+def test_xfail(): assert False
+@pytest.mark.xfail(strict=True)
+def test_xpass(): pass
+@pytest.fixture
+def broken(): raise OSError("no board")
+def test_broken(broken): pass
+
+def test_hil_pass(target_spec): pass
+def test_hil_fail(target_spec): raise Mismatch("wrong")
+def test_hil_operator(target_spec): raise LintError("layout", operator="cortex_m::quantized_linear.out")
+def test_hil_other(target_spec): raise AttributeError("too old")
+def test_hil_infra(target_spec): raise LinkError("cable")
+def test_hil_error(target_spec): raise ConfigError("wrong call")
+def test_hil_old(target_spec): raise ToolchainError("this ExecuTorch is too old")
+def test_hil_warning(target_spec): raise HilWarning("proves nothing")
+def test_hil_build(target_spec): raise BuildError("a syntax error")
+"""
+
+
+@pytest.fixture(scope="module")
+def elements(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ElementTree.Element]:
+    """What pytest writes of each test, on `native` and on a target that has a fallback here."""
+    folder = tmp_path_factory.mktemp("tests")
+    (folder / "test_it.py").write_text(TESTS)
+    (folder / "test_import.py").write_text("import nothing_of_this_name\n")
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    command = with_junit([*words, "--target=native,m4-fvp"], folder / "junit.xml")
+    assert command is not None
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, timeout=300, check=False)
+    assert done.returncode == 1
+    root = ElementTree.parse(folder / "junit.xml")
+    return {one.get("name", "").removeprefix("test_"): one for one in root.iter("testcase")}
+
+
+Run = Callable[..., Judgement]
+ALL: Final = Rules()
+
+
+@pytest.fixture
+def run(elements: dict[str, ElementTree.Element], tmp_path: Path) -> Run:
+    """Judges a run of these tests alone."""
+
+    def run(names: str, status: int, rules: Rules = ALL) -> Judgement:
+        root = ElementTree.Element("testsuites")
+        root.extend(elements[name] for name in names.split())
+        ElementTree.ElementTree(root).write(tmp_path / "junit.xml")
+        return judge(["pytest"], status, tmp_path / "junit.xml", rules)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("names", "status", "told", "why"),
+    [
+        ("pass xfail skip", 0, Told.PASS, ""),
+        ("pass fail", 1, Told.FAIL, "FAIL test_it::test_fail"),
+        ("pass xpass", 1, Told.FAIL, "FAIL test_it::test_xpass"),
+        ("skip", 0, Told.SKIP, "no test ran"),
+        ("pass broken", 1, Told.SKIP, "ERROR test_it::test_broken"),
+        ("", 4, Told.SKIP, "pytest's exit status 4"),
+        ("", 5, Told.SKIP, "no test ran"),
+        ("import", 2, Told.SKIP, "ERROR ::test_import"),
+        ("hil_pass[native]", 0, Told.PASS, ""),
+        ("hil_pass[native] hil_infra[native]", 1, Told.INFRA, "INFRA LinkError test_it.py::test_hil_infra [native]"),
+        ("hil_pass[native] hil_old[native]", 1, Told.SKIP, "INFRA ToolchainError test_it.py::test_hil_old [native]"),
+        ("hil_build[native]", 1, Told.SKIP, "INFRA BuildError test_it.py::test_hil_build [native]"),
+        (
+            "hil_build[native] hil_infra[native]",
+            1,
+            Told.INFRA,
+            "INFRA BuildError test_it.py::test_hil_build [native], and 1 more",
+        ),
+        ("hil_fail[native] hil_infra[native]", 1, Told.FAIL, "FAIL Mismatch test_it.py::test_hil_fail [native]"),
+        ("hil_pass[native] hil_error[native]", 1, Told.SKIP, "ERROR ConfigError test_it.py::test_hil_error [native]"),
+    ],
+)
+def test_pytest_is_judged_by_its_verdicts(names: str, status: int, told: Told, why: str, run: Run) -> None:
+    found = run(names, status)
+    assert (found.told, found.why) == (told, why)
+    assert tuple(cases_of(found.figures)) == found.cases
+
+
+def test_a_case_has_the_class_of_its_target_and_the_operator_that_its_error_names(run: Run) -> None:
+    """Of a program that lint refused nothing was localised."""
+    passed, refused = run("hil_pass[native] hil_operator[native]", 1).cases
+    assert (passed.isa, passed.at_fault) == ("SCALAR", "")
+    assert (refused.isa, refused.error, refused.at_fault) == ("SCALAR", "LintError", "cortex_m::quantized_linear.out")
+
+
+def test_only_the_errors_that_are_looked_for_count(run: Run) -> None:
+    rules = Rules(raises=("Mismatch",))
+    assert run("hil_fail[native] hil_other[native]", 1, rules).told is Told.FAIL
+    assert run("hil_other[native]", 1, rules).told is Told.SKIP
+    assert run("hil_other[native]", 1).told is Told.FAIL
+
+
+def test_a_warning_that_filters_make_an_error_counts_only_where_it_is_looked_for(run: Run) -> None:
+    found = run("hil_pass[native] hil_warning[native]", 1)
+    assert found.told is Told.SKIP and "no verdict on the program" in found.why and "--raises HilWarning" in found.why
+    assert run("hil_warning[native] hil_fail[native]", 1).told is Told.FAIL
+    assert run("hil_warning[native]", 1, Rules(raises=("HilWarning",))).told is Told.FAIL
+
+
+def test_a_fallback_is_refused_unless_it_is_allowed(run: Run) -> None:
+    with pytest.raises(ConfigError, match=r"m4-fvp → .*: a fallback(.|\n)*--allow-fallback"):
+        run("hil_pass[m4-fvp]", 0)
+    assert run("hil_pass[m4-fvp]", 0, Rules(allow_fallback=True)).told is Told.PASS
+
+
+def test_a_run_without_a_file_or_that_ends_otherwise_tells_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "junit.xml"
+    assert judge(["pytest"], 1, file, Rules()).told is Told.INFRA
+    file.write_text("<testsuites><testcase")
+    assert judge(["pytest"], 1, file, Rules()).told is Told.INFRA
+    file.write_text("<testsuites><testcase name='a' classname='b'/></testsuites>")
+    assert judge(["pytest"], 0, file, Rules()).told is Told.PASS
+    assert {judge(["pytest"], status, file, Rules()).told for status in (1, 3, -11)} == {Told.INFRA}
+    assert judge(["pytest"], None, file, Rules()).told is Told.INFRA
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "of_hil"),
+    [
+        (0, Told.PASS, Told.PASS),
+        (1, Told.FAIL, Told.FAIL),
+        (2, Told.FAIL, Told.INFRA),
+        (124, Told.FAIL, Told.INFRA),
+        (125, Told.SKIP, Told.SKIP),
+        (126, Told.INFRA, Told.INFRA),
+        (127, Told.INFRA, Told.INFRA),
+        (130, Told.INFRA, Told.INFRA),
+        (-9, Told.INFRA, Told.INFRA),
+        (None, Told.INFRA, Told.INFRA),
+    ],
+)
+def test_other_commands_are_judged_by_their_exit_status(status: int | None, told: Told, of_hil: Told) -> None:
+    assert judge(["make", "check"], status, None, Rules()).told is told
+    for command in (["/venv/bin/hil", "run"], [sys.executable, "-m", "cortex_m_hil.cli", "run"]):
+        assert judge(command, status, None, Rules()).told is of_hil
+
+
+def test_pytest_is_known_by_how_it_is_called() -> None:
+    file, option = Path("/f"), "--junit-xml=/f"
+    assert with_junit(["pytest", "-x"], file) == ["pytest", option, "-x"]
+    assert with_junit([sys.executable, "-m", "pytest", "a"], file) == [sys.executable, "-m", "pytest", option, "a"]
+    assert with_junit(["env", "A=b", "/venv/bin/pytest"], file) == ["env", "A=b", "/venv/bin/pytest", option]
+    for other in (["make", "pytest"], ["sh", "-c", "pytest"], ["ls", "pytest"]):
+        assert with_junit(other, file) is None
+    for given in ("--junit-xml=mine", "--junitxml"):
+        with pytest.raises(ConfigError, match="one JUnit file"):
+            with_junit(["pytest", given], file)

@@ -1,0 +1,102 @@
+"""A nightly in short as Markdown: it fits a comment on GitHub, and texts of others stay text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from markdown_it import MarkdownIt
+
+from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.markdown import LIMIT, markdown
+from cortex_m_hil.campaigns.report.night import Night, by_key
+from cortex_m_hil.runner.results import Verdict
+from generated_nights import HOSTILE, hostile, of, report
+
+
+class Code(HTMLParser):
+    """What stands in code, and what does not."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.inside, self.outside, self.tags = "", "", set[str]()
+        self._depth = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self._depth += tag == "code"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._depth -= tag == "code"
+
+    def handle_data(self, data: str) -> None:
+        if self._depth:
+            self.inside += data
+        else:
+            self.outside += data
+
+
+def told(found: Report) -> str:
+    return markdown(found, all_results="hil results show 2", all_changes="hil results compare 1 2")
+
+
+def rendered(text: str) -> Code:
+    return Code(MarkdownIt("commonmark").enable("table").render(text))
+
+
+@pytest.mark.parametrize(("moving", "failing"), [(0.0, 0.0), (0.01, 0.05), (1.0, 0.5), (0.0, 1.0)])
+def test_it_fits_a_comment_and_names_what_shows_the_rest(moving: float, failing: float) -> None:
+    found = report(2000, 2, moving=moving, failing=failing)
+    wide = by_key(
+        replace(one, headline="\N{MATHEMATICAL ITALIC SMALL PI}" * 1000) for one in found.night.results.values()
+    )
+    found = replace(found, night=replace(found.night, results=wide))
+    text = told(found)
+    assert len(text.encode()) <= LIMIT
+    bad = [one for one in found.night.tests if one.verdict is Verdict.FAIL]
+    assert text.startswith(
+        f"### Failed: {2000 - len(bad)} passed, {len(bad)} failed" if 0 < len(bad) < 2000 else "### "
+    )
+    for many, command in ((len(bad) > 100, "show 2"), (len(found.changes) > 1000, "compare 1 2")):
+        assert re.search(rf"and \d+ more: `hil results {command}`", text) or not many
+    assert {"table", "td"} <= rendered(text).tags
+
+
+def test_texts_of_others_are_no_markup() -> None:
+    found = hostile()
+    night = replace(found.night, name="2")  # numbers are the store's own
+    code = rendered(told(replace(found, night=night, against=night)))
+    assert not {"img", "script", "a", "blockquote", "pre"} & code.tags
+    for mark in ("onerror", "<", "`", "&amp;", "{{", "\x00", "\x1b"):
+        assert mark not in code.outside
+    assert code.inside.count("onerror") > 3
+    bad = replace(next(iter(found.night.results.values())), headline="a|b `` @everyone #1 `", verdict=Verdict.FAIL)
+    bad = replace(bad, key=replace(bad.key, target="x|`y`|z", test="``"))
+    code = rendered(told(of([replace(found.night, name="2", results=by_key([bad]))])))
+    assert "a|b `` @everyone #1 `" in code.inside and "@" not in code.outside and "x|`y`|z" in code.inside
+    assert len(re.findall("`", code.outside)) == 0
+
+
+def test_what_could_not_be_told_is_no_pass() -> None:
+    night = report(4, 1).night
+    assert told(Report(night, None, [])).startswith("### Passed: 4 passed\n")
+    assert told(Report(replace(night, complete=False), None, [])).startswith("### Not all could be tested: 4 passed\n")
+    infra = by_key(replace(one, verdict=Verdict.INFRA) for one in night.results.values())
+    assert told(Report(replace(night, results=infra), None, [])).startswith("### Not all could be tested: 4 infra\n")
+    empty = told(Report(Night("1", "", False, 0.0, {}, True, {}), None, []))
+    assert empty == "### Not all could be tested: no test was run\n\nNightly 1, 0 results.\n\n"
+    assert told(of([night, replace(night, name="2")])).endswith("\nNothing changed since nightly 1.\n")
+
+
+def test_a_failure_has_its_cause_and_what_runs_it_again() -> None:
+    found = report(1, 2, failing=1.0)
+    [one] = found.night.results.values()
+    text = told(found)
+    assert (
+        f"- `{one.key.test}` on `{one.key.target}`: **`FAIL Mismatch`**  \n  `{one.headline}`  \n  again: `pytest "
+        in text
+    )
+    assert "- **new failure** `pass → FAIL Mismatch` `" in text and HOSTILE not in text

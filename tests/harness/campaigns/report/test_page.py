@@ -1,0 +1,188 @@
+"""index.html in a browser: it is opened from disk, asks for nothing else, and is used by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from browser import CHROMIUM, Page, browser
+from cortex_m_hil.campaigns.report.contents import Report
+from cortex_m_hil.campaigns.report.html import html
+from cortex_m_hil.campaigns.report.night import RUNNER, Result, by_key
+from cortex_m_hil.campaigns.report.trends import decoded, trends
+from generated_nights import HOSTILE, hostile, of, report
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium: ci/install.sh system installs it")
+Show = Callable[[Report], Page]
+OPEN = "document.getElementById('cell').open"
+IN_CELL = "document.getElementById('cell').innerText"
+FOCUSED = "Number(document.activeElement.dataset.cell)"
+TAB_STOPS = "document.querySelectorAll('#matrix td[tabindex=\"0\"]').length"
+SHOWN_ROWS = "[...document.querySelectorAll('#matrix tbody tr')].filter(row => row.offsetHeight > 0).length"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture
+def show(chromium: Page, tmp_path: Path) -> Iterator[Show]:
+    """Opens a report. Whatever is done with it, only its file is asked for, and the console has no complaint."""
+    del chromium.requests[:], chromium.problems[:]
+    file = tmp_path / "index.html"
+
+    def shown(found: Report) -> Page:
+        file.write_text(html(found))
+        chromium.open(file)
+        return chromium
+
+    yield shown
+    chromium.run("new Promise(done => setTimeout(done))")  # what it asked for and complained of so far has arrived
+    assert (set(chromium.requests), chromium.problems) == ({file.as_uri()}, [])
+
+
+def focus(page: Page, one: Result, found: Report) -> None:
+    number = list(found.night.results).index(one.key)
+    page.run(f"document.querySelector('#matrix [data-cell=\"{number}\"]').focus()")
+
+
+def put(page: Page, field: str, value: str) -> None:
+    page.run(f"(() => {{ {field}.value = '{value}'; {field}.dispatchEvent(new Event('input')) }})()")
+
+
+def test_a_cell_is_found_and_opened_by_keyboard(show: Show) -> None:
+    found = report(40, 4, failing=0.3)
+    page = show(found)
+    assert page.run("document.querySelectorAll('#matrix td[data-cell]').length") == 40
+    page.run("document.getElementById('notable').focus()")
+    page.press("Tab")
+    assert (page.run(FOCUSED), page.run(TAB_STOPS)) == (0, 1)
+    page.press("ArrowDown")
+    page.press("ArrowRight")
+    assert (page.run(FOCUSED), page.run(TAB_STOPS)) == (5, 1)  # of four targets a row
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.press("Enter")
+    one = list(found.night.results.values())[5]
+    assert page.run(OPEN) and all(text in page.run(IN_CELL) for text in (one.key.test, one.key.target, one.engine))
+    page.press("Escape")
+    assert (page.run(OPEN), page.run(FOCUSED)) == (False, 5)
+
+
+def test_an_opened_cell_has_all_that_is_known(show: Show) -> None:
+    found = report(8, 3, failing=1.0)
+    results = [
+        replace(one, localized="instruction 3 departs", earlier=("INFRA LinkError",), bundle="it.hil.zip")
+        for one in found.night.results.values()
+    ]
+    found = replace(found, night=replace(found.night, results=by_key(results)), bundles=frozenset({"it.hil.zip"}))
+    page = show(found)
+    one = results[0]
+    focus(page, one, found)
+    page.press("Enter")
+    text = page.run(IN_CELL)
+    wanted = (one.error, one.headline, one.log[-50:], "instruction 3 departs", "INFRA LinkError", found.command(one))
+    headings = ("Quanta from the dialect", "instructions by operator", "pte_bytes by section")
+    assert [each for each in (*wanted, *one.parts["instructions"], "sqnr_db", *headings) if each not in text] == []
+    assert page.run("document.querySelector('dialog a').getAttribute('href')") == "bundles/it.hil.zip"
+    bars = page.run("document.querySelectorAll('dialog .bar rect').length")
+    assert bars == sum(map(len, one.parts.values()))
+
+
+def test_the_head_counts_tests_and_no_runners(show: Show) -> None:
+    found = report(8, 1)
+    one = next(iter(found.night.results.values()))
+    runner = replace(one, key=replace(one.key, test=RUNNER))
+    page = show(replace(found, night=replace(found.night, results=by_key([*found.night.results.values(), runner]))))
+    assert "8 results" in page.run("document.querySelector('header').innerText")
+
+
+def test_trends_are_drawn_as_they_went(show: Show) -> None:
+    found = report(12, 30, moving=0.05)
+    page = show(found)
+    assert page.run("document.querySelectorAll('#charts svg.chart path').length") > 0
+    key = next(iter(found.night.results))
+    figure, runs = next(iter(trends(key, [*found.history, found.night]).items()))
+    page.run("document.getElementById('trend-moved').checked = false")
+    put(page, "document.getElementById('trend-text')", key.test)
+    put(page, "document.getElementById('trend-target')", key.target)
+    put(page, "document.getElementById('trend-figure')", figure)
+    [drawn] = page.run("[...document.querySelectorAll('#charts path')].map(path => path.getAttribute('d'))")
+    assert drawn.count("V") == len(decoded(runs)) - 1  # a step to each night after the first
+    assert "M4.0" in drawn and "H296.0" in drawn
+    height = "document.querySelector('#charts path').getBBox().height"
+    assert (page.run(height) > 0) == (len(set(decoded(runs))) > 1)
+
+
+def test_rows_are_filtered_by_text_and_by_what_happened(show: Show) -> None:
+    found = report(200, 2, moving=0.002, failing=0.02)
+    page = show(found)
+    notable = {change.key.test for change in found.changes} | {
+        one.key.test for one in found.night.results.values() if one.error
+    }
+    assert page.run(SHOWN_ROWS) == 50 > len(notable) > 0
+    page.run("document.getElementById('notable').click()")
+    assert page.run(SHOWN_ROWS) == len(notable)
+    assert page.run("document.querySelector('#matrix td[tabindex=\"0\"]').offsetHeight") > 0
+    page.run("document.getElementById('notable').click()")
+    put(page, "document.getElementById('text')", "family_7.py")
+    assert page.run(SHOWN_ROWS) == len({key.test for key in found.night.results if "family_7.py" in key.test})
+    put(page, "document.getElementById('text')", "no such test")
+    assert page.run(SHOWN_ROWS) == 0
+
+
+def test_a_change_leads_to_its_cell(show: Show) -> None:
+    found = report(40, 2, moving=0.2)
+    page = show(found)
+    page.run("document.querySelector('#changes [data-cell]').click()")
+    assert page.run(OPEN) and "What changed" in page.run(IN_CELL)
+
+
+def test_texts_of_others_run_nothing_and_are_shown_as_they_are(show: Show) -> None:
+    found = hostile()
+    page = show(found)
+    title = page.run("document.title")
+    for one in found.night.results.values():
+        focus(page, one, found)
+        page.press("Enter")
+        assert page.run(OPEN) and HOSTILE[:40] in page.run(IN_CELL)
+        page.press("Escape")
+    assert page.run("document.title") == title != "broken"
+    assert page.run("document.querySelectorAll('img, iframe').length") == 0
+    assert page.run("document.querySelectorAll('script').length") == 2
+
+
+def test_what_is_injected_all_the_same_is_not_run(chromium: Page, tmp_path: Path) -> None:
+    """The page's policy: no inline handler, no script but its own, no request."""
+    file = tmp_path / "index.html"
+    breaks = "document.title='broken'"
+    planted = f'<img src="https://example.invalid/x" onerror="{breaks}"><script>{breaks}</script>'
+    file.write_text(html(report(4, 2)).replace("<main>", f"<main>{planted}"))
+    chromium.open(file)
+    assert chromium.run("document.title") == "nightly 2"
+    refused = [text for text in chromium.problems if "Content Security Policy" in text]
+    assert len(refused) >= 2
+
+
+def test_it_is_read_in_the_dark_and_on_paper(show: Show, chromium: Page) -> None:
+    found = report(40, 3, failing=0.3)
+    chromium.emulate(prefers_color_scheme="light")
+    page = show(found)
+    light = page.run(BACKGROUND)
+    page.emulate(prefers_color_scheme="dark")
+    assert page.run(BACKGROUND) != light == "rgb(255, 255, 255)"
+    page.emulate(medium="print", prefers_color_scheme="dark")
+    assert page.run(BACKGROUND) == light
+    assert page.run("[...document.querySelectorAll('.controls, nav')].every(one => one.offsetHeight == 0)")
+    assert page.run(SHOWN_ROWS) == 10 and page.pdf().startswith(b"%PDF")
+    page.emulate(prefers_color_scheme="light")
+
+
+def test_a_nightly_without_results_has_a_page(show: Show) -> None:
+    night = replace(report(1, 1).night, results={})
+    assert show(of([night])).run("document.querySelectorAll('#matrix td').length") == 0

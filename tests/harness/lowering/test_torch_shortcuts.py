@@ -1,0 +1,61 @@
+"""What is left out of torch's work changes nothing of what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cortex_m_hil.lowering.content_digest import digest
+from cortex_m_hil.lowering.module_export import strict_export
+from cortex_m_hil.lowering.torch_shortcuts import operators_looked_up_once, without_guards
+from networks import Net
+
+IMAGE = (torch.linspace(-1, 1, 3 * 17 * 17).reshape(1, 3, 17, 17),)
+
+
+class Chosen(nn.Module):
+    """Whose branch is chosen by a shape, which is what guards are about."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(x) if x.shape[2] > 5 else x
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {"network": Net, "chosen": Chosen}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_without_guards_the_same_is_exported(name: str) -> None:
+    module = MODULES[name]().eval()
+    without, plain = strict_export(module, IMAGE), torch.export.export(module, IMAGE, strict=True)
+    assert digest(without) == digest(plain) and str(without) == str(plain)
+
+
+def test_outside_of_the_block_guards_are_built() -> None:
+    """They are what tells of a dimension that cannot be as dynamic as was asked."""
+    shapes = ({2: torch.export.Dim("height", min=6, max=40), 3: torch.export.Dim("width", min=17, max=18)},)
+
+    class Square(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + x.transpose(2, 3)
+
+    with without_guards():
+        pass
+    with pytest.raises(Exception, match="height"):
+        torch.export.export(Square(), IMAGE, dynamic_shapes=shapes, strict=True)
+
+
+def test_an_operator_that_is_registered_later_is_looked_up() -> None:
+    from torch._export import utils
+
+    with operators_looked_up_once():
+        utils._collect_all_valid_cia_ops()
+        library: Any = torch.library.Library("hil_late", "DEF")  # type: ignore[no-untyped-call]
+        library.define("late(Tensor x) -> Tensor")
+        library.impl("late", lambda x: x + 1, "CompositeImplicitAutograd")
+        found = utils._collect_all_valid_cia_ops()
+    assert "hil_late.late.default" in map(str, found)
+    assert found == utils._collect_all_valid_cia_ops()

@@ -1,0 +1,139 @@
+"""`program.weight`: every byte of a `.pte` belongs to one part, and sizes to the byte.
+
+The sizes are those of one version of executorch. With another, `test_sizes_are_of_the_installed_version` says what to
+do.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from itertools import islice
+
+import pytest
+import torch
+
+from cortex_m_hil.errors import ProgramRejected
+from cortex_m_hil.lowering import lower
+from cortex_m_hil.lowering.named_modules import NETWORKS, load
+from cortex_m_hil.maintainers.mutants.program_mutator import mutants
+from cortex_m_hil.program.known_answer import known_answer
+from cortex_m_hil.program.program import Program
+from cortex_m_hil.program.pte import parse_pte
+from cortex_m_hil.program.size import Part, Section, Weight, weigh
+from cortex_m_hil.targets.cpu import Isa
+from paths import REPOSITORY
+
+EXECUTORCH = "1.5.1"
+SIZES = {
+    "linear": {Isa.MVE: 7384, Isa.DSP: 7336, Isa.SCALAR: 7336},
+    "deep_autoencoder": {Isa.MVE: 285376, Isa.DSP: 278048, Isa.SCALAR: 278048},
+    "ds_cnn": {Isa.MVE: 51168, Isa.DSP: 50992, Isa.SCALAR: 50992},
+    "mobilenet_v1_025": {Isa.MVE: 299672, Isa.DSP: 299528, Isa.SCALAR: 299528},
+    "resnet8": {Isa.MVE: 97864, Isa.DSP: 97688, Isa.SCALAR: 97688},
+}
+LINEAR = {
+    Isa.MVE: {"header": 40, "tables": 517, "values": 971, "instructions": 244, "operators": 177, "delegates": 8,
+              "vtables": 142, "constants": 5164, "unused": 40, "padding": 81},
+    Isa.DSP: {"header": 40, "tables": 509, "values": 917, "instructions": 244, "operators": 177, "delegates": 8,
+              "vtables": 142, "constants": 5164, "padding": 135},
+}  # fmt: skip
+LINEAR[Isa.SCALAR] = LINEAR[Isa.DSP]
+# For MVE, and for the others: parameters of batch norms, weights before they were laid out anew, biases within sums.
+UNUSED = {
+    "deep_autoencoder": (6688, 0),
+    "ds_cnn": (10032, 9984),
+    "mobilenet_v1_025": (35104, 35096),
+    "resnet8": (2856, 2816),
+}
+BIAS, KERNEL_SUM = 2, 3  # arguments of cortex_m::quantized_linear
+FILES = {
+    **{path.stem: path.read_bytes() for path in sorted((REPOSITORY / "tests" / "fuzz_seeds").glob("*.pte"))},
+    **{isa.value: known_answer(isa).program for isa in Isa},
+}
+
+
+def lowered(name: str, isa: Isa) -> Program:
+    if name in NETWORKS:
+        return lower(*load(name), isa=isa, name=name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return lower(torch.nn.Linear(512, 10), (torch.rand(1, 512),), isa=isa, name=name)
+
+
+def constants(weight: Weight) -> list[Part]:
+    return [part for part in weight.parts if part.value >= 0]
+
+
+# --- every byte ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_byte_belongs_to_one_part(name: str) -> None:
+    file = parse_pte(FILES[name])
+    weight = weigh(file)
+    assert weight.nbytes == sum(weight.sections.values()) == len(FILES[name])
+    assert Section.UNKNOWN not in weight.sections
+    held = {value.constant for value in file.values if value.constant is not None}
+    assert sorted(part.nbytes for part in constants(weight)) == sorted(nbytes for _, nbytes in held)
+    kinds = [value.kind.value for value in file.values]
+    tables = {part.what: part.count for part in weight.parts if part.section is Section.VALUES}
+    assert tables["EValue"] == len(kinds) and tables["Tensor"] == kinds.count("Tensor")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_so_it_is_in_damaged_files(name: str) -> None:
+    """Whatever the parser lets pass: fields may refer to what others refer to as well, or to nothing."""
+    weighed = 0
+    for mutant in islice(mutants(FILES[name], 20261122), 400):
+        try:
+            weight = weigh(parse_pte(mutant.data))
+        except ProgramRejected:
+            continue
+        weighed += 1
+        assert weight.nbytes == len(mutant.data)
+        assert all(part.nbytes >= 0 for part in weight.parts)
+    assert weighed > 20
+
+
+def test_what_nothing_refers_to_is_padding_or_unknown() -> None:
+    before = weigh(parse_pte(FILES["linear"])).sections
+    after = weigh(parse_pte(FILES["linear"] + bytes(7) + b"\1\0\2")).sections
+    assert after == {**before, Section.PADDING: before[Section.PADDING] + 8, Section.UNKNOWN: 2}
+
+
+# --- sizes ---------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_of_the_installed_version() -> None:
+    installed = version("executorch")
+    assert installed == EXECUTORCH, (
+        f"the sizes here are of executorch {EXECUTORCH}, and {installed} is installed. If the version was changed on "
+        "purpose: take the sizes that the tests below tell into SIZES, LINEAR and UNUSED, look at what grew "
+        "(`hil inspect size` of both files), and set EXECUTORCH. Else: pip install -c constraints.txt executorch"
+    )
+
+
+@pytest.mark.parametrize("isa", Isa)
+def test_a_linear_layer_has_a_bias_or_a_kernel_sum(isa: Isa) -> None:
+    """MVE's kernel takes sums with the bias in them. The bias stays in the file all the same, and nobody takes it."""
+    program = lowered("linear", isa)
+    weight = weigh(program.file)
+    assert len(program.pte) == weight.nbytes == SIZES["linear"][isa]
+    assert {section.value: nbytes for section, nbytes in weight.sections.items()} == LINEAR[isa]
+    taken = {part.argument: part for part in constants(weight) if part.operator}
+    assert {part.operator for part in taken.values()} == {"cortex_m::quantized_linear.out"}
+    assert set(taken) == {1, KERNEL_SUM if isa is Isa.MVE else BIAS}
+    assert [taken[argument].nbytes for argument in sorted(taken)] == [512 * 10, 4 * 10]
+    left = [(part.section, part.nbytes) for part in constants(weight) if not part.operator]
+    assert left == ([(Section.UNUSED, 4 * 10)] if isa is Isa.MVE else [])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_mlperf_tinys_networks(name: str) -> None:
+    found = {isa: lowered(name, isa) for isa in Isa}
+    assert {isa: len(program.pte) for isa, program in found.items()} == SIZES[name]
+    for isa, program in found.items():
+        weight = weigh(program.file)
+        assert weight.nbytes == len(program.pte) and Section.UNKNOWN not in weight.sections
+        assert all(bool(part.operator) == (part.section is Section.CONSTANTS) for part in constants(weight))
+        assert weight.of(Section.UNUSED) == UNUSED[name][isa is not Isa.MVE]

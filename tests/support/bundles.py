@@ -1,0 +1,47 @@
+"""Bundles of the known-answer program, which fails as its reference is changed: no torch is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cortex_m_hil import flow
+from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.diagnose.bundle import Attempt, Bundle, Task
+from cortex_m_hil.diagnose.lifetimes import WatchedMemory
+from cortex_m_hil.errors import VerdictError
+from cortex_m_hil.flow.dut import Dut
+from cortex_m_hil.program.known_answer import known_answer
+from cortex_m_hil.program.program import Program, References
+
+TEST = "test_it.py::test_it"
+
+
+def wrong_program(dut: Dut) -> Program:
+    """For the target; its dialect is ten units off in one element."""
+    known = known_answer(dut.target.isa)
+    wrong = known.expected[0].array().copy()
+    wrong[0, 2] += np.float32(10)
+    references = References(dialect=(wrong,), eager=(wrong * np.float32(2),))
+    program = Program.from_bytes(known.program, "known.pte")
+    return replace(program, inputs=known.inputs, reference=lambda _: references, isa=dut.target.isa)
+
+
+def failure(dut: Dut, task: Task) -> Attempt:
+    """The task, which has to end in a verdict."""
+    seen: list[flow.Checked] = []
+    with pytest.raises(VerdictError) as raised:
+        guards = WatchedMemory if task.redzones else None
+        if task.tolerance is None:
+            flow.run(dut, task.program, task.inputs, linted=task.linted, guards=guards)
+        else:
+            flow.verify(dut, task.program, tolerance=task.tolerance, linted=task.linted, observe=seen.append)
+    return Attempt.of(dut, task, raised.value, seen[0] if seen else None)
+
+
+def mismatch(dut: Dut) -> Bundle:
+    program = wrong_program(dut)
+    found = failure(dut, Task(program, program.inputs, Tolerance(qtol=1)))
+    return found.bundle(TEST, seed=7, rerun="pytest test_it.py")

@@ -1,0 +1,258 @@
+"""The command lines of the docs: which of them no test executes, and why; are their words right all the same?"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pytest
+import typer
+
+from cortex_m_hil.boards.virtual.machines import MACHINES
+from cortex_m_hil.cli.__main__ import load_commands
+from cortex_m_hil.cli.app import UsageError
+from paths import REPOSITORY
+
+_REASONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "changes this machine or this checkout": (
+        "sudo apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib "
+        "qemu-system-arm flatbuffers-compiler libflatbuffers-dev cmake ninja-build g++ util-linux",
+        "python3 -m venv .venv",
+        ". .venv/bin/activate",
+        "pip install executorch_cortex_m_hil-*.whl",
+        "make install",
+        "rm -rf .venv && make install",
+        ".venv/bin/pip install -c constraints.txt -e '.[dev,docs,maintainers,upstream]'",
+        ".venv/bin/python ci/freeze.py > constraints.new && mv constraints.new constraints.txt",
+        ".venv/bin/ruff check --fix && .venv/bin/ruff format",
+        ".venv/bin/python ci/pictures.py",
+        ".venv/bin/python ci/report_picture.py",
+        ".venv/bin/python ci/known_bugs_table.py",
+        ".venv/bin/python ci/accuracy_table.py",
+        ".venv/bin/python ci/models_table.py",
+        "npm install --prefix .venv rp2040js@1.4.1",
+    ),
+    "runs this project's own checks, of which this test is one": (
+        "make demo",
+        "make test",
+        "make coverage",
+        "make matrix",
+        "make nightly",
+        "make docs",
+        "make lint",
+        "make quick",
+        ".venv/bin/pytest tests/harness/runner/links -k framing",
+        ".venv/bin/pytest --target=m4-qemu tests/targets",
+        ".venv/bin/pytest -n 2 --target='*-qemu' tests/targets",
+        ".venv/bin/pytest tests/harness/test_known_bugs.py",
+        ".venv/bin/pytest tests/nightly/test_known_bugs.py",
+        "pytest -s tests/nightly/test_random_networks.py",
+        "pytest tests/nightly/test_planted_bugs.py",
+        "pytest -s tests/nightly/test_generated_models.py",
+    ),
+    "takes half an hour to hours: whole suites, hundreds of mutants or of programs": (
+        "hil dev fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/program/known_answer/*.pte "
+        "--target native --count 10000 --seed 20261121 --corpus build/found",
+        "hil dev fuzz tests/fuzz_seeds/*.pte harness/cortex_m_hil/program/known_answer/*.pte "
+        "--target m4-qemu --count 300 --seed 20261121 --corpus build/found",
+        "hil dev fuzz --models -t m55-qemu,m4-qemu,m0-qemu --count 500 --seed 1 -n 2",
+        "hil dev fuzz --models -t m4-qemu --runtime builtin,executorch --seconds 600",
+        "hil dev mutate test_model.py -t m4-qemu",
+        "hil dev mutate tests/targets -t native",
+        "hil dev mutate tests/targets --upstream -t native",
+        "hil dev mutate --upstream -t m4-qemu",
+        "hil dev mutate test_model.py -t m4-qemu,m55-qemu --count 0",
+        "hil dev mutate",
+        "hil dev upstream --target 'm*-qemu' -- -n 2",
+        "hil dev upstream -t m4-qemu -- --hil-coverage=coverage.json",
+        "hil dev upstream --target m55-qemu,m4-qemu,m0-qemu,m3-qemu,m7-qemu,m33-qemu -- -n 2",
+        "hil dev upstream --backend-suite -t m4-qemu",
+        "hil dev upstream --backend-suite -t m55-qemu,m4-qemu,m0-qemu -- -n 2",
+        "hil nightly tests/targets --upstream -t '*-qemu,native' -j 4",
+        "hil nightly --plan ci/nightly.yaml -j 2 --report build/nightly",
+        "python ci/bench.py matrix --upstream -t m55-qemu,m4-qemu,m0-qemu",
+    ),
+    "needs a physical board": (
+        "hil doctor selftest -t nucleo-f446re",
+        "pytest --target=nucleo-f446re tests/targets",
+        "python ci/goodput.py --target nucleo-f446re",
+        "python ci/soak.py --target nucleo-f446re --runs 1000",
+    ),
+    "needs Arm's models": (
+        "hil doctor --verify-fvp m4-fvp",
+        "pytest --target=m4-fvp --require-fvp tests/targets",
+        "hil doctor selftest -t m4-fvp --require-fvp",
+        "hil launch arm_executor_runner -t m55-fvp --timeout 300",
+    ),
+    "takes hours: builds each step of ExecuTorch's history, mutates its kernels, or runs its suite on three ISAs": (
+        "hil dev mutate test_model.py -t m4-qemu --kernels executorch/backends/cortex_m/ops --kernels CMSIS-NN/Source "
+        "--kernels CMSIS-NN/Include",
+        "pytest --target=m4-qemu,m55-qemu,m0-qemu --runtime=executorch tests/targets",
+        "hil dev upstream -t m4-qemu -t m55-qemu -t m0-qemu --runtime executorch -- -n 2 --keep-programs kept",
+        "hil compare-runtimes kept/*m4-qemu*.pte -t m4-qemu",
+        "hil bisect start NEW OLD --source ~/CMSIS-NN "
+        "--build 'hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn . --link prefix'",
+        "hil bisect start NEW OLD --source ~/executorch "
+        "--build 'hil executorch install --source . --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --link prefix'",
+        "hil bisect run -- env HIL_EXECUTORCH_PREFIX={worktree}/prefix "
+        "pytest --target=m4-qemu --runtime=executorch test_head.py",
+        "hil bisect start v1.4.0 dbcf6ac7fd --source ~/executorch --python src --exclude examples "
+        "--build 'sh ~/hunt/complete.sh' --find-fix --assert-old --deterministic --likely backends/cortex_m",
+        "hil bisect run --raises LintError --raises Mismatch -- "
+        "pytest -n 2 --target=m4-qemu,m0-qemu,m55-qemu test_founding.py",
+        "hil board virtual f405 run hil bisect run --raises LintError --raises Mismatch -- "
+        "pytest --target=m4-qemu,m0-qemu,vboard-f405 --hil-self-test test_founding.py",
+        "hil bisect start v1.4.0 23b6ba0483 --source ~/executorch --python src --exclude examples "
+        "--build 'sh ~/hunt/complete.sh' --find-fix --deterministic --likely backends/cortex_m",
+        "hil bisect run --raises LintError --raises Mismatch --raises LoweringError -- "
+        "pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
+        "hil bisect start 23b6ba0483 e285edf174 --source ~/executorch --python src --exclude examples "
+        "--build 'sh ~/hunt/complete.sh' --deterministic --likely backends/cortex_m",
+        "hil bisect run --raises LoweringError -- pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
+    ),
+}
+# A folder with checkouts of ExecuTorch (`executorch`, with its submodules) and of CMSIS-NN (`CMSIS-NN`), which nobody
+# else has to have; where it is named, tests/nightly/test_documented_commands.py executes these too.
+CHECKOUTS: Final = os.environ.get("HIL_TEST_CHECKOUTS", "")
+WITH_CHECKOUTS: Final = frozenset(
+    {
+        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN",
+        "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --coverage",
+        "hil compare-runtimes program.pte -t m4-qemu",
+        "hil compare-runtimes program.pte --target m4-qemu",
+        "hil compare-runtimes kept/*.pte --target m4-qemu",
+        "hil inspect fit floats.pte -t m4-qemu --runtime executorch",
+        "pytest --target=m4-qemu --runtime=executorch tests/targets",
+        "pytest --target=m4-qemu --runtime=executorch --hil-coverage=coverage.json tests",
+        "hil dev upstream --target m4-qemu --runtime=executorch",
+        "hil dev upstream --target m4-qemu -- --keep-programs kept",
+        "EXECUTORCH_ROOT=DIR PATH=DIR:$PATH pytest --cortex-m-target=cortex-m4 ~/executorch/backends/cortex_m/test/ops",
+        "cmake -S ~/executorch -B build/cortex-m4 --preset arm-baremetal -DTARGET_CPU=cortex-m4 "
+        "-DCMAKE_BUILD_TYPE=Release -DEXECUTORCH_BAREMETAL_SKIP_INSTALL=OFF "
+        "-DCMAKE_INSTALL_PREFIX=$HOME/executorch-installed/cortex-m4 -DEXECUTORCH_ENABLE_PROGRAM_VERIFICATION=ON "
+        "-DCORTEX_M_ENABLE_RUNTIME_CHECKS=ON "
+        "-DEXECUTORCH_BUILD_ARM_BAREMETAL=OFF -DEXECUTORCH_BUILD_PTHREADPOOL=OFF -DEXECUTORCH_BUILD_CPUINFO=OFF",
+        "cmake --build build/cortex-m4 -j && cmake --install build/cortex-m4",
+        "cd firmware",
+        "export HIL_SCHEMA_DIR=$HOME/executorch/schema",
+        "cmake --preset m4-qemu && cmake --build ../build/m4-qemu",
+    }
+)
+NEVER_EXECUTED: Final = {line: reason for reason, lines in _REASONS.items() for line in lines}
+NOT_EXECUTED: Final = {*NEVER_EXECUTED, *(() if CHECKOUTS else WITH_CHECKOUTS)}
+
+# Whose commands are executed: tests/harness/test_tutorials.py, tests/nightly/test_documented_commands.py.
+TUTORIALS: Final = ("docs/getting-started.md", "docs/tutorial-board.md", "docs/tutorial-model.md")
+IN_A_USERS_FOLDER: Final = (
+    "README.md",
+    "docs/bisect.md",
+    "docs/boards.md",
+    "docs/bundles.md",
+    "docs/command-line.md",
+    "docs/coverage.md",
+    "docs/evaluate.md",
+    "docs/fvp.md",
+    "docs/localize.md",
+    "docs/partition.md",
+    "docs/performance.md",
+    "docs/redzones.md",
+    "docs/runtimes.md",
+    "docs/upstream.md",
+)
+IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # of this repository, with its .venv
+# tests/harness/test_pages.py
+QUICK: Final = ("docs/board-farm.md", "docs/ci.md", "docs/nightly.md")
+
+_ASSIGNMENT: Final = re.compile(r"\w+=")
+_OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # of its conftest.py
+
+
+def problems(line: str, pytest_options: Any) -> list[str]:
+    """What is wrong with a line's words: of `hil`, pytest, make and this repository's scripts; nothing is executed.
+
+    `pytest_options` is pytest's parser of options, with those of its plugins.
+    """
+    return [problem for words in _called(line) for problem in _of_words(words, pytest_options)]
+
+
+def _called(line: str) -> Iterator[list[str]]:
+    """The words of each program that a line calls: without assignments, redirections and the shell's operators."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words: list[str] = []
+    to_file = False
+    for word in lexer:
+        if set(word) <= set("();<>|&"):
+            to_file = set(word) <= set("<>")
+            if not to_file:
+                yield words
+                words = []
+        elif to_file:
+            to_file = False
+        elif words or not _ASSIGNMENT.match(word):
+            words.append(word)
+    yield words
+
+
+def _of_words(words: Sequence[str], pytest_options: Any) -> list[str]:
+    if not words:
+        return []
+    program, arguments = words[0].rpartition("/")[2], list(words[1:])
+    if program == "hil":
+        return _of_hil(arguments, pytest_options)
+    if program == "pytest":
+        return _of_pytest(arguments, pytest_options)
+    if program == "make":
+        made = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+        return [f"no target {name!r} in Makefile" for name in arguments if name not in made]
+    if program.startswith("python") and arguments[0].startswith(("ci/", "tests/")):
+        script = (REPOSITORY / arguments[0]).read_text()
+        return [f"no {one} in {arguments[0]}" for one in arguments if one.startswith("--") and f'"{one}"' not in script]
+    return []
+
+
+def _of_hil(words: list[str], pytest_options: Any) -> list[str]:
+    command: Any = typer.main.get_command(load_commands(words[0] if words else ""))
+    name = ""
+    while words[:1] not in ([], ["--help"], ["--version"]) and hasattr(command, "commands"):
+        if words[0].startswith("-") and command.invoke_without_command:
+            break
+        name, *words = words
+        if name not in command.commands:
+            return [f"no command {name!r}"]
+        command = command.commands[name]
+    if not name:
+        return []
+    if name == "virtual":
+        return _of_vboard(words, pytest_options)
+    own, rest = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    try:
+        command.make_context(name, list(words))
+    except UsageError as error:
+        return [f"hil {name} {' '.join(own)}: {error.format_message()}"]
+    if name == "upstream":
+        return _of_pytest(rest, pytest_options)
+    return _of_words(rest, pytest_options) if name in ("run", "step") else []
+
+
+def _of_vboard(words: Sequence[str], pytest_options: Any) -> list[str]:
+    if not words:
+        return ["hil board virtual: Missing argument"]
+    machine, *action = words
+    wrong = [] if machine in MACHINES else [f"no virtual board {machine!r}"]
+    if action and action[0] not in ("run", "flash", "reset", "power", "fault"):
+        wrong.append(f"hil board virtual cannot {action[0]!r}")
+    return [*wrong, *(_of_words(action[1:], pytest_options) if action[:1] == ["run"] else [])]
+
+
+def _of_pytest(arguments: Sequence[str], pytest_options: Any) -> list[str]:
+    try:
+        _, unknown = pytest_options.parse_known_and_unknown_args(list(arguments))
+    except pytest.UsageError as error:
+        return [str(error)]
+    return [
+        f"pytest has no {one}" for one in unknown if one.startswith("-") and not one.startswith(_OPTIONS_OF_EXECUTORCH)
+    ]
