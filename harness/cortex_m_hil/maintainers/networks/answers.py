@@ -1,4 +1,4 @@
-"""`hil dev fuzz --models`: generated programs, and what a campaign of them has found."""
+"""Campaigns of generated programs for `hil dev fuzz --models`, and the answer with their findings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ SHRINKING: Final = 120.0  # seconds for each defect
 
 
 def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None) -> Plan:
-    """ConfigError for targets and runtimes that there are not, and for boards; ToolchainError where one cannot run."""
+    """Return the plan that the command's options ask for.
+
+    Raises:
+        ConfigError: a target or runtime does not exist, or a target is a board.
+        ToolchainError: a target cannot be run here.
+    """
     runtimes = tuple(runtimes_of([runtime]))
     for one in runtimes:
         choice = Choice([target], file, one)
@@ -54,7 +59,7 @@ def plan_of(target: str, runtime: str, count: int, seed: int, file: Path | None)
 
 
 def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
-    """The one under way in this folder, or a new one. ConfigError where something else is under way."""
+    """Return the campaign under way in this folder, or a new one. Raise ConfigError where another one is under way."""
     before = current(kept, KIND)
     if before is None or before.ended is not None:
         return kept.begin(KIND, os.getcwd(), asdict(plan))
@@ -73,7 +78,7 @@ def begun(kept: Store, plan: Plan, *, reset: bool) -> Campaign:
 
 
 def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path) -> Answer:
-    """Judges programs until there are enough or the budget is spent, then shrinks what failed."""
+    """Judge programs until there are enough or the budget is spent, shrink the failing ones, and return the answer."""
     plan = Plan.of(campaign.plan)
     say(f"{', '.join(plan.targets)} on {' and '.join(plan.runtimes)}: begins with building and booting the runners")
     with own_folder(kept, campaign) as folder:
@@ -93,7 +98,7 @@ def run(kept: Store, campaign: Campaign, jobs: int, budget: Deadline, out: Path)
 
 
 def possible_lines(plan: Plan) -> dict[str, frozenset[int]]:
-    """That could be reached, by file: of the compiler, and of the kernels of each class."""
+    """Return the lines that can be reached, by file: of the compiler, and of the kernels of each ISA class."""
     from cortex_m_hil.maintainers.networks.compiler_lines import lines
 
     with ExitStack() as stack:
@@ -102,7 +107,7 @@ def possible_lines(plan: Plan) -> dict[str, frozenset[int]]:
 
 
 def _silent(runs: Sequence[Run], key: str) -> None:
-    """Nothing: each run has its line when it has ended."""
+    """Print nothing when a run begins: each run has its line when it has ended."""
 
 
 def _shrinks(runs: Sequence[Run], key: str) -> None:
@@ -114,7 +119,7 @@ def _tell_shrunk(run: Run) -> None:
 
 
 def _tell(run: Run, plan: Plan, judged: int) -> None:
-    """`judged` programs, this one among them."""
+    """Print the line of a run that has ended; `judged` counts the programs so far, this one included."""
     total = f"/{plan.count}" if plan.count else ""
     kinds = " ".join(step["kind"] for step in run.figures["recipe"]["steps"])
     why = next(chain([run.error] if run.error else [], _why(run.figures)), "")
@@ -134,7 +139,14 @@ def _why(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def answer(plan: Plan, runs: Sequence[Run], left: int, possible: Mapping[str, frozenset[int]]) -> Answer:
-    """`left` programs are still to be judged; `possible` lines by file."""
+    """Return the answer of a campaign.
+
+    Args:
+        plan: what was asked.
+        runs: all runs so far, of programs and of shrinking.
+        left: how many programs are still to be judged.
+        possible: the lines that can be reached, by file.
+    """
     programs = by_number(runs)
     found = defects(runs)
     shrunk = {run.key.removeprefix("shrink "): run for run in runs if not run.key.isdecimal()}
@@ -174,9 +186,9 @@ def _defect(one: Defect, shrunk: Run | None) -> dict[str, Any]:
 
 
 def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
-    """Programs by reason, the most frequent first; a program counts once for each reason of it.
+    """Count the programs by reason of refusal, most frequent first; a program counts once for each of its reasons.
 
-    Of reasons that differ in class, tensors and numbers the first one's are told.
+    Reasons that differ only in ISA class, tensors and numbers count as one, and the first text is shown.
     """
     first: dict[str, str] = {}
     counts = Counter[str]()
@@ -189,7 +201,7 @@ def _refusals(programs: Mapping[int, Run]) -> dict[str, int]:
 
 
 def _relations(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """What became of each relation, by places."""
+    """Count the results of each relation over all programs and places."""
     found: dict[str, dict[str, int]] = {}
     for run in programs.values():
         for told in run.figures["relation"].values():
@@ -199,7 +211,7 @@ def _relations(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
 
 
 def _operators(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """In how many programs of each class."""
+    """Count, for each operator, the programs of each ISA class that contain it."""
     found: dict[str, dict[str, int]] = {}
     for run in programs.values():
         for isa, names in run.figures["operators"].items():
@@ -210,7 +222,7 @@ def _operators(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
 
 
 def _classes(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """Of attributes, in how many programs of each ISA class that were lowered."""
+    """Count, for each choice of an attribute, the programs of each ISA class that have it and were lowered."""
     found: dict[str, dict[str, int]] = {}
     for run in programs.values():
         for name in run.figures["classes"]:
@@ -221,7 +233,7 @@ def _classes(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
 
 
 def _reached(programs: Mapping[int, Run], possible: Mapping[str, frozenset[int]]) -> dict[str, Any]:
-    """Lines by file, and what the compiler's checks and passes decided."""
+    """Return how many lines of each file were reached, and the decisions of the compiler's checks and passes."""
     reached = frozenset[str]().union(*(unpacked(run.figures["reached"]) for run in programs.values()))
     files = {}
     for name, lines in possible.items():
@@ -247,7 +259,7 @@ def _blocks(plan: Plan, fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _files(files: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """A table of the compiler's files, and one of the kernels' with a column for each class."""
+    """Yield a table of the compiler's files, and one of the kernels' with a column for each ISA class."""
     cells: dict[str, dict[str, str]] = {}
     for name, one in files.items():
         isa, _, file = name.rpartition(" ")

@@ -1,6 +1,6 @@
-"""What of ExecuTorch's Cortex-M compiler a lowering executes: lines, and what its checks and passes decided.
+"""Lines of ExecuTorch's Cortex-M compiler that a lowering executes, and decisions of its checks and passes.
 
-Counted in the quantiser and the passes of `executorch.backends.cortex_m` only, while these are at work.
+Only the quantiser and the passes of `executorch.backends.cortex_m` are traced, and only while they are at work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STAGES: Final = ("prepare_pt2e", "Cortex-M passes")
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program for each class, or why there is none.
+    """The program of a lowering for each ISA class, or the error where there is none.
 
     Attributes:
         reached: lines, as `file.py:12`, and decisions, as `CortexMDivCheck.check_pattern: False`.
@@ -43,7 +43,10 @@ class Lowered:
 
 
 def lower_and_trace(exported: Exported, isas: Sequence[Isa], options: LoweringOptions) -> Lowered:
-    """Lowers for each class. What it reached is remembered with the programs, so it is the same from a cache."""
+    """Lower for each ISA class, and return the programs with what the lowering reached in the compiler.
+
+    What it reached is cached with the programs, so it is the same where these come from a cache.
+    """
     key = key_of("reach", exported.program, exported.inputs, exported.layout, options.quantize,
                  options.redzones, tuple(options.samples(exported.inputs)), [isa.value for isa in isas])  # fmt: skip
     reached = disk.get_or_make("reach", key, partial(_traced, exported, isas, options))["reached"]
@@ -57,7 +60,7 @@ def lower_and_trace(exported: Exported, isas: Sequence[Isa], options: LoweringOp
 
 
 def _traced(exported: Exported, isas: Sequence[Isa], options: LoweringOptions) -> Entry:
-    """Lowers anew, whatever was lowered before."""
+    """Lower again without the caches, and return the lines and decisions that were reached."""
     reached: set[str] = set()
     was, disk.enabled = disk.enabled, False
     pipeline.clear_cache()
@@ -67,7 +70,7 @@ def _traced(exported: Exported, isas: Sequence[Isa], options: LoweringOptions) -
                 try:
                     pipeline.lower(exported, isa=isa, options=options)
                 except LoweringError:
-                    continue  # the same again when it is lowered for its program
+                    continue  # raised again where the program itself is lowered
     finally:
         disk.enabled = was
     return {"reached": sorted(reached)}
@@ -75,7 +78,10 @@ def _traced(exported: Exported, isas: Sequence[Isa], options: LoweringOptions) -
 
 @contextmanager
 def _tracing(reached: set[str], stage: str) -> Iterator[None]:
-    """`sys.settrace` doubles the time of what it watches: only these stages."""
+    """Add the lines and decisions of the block to `reached` where the stage is one of the quantiser or the passes.
+
+    Other stages run untraced, since `sys.settrace` doubles the time of what it watches.
+    """
     if not stage.startswith(_STAGES):
         yield
         return
@@ -100,7 +106,7 @@ def _tracing(reached: set[str], stage: str) -> Iterator[None]:
 
 
 def _decided(frame: FrameType, value: Any) -> Iterator[str]:
-    """What a check of a pattern answers, and whether a pass changed the graph."""
+    """Yield the answer of a pattern's check, or whether a pass changed the graph, when its function returns."""
     name, owner = frame.f_code.co_name, frame.f_locals.get("cls", frame.f_locals.get("self"))
     of = owner.__name__ if isinstance(owner, type) else type(owner).__name__
     if name.startswith("check_") and isinstance(value, bool):
@@ -111,7 +117,7 @@ def _decided(frame: FrameType, value: Any) -> Iterator[str]:
 
 @cache
 def _files() -> Mapping[str, str]:
-    """Names by path."""
+    """Return the names of the traced files by path."""
     spec = find_spec("executorch.backends.cortex_m")
     assert spec is not None and spec.submodule_search_locations
     root = Path(spec.submodule_search_locations[0])
@@ -119,7 +125,7 @@ def _files() -> Mapping[str, str]:
 
 
 def lines() -> Mapping[str, frozenset[int]]:
-    """The lines in functions that could be reached, by the name of their file."""
+    """Return the lines in functions that can be reached, by the name of their file."""
     return {
         name: frozenset(_lines(compile(Path(path).read_bytes(), path, "exec"), inside=False))
         for path, name in _files().items()

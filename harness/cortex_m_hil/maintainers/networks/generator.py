@@ -4,12 +4,13 @@ A recipe follows from the seed, its number and what was learnt from earlier roun
 by `Choices.pick`, which prefers what was drawn less often so far; a part of the programs repeats, with changes, the
 choices of one that made the compiler execute a line that none had executed before.
 
-What executorch 1.5.1 is known to lower wrongly (docs/verification.md, finds 12 to 20) is left out: a clamp in front of
-an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input; padding
-of an image of one pixel, or of one row that a pool counts; an average pool that rounds its size up and counts padding.
+Networks that executorch 1.5.1 is known to lower wrongly (docs/verification.md, finds 12 to 20) are left out: a clamp in
+front of an operator whose inputs share one quantisation, a clamp behind anything but a layer, an addition or an input;
+padding of an image of one pixel, or of one row that a pool counts; an average pool that rounds its size up and counts
+padding.
 
-What is not continuous (rounding, comparisons, indices of the largest) works on inputs: of computed values it may differ
-by a whole where two ways to compute them differ by rounding.
+Functions that are not continuous (rounding, comparisons, indices of the largest) are applied to inputs only: of
+computed values, which differ by rounding between two correct implementations, they may differ by a whole unit.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import Any, Final, TypeVar
 from cortex_m_hil.maintainers.networks import recipe as values
 from cortex_m_hil.maintainers.networks.recipe import Recipe, Shape, Step, broadcast, image_size
 
-ROUND: Final = 25  # programs from one use of what was learnt to the next
-REPEATED: Final = 0.25  # of the programs repeat the choices of one that reached something new
-KEPT: Final = 0.85  # of its choices
-MOST_ELEMENTS: Final = 6000  # of a value
+ROUND: Final = 25  # programs in a round, after which the generator learns
+REPEATED: Final = 0.25  # share of the programs that repeat the choices of one that reached something new
+KEPT: Final = 0.85  # share of its choices that are repeated
+MOST_ELEMENTS: Final = 6000  # in a value
 SEEDS: Final = 1 << 32
 
 T = TypeVar("T")
@@ -36,22 +37,31 @@ Choice = tuple[str, str]
 
 
 def identity() -> str:
-    """Of this generator: another one makes other networks of the same seed."""
+    """Return a digest of this generator's source files: another generator makes other networks from the same seed."""
     folder = Path(values.__file__).parent
     files = (Path(__file__), folder / "recipe.py", folder / "recipe_part.py")
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 class Choices:
-    """Draws, and remembers what was drawn."""
+    """A source of random choices that records what was drawn."""
 
     def __init__(self, chance: random.Random, counts: Counter[Choice], repeated: Sequence[Choice] = ()) -> None:
-        """`counts` says how often each choice was made before, and is kept."""
+        """Start with a random generator and the choices so far.
+
+        Args:
+            chance: the random generator.
+            counts: how often each choice was made before; it is updated in place.
+            repeated: the choices of an earlier program, most of which are repeated.
+        """
         self.chance, self.made = chance, list[Choice]()
         self._counts, self._repeated = counts, list(repeated)
 
     def pick(self, asked: str, options: Sequence[T], often: Sequence[float] = ()) -> T:
-        """One of several; each as often as the others, or by the weights `often`, in the long run."""
+        """Draw one of several options: in the long run each equally often, or by the weights `often`.
+
+        `asked` is the question under which the choice is counted and recorded.
+        """
         if len(options) == 1:
             return options[0]
         names = [str(option) for option in options]
@@ -67,7 +77,7 @@ class Choices:
         return options[at]
 
     def _from_repeated(self, asked: str, names: Sequence[str]) -> int | None:
-        """Where the next choice of what is asked was, if it is kept."""
+        """Return the index of the option that the repeated program chose here; None where its choice is not kept."""
         for place, (what, chosen) in enumerate(self._repeated):
             if what == asked:
                 del self._repeated[: place + 1]
@@ -77,12 +87,12 @@ class Choices:
 
 @dataclass
 class Generator:
-    """The programs of one seed, in their order.
+    """A generator of the programs of one seed, in their order.
 
     Attributes:
         counts: how often each choice was made so far.
-        reached: what lowerings of earlier rounds have executed.
-        discoveries: choices of programs that were the first to reach something.
+        reached: the lines and decisions that the programs of earlier rounds reached.
+        discoveries: the choices of programs that were the first to reach something.
     """
 
     seed: int
@@ -91,14 +101,14 @@ class Generator:
     discoveries: list[tuple[Choice, ...]] = field(default_factory=list)
 
     def learn(self, recipes: Sequence[Recipe], reached: Sequence[frozenset[str]]) -> None:
-        """What the programs of a round made the compiler execute."""
+        """Record what the programs of a round reached, and the choices of those that reached something new."""
         for recipe, found in zip(recipes, reached, strict=True):
             if found - self.reached:
                 self.discoveries.append(recipe.choices)
                 self.reached |= found
 
     def draw(self, number: int) -> Recipe:
-        """The next program."""
+        """Draw the next program, which has this number."""
         chance = random.Random(f"{self.seed} {number}")
         repeats = bool(self.discoveries) and chance.random() < REPEATED
         repeated = chance.choice(self.discoveries) if repeats else ()
@@ -108,9 +118,12 @@ class Generator:
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value.
+    """The known properties of a value in a program that is being drawn.
 
-    `origin`: the kind of the step that gave it, or "input"; `clamp` its activation; `truths`: nothing works on it.
+    Attributes:
+        origin: the kind of the step that gave it, or "input".
+        clamp: the activation of that step, "" for none.
+        truths: whether it holds truth values, on which no further step works.
     """
 
     shape: Shape
@@ -133,7 +146,7 @@ RELATIONS: Final = ("", "batch", "permutation", "padding", "layout")
 
 
 class Drawing:
-    """One program, as it is drawn."""
+    """A program while it is being drawn."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices, self.pick = choices, choices.pick
@@ -162,7 +175,7 @@ class Drawing:
         )  # fmt: skip
 
     def _relation(self) -> str:
-        """One of those that can be asked of this program."""
+        """Draw one of the relations that can be checked of this program."""
         steps = [step for step, _ in self.made]
         possible = ["", "layout"] if any(len(shape) == 4 for shape in self.inputs) else [""]
         if steps[-1].kind in ("conv", "linear") and steps[-1].how.get("groups", 1) == 1:
@@ -183,7 +196,10 @@ class Drawing:
         return self._given[number] if number >= 0 else self.made[-number - 1][1]
 
     def _input(self, shape: Shape) -> int:
-        """Inputs are numbered from 0, values that steps make from -1 down, until all inputs are known."""
+        """Add an input and return its number.
+
+        Inputs are numbered from 0, values of steps from -1 down, until all inputs are known.
+        """
         self.inputs.append(shape)
         self._given.append(Value(shape, "input"))
         return len(self.inputs) - 1
@@ -211,7 +227,7 @@ class Drawing:
         self._head()
 
     def _large_images(self) -> None:
-        """What pools of many pixels, and sums of many products, are for."""
+        """Draw a program on a large image, for pools of many pixels and sums of many products."""
         channels = self.pick("input channels", (1, 2, 3))
         self.at = self._input((1, channels, 24, 20))
         if self.pick("entry", (True, False)):
@@ -238,7 +254,7 @@ class Drawing:
             self._step({"linear": 2, "softmax": 2, "join": 2, "table": 1})
 
     def _signals(self) -> None:
-        """Convolutions in one dimension: an operator for Cortex-M in the explicit layout, else a portable one."""
+        """Draw convolutions in one dimension: a Cortex-M operator in the explicit layout, else a portable one."""
         batch, channels = self.pick("input batch", (1, 2), (3, 1)), self.pick("input channels", CHANNELS)
         self.at = self._input((batch, channels, self.pick("input length", WIDTHS[2:])))
         self._conv1d()
@@ -257,7 +273,7 @@ class Drawing:
             self._step(kinds, floats=True)
 
     def _portable(self) -> None:
-        """What the lowering leaves to ATen's operators, on floats."""
+        """Draw operators that the lowering leaves to ATen, on floats."""
         self.at = self._input(tuple(self.pick("input width", WIDTHS[1:6]) for _ in range(self.pick("rank", (2, 3)))))
         for _ in range(self.pick("steps", (1, 2, 3, 4), (1, 2, 2, 1))):
             rank = len(self.value.shape)
@@ -265,7 +281,7 @@ class Drawing:
             self._step(kinds, floats=True)
 
     def _portable_images(self) -> None:
-        """The same, of images."""
+        """Draw operators that the lowering leaves to ATen, on images of floats."""
         size = self.pick("input height", (4, 5, 8, 9)), self.pick("input width", (4, 5, 7, 8))
         self.at = self._input((self.pick("input batch", (1, 2)), self.pick("input channels", (1, 2, 4, 6)), *size))
         for _ in range(self.pick("steps", (1, 2, 3))):
@@ -299,7 +315,10 @@ class Drawing:
         return kinds
 
     def _may_share(self) -> bool:
-        """Whether it may be an input of what gives all its inputs one quantisation: clamps before that go wrong."""
+        """Tell whether the value may feed an operator whose inputs share one quantisation.
+
+        ExecuTorch lowers a clamp in front of such an operator wrongly.
+        """
         return self.value.clamp in ("", "relu")
 
     # --- steps -----------------------------------------------------------------------------------------------
@@ -322,7 +341,14 @@ class Drawing:
     def _window(
         self, kind: str, *, dilated: bool, wide: bool, strides: Sequence[tuple[int, int]] = STRIDES
     ) -> dict[str, tuple[int, int]]:
-        """Kernel, stride, padding and dilation of which something is left of the image."""
+        """Draw kernel, stride, padding and dilation of a window that fits the image.
+
+        Args:
+            kind: the operator, for the names of the choices.
+            dilated: whether other dilations than 1 are drawn.
+            wide: whether the padding may be as wide as the kernel.
+            strides: the strides to draw from.
+        """
         _, _, height, width = self.value.shape
         kernels = [one for one in KERNELS if one[0] <= height + 1 and one[1] <= width + 1]
         if kind == "avg_pool" and height * width > 300:
@@ -475,7 +501,7 @@ class Drawing:
         self._make_join(function, self.at, other, shape)
 
     def _partner(self, function: str) -> int:
-        """A value that fits: another input, the same value, or what an operator makes of it."""
+        """Return the number of a value that fits as the second operand: a new input, or one computed from the value."""
         shape = self.value.shape
         share = function in ("minimum", "maximum", "ge")
         broadcasts = len(shape) != 4 and (share or self._is_float)
@@ -500,7 +526,7 @@ class Drawing:
         return made
 
     def _branch(self) -> int:
-        """What a layer, or a table, makes of the value, of the same shape."""
+        """Add a layer or a softmax that keeps the value's shape, and return the number of its result."""
         at, shape = self.at, self.value.shape
         if len(shape) == 4:
             how = {
@@ -595,7 +621,7 @@ class Drawing:
         self._make("permute", [self.at], {"dims": dims}, shape, self.value.clamp)
 
     def _exact(self) -> None:
-        """What is not continuous, of inputs, added to the value."""
+        """Add a function that is not continuous, of new inputs, whose result is added to the value."""
         shape = self.value.shape
         function = self.pick("exact function", EXACT)
         dim = self.pick("exact dim", list(range(len(shape))))
@@ -617,7 +643,11 @@ class Drawing:
         self._make("resize", [self.at], {"function": function, "size": size}, (batch, channels, *size))
 
     def _channel_norm(self) -> None:
-        """Batch norm, and of inputs those that take mean and variance of what they are given (find 29)."""
+        """Add a batch norm, or on an input possibly an instance or group norm.
+
+        The latter two compute mean and variance of what they are given, inexactly where the numbers are nearly equal
+        (find 29 of docs/verification.md).
+        """
         channels = self.value.shape[1]
         functions = ("batch", "instance", "group") if self.value.origin == "input" else ("batch",)
         function = self.pick("channel norm function", functions)
@@ -656,7 +686,11 @@ class Drawing:
         self._make("choose", [self.at, self._input(self.value.shape)], how, self.value.shape)
 
     def _norm(self) -> None:
-        """Of few elements, which may all be nearly equal, ExecuTorch's variance has nothing left (find 29)."""
+        """Add a layer norm, unless it would be over too few elements.
+
+        Where these are all nearly equal, ExecuTorch's variance has no correct digits left (find 29 of
+        docs/verification.md).
+        """
         if self.value.shape[-1] < FEWEST_NORMALISED:
             return
         self._make("norm", [self.at], {"epsilon": self.pick("norm epsilon", (1e-5, 1e-3))}, self.value.shape)

@@ -1,4 +1,4 @@
-"""Which lines of this project's kernels a program makes a target execute: what guides generated networks."""
+"""Lines of this project's kernels that a program makes a target execute: they guide the generation of networks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import COUNTING
 from cortex_m_hil.targets.resolve import Resolved
 
-RUNTIME: Final = "builtin"  # whose kernels are this project's
+RUNTIME: Final = "builtin"  # the runtime with this project's kernels
 
 
 class KernelLines:
-    """Of one target: a runner of its own, whose kernels count. What is judged runs on one that does not."""
+    """A second runner of one target, whose kernels count executed lines; programs are judged on one that does not."""
 
     def __init__(self, resolved: Resolved) -> None:
-        """Builds the runner. ToolchainError without gcov, or with a compiler whose runners cannot count."""
+        """Build the runner. Raise ToolchainError without gcov, or with a compiler whose runners cannot count."""
         check(resolved)
         self.name = class_of(resolved.target, resolved.runtime)
         self._dut = flow.open_dut(resolved, multiplier=SLOWER, options=COUNTING)
         self._counting = self._dut.counting = Counting(resolved.target, self._dut.elf, resolved.runtime)
 
     def executed(self, program: Program) -> frozenset[str]:
-        """Lines as `DSP convolution.cpp:12`, which follow from the program alone. Raises what `flow.run` does."""
+        """Run a program and return the lines that it executes, as `DSP convolution.cpp:12`. Raise what `flow.run` does.
+
+        The lines depend on the program alone.
+        """
         self._read()
         self._counting.take_executed()
         flow.run(self._dut, program)
@@ -38,12 +41,12 @@ class KernelLines:
         return frozenset(f"{self.name} {file}:{line}" for file, lines in found.items() for line in lines)
 
     def possible(self) -> dict[str, frozenset[int]]:
-        """All lines there are, by file, as `DSP convolution.cpp`. Raises infra errors."""
+        """Return all lines that can be executed, by file, as `DSP convolution.cpp`. Raise infra errors."""
         self._read()
         return {f"{self.name} {file}": lines for file, lines in self._counting.lines().items()}
 
     def _read(self) -> None:
-        """LaunchError where the target does not tell: other lines would follow another time."""
+        """Read the target's counters. Raise LaunchError where that fails: the lines would not be repeatable."""
         self._dut.session()
         self._dut.read_coverage()
         if not self._counting.lines():
@@ -59,7 +62,7 @@ class KernelLines:
 
 
 def counting(targets: Sequence[Resolved], stack: ExitStack) -> Mapping[str, KernelLines]:
-    """By name of their target: for each class the first one with this project's kernels that can count."""
+    """Return a counting runner for each ISA class, by the name of the first target that can count kernels' lines."""
     found: dict[str, KernelLines] = {}
     classes = set[str]()
     for resolved in targets:

@@ -1,4 +1,4 @@
-"""Defects of ExecuTorch's that a generated program runs into, and lint does not foresee."""
+"""Defects of ExecuTorch that generated programs run into and lint does not predict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from cortex_m_hil.targets.cpu import Isa
 
 @dataclass(frozen=True)
 class KnownBug:
-    """A find of docs/verification.md and where it shows: the operator that failed, how, on which runtime and class."""
+    """A known bug of ExecuTorch, by the failure that shows it.
+
+    Attributes:
+        find: the bug's number in docs/verification.md, as `find 3`.
+        operator: the operator that fails.
+        kinds: the kinds of failure that it causes (`Failure.kind`).
+        runtime, isa: the runtime and ISA class on which it shows.
+    """
 
     find: int
     meaning: str

@@ -1,4 +1,4 @@
-"""Generated programs, judged by worker processes: round after round, each drawn from what earlier rounds reached."""
+"""A campaign of generated programs: workers judge them in rounds, each drawn from what earlier rounds reached."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from cortex_m_hil.maintainers.networks.network_judge import Judged
 from cortex_m_hil.maintainers.networks.network_worker import Outcome, Settings, unpacked
 from cortex_m_hil.maintainers.networks.recipe import Recipe
 
-INFRA_IN_A_ROW: Final = 4  # runs, after which something else is wrong
+INFRA_IN_A_ROW: Final = 4  # infra runs after which the campaign stops: the cause is no program
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked.
+    """The request that a campaign of generated programs carries out.
 
     Attributes:
-        count: how many programs are drawn, 0 as many as there is time for.
-        generator: which one draws them: with another the same seed and number mean another program.
+        count: how many programs are drawn; 0: as many as there is time for.
+        seed: the seed from which the programs are drawn.
+        generator: `generator.identity` of the generator that draws them: with another one the same seed and number give
+            another program.
     """
 
     targets: tuple[str, ...]
@@ -39,12 +41,12 @@ class Plan:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
-        """From what `asdict` made of one, and JSON of that."""
+        """Return the plan of which `asdict`, and JSON of that, made these fields."""
         return cls(**{**fields, **{name: tuple(fields[name]) for name in ("targets", "runtimes")}})
 
     @property
     def asked(self) -> str:
-        """The command that asks for it, without the seconds."""
+        """Return the command that asks for this plan, without `--seconds`."""
         file = f" --targets-file {self.targets_file}" if self.targets_file else ""
         runtimes = "".join(f" --runtime {name}" for name in self.runtimes)
         count = f" --count {self.count}" if self.count else ""
@@ -56,18 +58,18 @@ class Plan:
 
 
 class Workers(workers.Workers):
-    """Processes of `models_worker`."""
+    """The worker processes of a campaign, which run `network_worker`."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
-        """`folder` has their logs."""
+        """Prepare the workers; their logs go to `folder`."""
         super().__init__("hil dev fuzz", [models_worker.__name__, json.dumps(asdict(plan.settings))], folder)
 
 
 class Programs:
-    """Judges program after program, several at a time.
+    """The programs of a campaign, of which several are judged at a time.
 
-    Which is drawn follows from the seed, its number and the programs of the rounds before: with any number of workers
-    it is the same one. A round begins when the one before has ended.
+    Each program follows from the seed, its number and the programs of the rounds before: it is the same with any number
+    of workers. A round begins when the one before has ended.
     """
 
     def __init__(self, plan: Plan, workers: Workers) -> None:
@@ -77,7 +79,11 @@ class Programs:
         self._stopped = False
 
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
-        """LaunchError if run after run teaches nothing; the same command goes on."""
+        """Return the key of the next program; None where there is none, or where it must wait for a round to end.
+
+        Raises:
+            LaunchError: the last runs were all infra errors. The same command goes on with the campaign.
+        """
         programs = by_number(runs)
         last = [run.verdict for run in runs[-INFRA_IN_A_ROW:]]
         if len(last) == INFRA_IN_A_ROW and set(last) == {Outcome.INFRA.value}:
@@ -90,7 +96,7 @@ class Programs:
         return str(number) if self._draw_up_to(number, programs) else None
 
     def _draw_up_to(self, number: int, programs: Mapping[int, Run]) -> bool:
-        """Whether it can be drawn: only after all of the earlier rounds have ended."""
+        """Draw the programs up to a number, and tell whether that was possible: all earlier rounds must have ended."""
         while len(self._drawn) <= number:
             at = len(self._drawn)
             if at and at % ROUND == 0:
@@ -103,7 +109,11 @@ class Programs:
         return True
 
     def carry_out(self, key: str) -> Run:
-        """A program that ends its worker, as one does at which torch crashes, teaches nothing; the others go on."""
+        """Judge the program with this key and return its run.
+
+        A program that ends its worker, such as one that makes torch crash, gives an infra run; the other programs go
+        on.
+        """
         recipe = self._drawn[int(key)]
         try:
             answer = self._workers.ask({"recipe": asdict(recipe)})
@@ -120,13 +130,20 @@ class Programs:
 
 
 def by_number(runs: Iterable[Run]) -> dict[int, Run]:
-    """The programs' runs."""
+    """Return the runs of programs by number, without the runs that shrink."""
     return {int(run.key): run for run in runs if run.key.isdecimal()}
 
 
 @dataclass(frozen=True)
 class Defect:
-    """All failures of one kind and one operator: of so many programs, first of number `first` as `example` says."""
+    """All failures of one kind in one operator.
+
+    Attributes:
+        known: the find of docs/verification.md that it is, "" for something new.
+        programs: how many programs fail so.
+        first: the number of the first of these.
+        example: the fields of a failure of the first one.
+    """
 
     kind: str
     operator: str
@@ -141,7 +158,7 @@ class Defect:
 
 
 def defects(runs: Iterable[Run]) -> list[Defect]:
-    """Failures, each kind of each operator once, in the order of their first programs."""
+    """Return the defects that the runs show, each kind of each operator once, in the order of their first programs."""
     found: dict[tuple[str, str, str], Defect] = {}
     for number, run in sorted(by_number(runs).items()):
         failures = {(one["kind"], one["operator"], one["known"]): one for one in reversed(run.figures["failures"])}
@@ -153,10 +170,10 @@ def defects(runs: Iterable[Run]) -> list[Defect]:
 
 
 class Shrinking:
-    """Shrinks the first program of each new defect, and writes the tests."""
+    """The second phase of a campaign: it shrinks the first program of each new defect and writes the tests."""
 
     def __init__(self, plan: Plan, runs: Sequence[Run], workers: Workers, out: Path, budget: float) -> None:
-        """`out` is the folder of the tests, `budget` the seconds for each."""
+        """Collect the new defects of the runs; `out` is the folder of the tests, `budget` the seconds for each."""
         self._plan, self._workers, self._out, self._budget = plan, workers, out, budget
         programs = by_number(runs)
         self._asked = {

@@ -1,8 +1,8 @@
-"""What targets make of a generated program: each output against the dialect, and against other targets and runtimes.
+"""Judge of generated programs: outputs are compared with the dialect, and with other targets and runtimes.
 
-What the rest of this file calls a relation needs no reference: a change of the module that the quantised program's
-outputs must follow exactly. Where the changed module is quantised otherwise, which rounding in the observers may do,
-nothing is compared.
+A relation (`Relation`) needs no reference: it is a change of the module that the quantised program's outputs must
+follow exactly. Where the changed module is quantised differently, as rounding in the observers can cause, nothing is
+compared.
 """
 
 from __future__ import annotations
@@ -41,20 +41,27 @@ from cortex_m_hil.runner.results import RunResult
 from cortex_m_hil.targets.cpu import Isa
 
 REFUSALS: Final = (LintError, UnsupportedOperator, OutOfTargetMemory)
-"""Verdicts that were given without running the program: what is known not to work. Counted, and no disagreement."""
+"""Verdicts that are given without running the program, for what is known not to work: counted, and no failures."""
 
-NO_SQNR: Final = -1000.0  # dB: a coarse quantisation is no defect of who executes it
+NO_SQNR: Final = -1000.0  # dB: a coarse quantisation is no defect of a runtime
 QUANTISED: Final = Tolerance(eager_sqnr=NO_SQNR)
 FLOAT: Final = Tolerance(atol=1e-4, rtol=1e-4, eager_sqnr=NO_SQNR)
-REASON: Final = 200  # characters of why a program is refused
+REASON: Final = 200  # characters of the reason why a program is refused
 _TENSOR: Final = r"\w+ is \w+\[[\d, ]*\](?: dim order \[[\d, ]*\])?"
-_TENSORS: Final = re.compile(rf": {_TENSOR}(?:, {_TENSOR})*(?:,[^()]*…)?(?= \()")  # of lint, behind what is wrong
-LARGE: Final = 1 << 16  # an integer argument that is a multiplier, and no size
+_TENSORS: Final = re.compile(rf": {_TENSOR}(?:, {_TENSOR})*(?:,[^()]*…)?(?= \()")  # tensors in a lint message
+LARGE: Final = 1 << 16  # from here on an integer argument is taken for a multiplier, not a size
 
 
 @dataclass(frozen=True)
 class Checks:
-    """How a program is lowered and what is asked of it."""
+    """The options with which a program is lowered, and the checks of it.
+
+    Attributes:
+        layout: the layout that it is lowered for.
+        quantize: whether it is quantised.
+        redzones: whether memory plans have red zones, which are watched.
+        relation: the relation that is checked besides the outputs, "" for none.
+    """
 
     layout: Layout = "channels_last"
     quantize: bool = True
@@ -72,13 +79,13 @@ class Checks:
 
 @dataclass(frozen=True)
 class Failure:
-    """A disagreement.
+    """A disagreement of outputs with the dialect, another target, another runtime or a relation.
 
     Attributes:
-        kind: the class of the verdict with what it found (`Mismatch quanta`), `targets differ`, `runtimes differ`, or
-            `relation batch`.
+        kind: the class of the verdict with the kind of its first finding (`Mismatch quanta`), `targets differ`,
+            `runtimes differ`, or `relation batch`.
         operator: the one at fault, "" where none is known.
-        places: who was asked, as `m4-qemu builtin`.
+        places: the targets with their runtimes, as `m4-qemu builtin`.
         known: the find of docs/verification.md that it is, "" for something new.
     """
 
@@ -91,15 +98,16 @@ class Failure:
 
 @dataclass
 class Judged:
-    """What became of one program.
+    """The results of one program. A place is a target with a runtime, as `m4-qemu builtin`.
 
     Attributes:
-        passed: places where it ran and was right, `refused` why it was not run, by place.
-        departed: what was further from fake-quant than rounding explains, by place. No verdict: what eight disturbed
-            runs explain is an estimate, and a steep table or a division makes more of one quantum.
-        relation: what became of the relation by place: `holds`, `fails`, or why it was not asked.
-        operators: of the programs, by ISA class.
-        reached: lines and decisions of the compiler (`lowering.reach`), and lines of kernels (`kernel_lines`).
+        passed: places where it ran and was right.
+        refused: why it was not run, by place.
+        departed: deviations from fake-quant that rounding does not explain, by place. They are no verdict: what eight
+            disturbed runs explain is an estimate, and a steep table or a division makes more of one quantum.
+        relation: the result of the relation by place: `holds`, `fails`, or why it was not checked.
+        operators: the programs' operators by ISA class.
+        reached: lines and decisions of the compiler (`compiler_lines`), and lines of kernels (`kernel_lines`).
     """
 
     passed: list[str] = field(default_factory=list)
@@ -117,7 +125,12 @@ def place_of(dut: Dut) -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a run of a program gave, or the verdict; `departed` as in `Judged`; `kind` is that of the first finding."""
+    """The result of one run of a program, or the verdict that it ended with.
+
+    Attributes:
+        kind: the kind of the first finding of the comparison, "" for none.
+        departed: a deviation from fake-quant that is no verdict, as in `Judged`.
+    """
 
     result: RunResult | None
     error: VerdictError | None = None
@@ -126,7 +139,7 @@ class Attempt:
 
 
 def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
-    """Lints, runs and compares with the dialect. Raises infra errors."""
+    """Lint and run a program, and compare its outputs with the dialect. Raise infra errors."""
     guards = WatchedMemory if checks.redzones else None
     seen: list[flow.Checked] = []
     try:
@@ -140,18 +153,21 @@ def attempt(dut: Dut, program: Program, checks: Checks) -> Attempt:
 
 
 class ModelJudge:
-    """Lowers parts (`lowering.parts.Part`) once for each ISA class, and runs them on each Dut."""
+    """A judge that lowers parts (`lowering.submodules.Part`) once for each ISA class and runs them on each Dut."""
 
     def __init__(self, duts: Sequence[Dut], kernels: Mapping[str, KernelLines] | None = None) -> None:
-        """The first runtime's are compared with each other, those of others with the first's of the same target.
+        """Store the Duts to judge on.
 
-        `kernels`, by name of their target, count what passed there.
+        Args:
+            duts: those of the first one's runtime are compared with each other, those of other runtimes with the first
+                runtime's on the same target.
+            kernels: by name of their target, runners that count which lines of the kernels a program executes.
         """
         self.duts, self._kernels = tuple(duts), kernels or {}
         self.isas = tuple(dict.fromkeys(dut.target.isa for dut in duts))
 
     def judge(self, part: Any, checks: Checks) -> Judged:
-        """Raises infra errors, after which nothing is known of the program."""
+        """Lower a part, run it on each Dut and return the results. Raise infra errors: then the part is not judged."""
         from cortex_m_hil.maintainers.networks.compiler_lines import lower_and_trace
 
         judged = Judged()
@@ -210,9 +226,9 @@ class ModelJudge:
 
 
 def reason(error: HarnessError) -> str:
-    """Why a program is refused, in a line."""
+    """Return why a program is refused, in one line."""
     said = error.message
-    if isinstance(error, LoweringError):  # its stage, and the last of the causes that it tells
+    if isinstance(error, LoweringError):  # the stage, and the last of the causes in the message
         stage, _, cause = said.partition(": ")[2].partition(" failed")
         said = f"{stage}: {cause.rpartition('; from ')[2].removeprefix(': ')}"
     operator = error.operator.partition(" (")[0]
@@ -221,7 +237,7 @@ def reason(error: HarnessError) -> str:
 
 
 def kind_of_reason(why: str) -> str:
-    """The reason without class, tensors and numbers of that very program: the same for all that are refused for it."""
+    """Return a reason without ISA class, tensors and numbers: it is then the same for all programs refused for it."""
     why = re.sub(f" for ({'|'.join(isa.value for isa in Isa)}):", ":", why)
     why = _TENSORS.sub("", why)
     why = re.sub(r"(?<=_default)_\d+", "", why)
@@ -238,7 +254,7 @@ def _failure(dut: Dut, program: Program, tried: Attempt) -> Failure:
 
 
 def _told(failure: Failure, dut: Dut) -> Failure:
-    """With the find that it is."""
+    """Return the failure with the known find that it is, if any."""
     find = find_of(failure.kind, failure.operator, dut.resolved.runtime, dut.target.isa)
     return replace(failure, known=find)
 
@@ -247,7 +263,10 @@ def _told(failure: Failure, dut: Dut) -> Failure:
 
 
 def _differing(ran: Mapping[Dut, RunResult], programs: Mapping[Isa, Program]) -> Iterator[Failure]:
-    """Targets that are right by the dialect may still differ, where the dialect may be one quantum off."""
+    """Yield failures where outputs of targets or runtimes differ although each is right by the dialect.
+
+    That is possible where the dialect may be one quantum off.
+    """
     if not ran:
         return
     runtime = next(iter(ran)).resolved.runtime
@@ -271,7 +290,10 @@ def _equal(one: RunResult, other: RunResult) -> bool:
 
 
 def _is_exact(program: Program) -> bool:
-    """Whether floats are only quantised and made of integers: runtimes add them in an order of their own."""
+    """Tell whether a program computes with floats only to quantise and dequantise.
+
+    Other kernels of floats may differ between runtimes, which add in different orders.
+    """
     file = program.file
     for instruction in file.instructions:
         if instruction.kind is InstructionKind.KERNEL and "quantize_per_tensor" not in instruction.operator:
@@ -285,20 +307,20 @@ def _is_exact(program: Program) -> bool:
 
 
 class Relation:
-    """A module, another one made of it, and what their outputs have to do with each other."""
+    """A module, a changed module that is made from it, and the relation that must hold between their outputs."""
 
     def __init__(self, part: Any, checks: Checks) -> None:
         self._part, self._checks = part, checks
         self._exported: Any = None
 
     def told(self, dut: Dut, program: Program) -> str:
-        """`holds`, `fails: …`, or why nothing was compared. Raises verdicts of the changed program."""
+        """Return `holds`, `fails: …`, or why nothing was compared. Raise verdicts of the changed program."""
         return {
             "batch": self._batch, "permutation": self._permutation, "padding": self._padding, "layout": self._layout,
         }[self._checks.relation](dut, program)  # fmt: skip
 
     def at_fault(self, dut: Dut) -> str:
-        """The operator of the changed program that is wrong by the dialect, "" where none is."""
+        """Return the operator of the changed program that is wrong by the dialect, "" where none is."""
         if self._exported is None:
             return ""
         program = lowering.lower(self._exported, isa=dut.target.isa)
@@ -306,7 +328,10 @@ class Relation:
         return _failure(dut, program, tried).operator if tried.error is not None else ""
 
     def _batch(self, dut: Dut, program: Program) -> str:
-        """A batch of two gives what two runs give. Quantised by the same numbers twice, so by the same ranges."""
+        """Compare a run of a batch of two with two runs of its items.
+
+        The batch is calibrated with the same numbers twice, so that its ranges are the same.
+        """
         from cortex_m_hil.maintainers.networks.recipe_part import other_inputs, with_batch
 
         others = other_inputs(self._part)
@@ -322,20 +347,20 @@ class Relation:
         return _compared(whole, self._outputs(dut, other, both))
 
     def _permutation(self, dut: Dut, program: Program) -> str:
-        """The last layer's output channels the other way round: so are the outputs."""
+        """Compare with a module whose last layer's output channels are reversed: its outputs must be reversed too."""
         from cortex_m_hil.maintainers.networks.recipe_part import channel_dim, with_channels_reversed
 
         dim = channel_dim(self._part)
         return self._changed(dut, program, with_channels_reversed(self._part), lambda one: np.flip(one, dim))
 
     def _padding(self, dut: Dut, program: Program) -> str:
-        """Zeros put around the image by an operator of its own: the same outputs."""
+        """Compare with a module that pads the image with zeros by a separate operator: its outputs must be the same."""
         from cortex_m_hil.maintainers.networks.recipe_part import with_padding_apart
 
         return self._changed(dut, program, with_padding_apart(self._part))
 
     def _layout(self, dut: Dut, program: Program) -> str:
-        """Lowered for the other layout: the same outputs."""
+        """Compare with the module lowered for the other layout: its outputs must be the same."""
         other: Layout = "explicit" if self._checks.layout == "channels_last" else "channels_last"
         return self._changed(dut, program, self._part, layout=other)
 
@@ -373,7 +398,7 @@ def _compared(wanted: Sequence[Array], got: Sequence[Array]) -> str:
 
 
 def _quantised_alike(one: Program, other: Program) -> bool:
-    """Whether both compute with integers only, and by the same scales: those of their ends, and all multipliers."""
+    """Tell whether both programs compute with integers only and with the same scales, which their multipliers show."""
     return _is_exact(one) and _is_exact(other) and _scales(one) == _scales(other)
 
 

@@ -1,4 +1,4 @@
-"""A process that judges generated programs, as `workers.Worker` asks; and shrinks those that fail."""
+"""A worker process (`workers.Worker`) that judges generated programs and shrinks those that fail."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from cortex_m_hil.maintainers.networks.shrunk_test import write_shrunk
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
 
-ATTEMPTS: Final = 2  # at a program of which infra errors tell nothing
+ATTEMPTS: Final = 2  # at judging a program, while infra errors prevent it
 
 
 class Outcome(str, Enum):
-    """What became of a program: the worst of all places."""
+    """The outcome of a program: the worst of its outcomes on all targets and runtimes."""
 
     PASSED = "passed"
-    REFUSED = "refused"  # everywhere
+    REFUSED = "refused"  # on all targets and runtimes
     FAILED = "failed"
-    INFRA = "infra"  # nothing was learnt
+    INFRA = "infra"  # infra errors prevented the judgement
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker runs programs on: each target with each runtime."""
+    """The targets and runtimes on which a worker runs programs, each target with each runtime."""
 
     targets: tuple[str, ...]
     runtimes: tuple[str, ...]
@@ -54,7 +54,7 @@ class Settings:
 
 
 def packed(reached: Iterable[str]) -> dict[str, Any]:
-    """Lines as a number for each file, a bit for each line; and decisions."""
+    """Return reached lines as a hexadecimal bit mask for each file, and the decisions as a list."""
     masks: defaultdict[str, int] = defaultdict(int)
     decisions = []
     for one in reached:
@@ -67,14 +67,14 @@ def packed(reached: Iterable[str]) -> dict[str, Any]:
 
 
 def unpacked(reached: Mapping[str, Any]) -> frozenset[str]:
-    """The reverse."""
+    """Return the lines and decisions from which `packed` made these fields."""
     masks = {name: int(mask, 16) for name, mask in reached["lines"].items()}
     lines = (f"{name}:{at}" for name, mask in masks.items() for at in range(mask.bit_length()) if mask >> at & 1)
     return frozenset([*lines, *reached["decisions"]])
 
 
 class _Server:
-    """Answers requests."""
+    """The part of a worker that answers requests, with an open Dut for each target and runtime."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         resolved = settings.resolved()
@@ -96,7 +96,7 @@ class _Server:
                 break
             except InfraError as error:
                 problem = f"{type(error).__name__}: {error.message}"
-            except Exception as error:  # of a reference, say: the next program is none the worse
+            except Exception as error:  # such as one of a reference: the next program can still be judged
                 problem = f"{type(error).__name__}: {error}".splitlines()[0]
         figures = {"recipe": asdict(recipe), "classes": recipe.classes, **fields_of(judged)}
         outcome = Outcome.INFRA if problem else _outcome(judged)

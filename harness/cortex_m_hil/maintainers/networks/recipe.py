@@ -1,4 +1,4 @@
-"""A small network as data: what `fuzz.generate` draws, what a campaign remembers, what `recipe_part` builds."""
+"""A small network as data: the generator draws it, a campaign stores it, and `recipe_part` builds its float program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """An operator on values by their numbers: those of inputs, then of what steps give. `how` are its attributes."""
+    """An operator on values, which have numbers: first the inputs, then the results of steps.
+
+    Attributes:
+        kind: the operator, as in `recipe_part`.
+        of: the numbers of its operands.
+        how: its attributes, such as the stride.
+    """
 
     kind: str
     of: tuple[int, ...]
@@ -20,14 +26,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a generated program follows from.
+    """All the data that determine a generated program.
 
     Attributes:
         number: its place in the sequence of its campaign.
-        seed: of the numbers in its inputs and weights.
-        inputs: their shapes; `values` is how their numbers are spread, `weights` how those of layers are.
-        relation: what is checked of it besides its outputs; "" for nothing.
-        choices: what was drawn, as (what was asked, what was chosen), in order.
+        seed: the seed of the numbers in its inputs and weights.
+        inputs: the shapes of its inputs.
+        values: the distribution of the inputs' numbers.
+        weights: the distribution of the layers' weights.
+        relation: the relation that is checked of it besides its outputs; "" for none.
+        choices: the draws in order, each as the question and the chosen option.
     """
 
     number: int
@@ -44,7 +52,7 @@ class Recipe:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Recipe:
-        """From what `asdict` made of one, and JSON of that."""
+        """Return the recipe of which `asdict`, and JSON of that, made these fields."""
         steps = tuple(Step(one["kind"], tuple(one["of"]), one["how"]) for one in fields["steps"])
         inputs = tuple(map(tuple, fields["inputs"]))
         choices = tuple((asked, chosen) for asked, chosen in fields["choices"])
@@ -52,14 +60,15 @@ class Recipe:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What was chosen for the attributes of its operators, each class once, such as `conv stride (2, 1)`."""
+        """Return the choices for attributes of its operators, each once, such as `conv stride (2, 1)`."""
         return tuple(dict.fromkeys(f"{asked} {chosen}" for asked, chosen in self.choices if " " in asked))
 
 
 def image_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1, *, ceil: bool = False) -> int:
-    """Of what a convolution or a pool gives, in one dimension; 0 or less where there is none.
+    """Return the output size of a convolution or a pool in one dimension; 0 where no window fits.
 
-    Rounded up, a window may not begin in the padding behind the image (torch's `pooling_output_shape`).
+    Where the size is rounded up (`ceil`), a window may not begin in the padding behind the image (torch's
+    `pooling_output_shape`).
     """
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     if room < 0:
@@ -69,7 +78,7 @@ def image_size(size: int, kernel: int, stride: int, padding: int, dilation: int 
 
 
 def broadcast(one: Sequence[int], other: Sequence[int]) -> Shape:
-    """The shape of what an operator makes of two tensors that fit each other."""
+    """Return the shape that two tensors, which must fit each other, broadcast to."""
     rank = max(len(one), len(other))
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in (one, other)]
     return tuple(b if a == 1 else a for a, b in zip(*padded, strict=True))

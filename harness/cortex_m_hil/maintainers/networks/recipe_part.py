@@ -1,4 +1,4 @@
-"""A recipe as a float program (`parts.Part`), which can be run, exported, cut down and written as a test."""
+"""The float program (`submodules.Part`) of a recipe, which can be run, exported, shrunk and written as a test."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ aten: Final = torch.ops.aten
 
 
 def part_of(recipe: Recipe) -> Part:
-    """Always the same for one recipe; leaves torch's own generators alone."""
+    """Build the part of a recipe, which is always the same; torch's own random generators are left alone."""
     return _Builder(recipe).part()
 
 
 def other_inputs(part: Part) -> tuple[Any, ...]:
-    """The same numbers in another order, so that no range changes."""
+    """Return the part's inputs with their numbers in reverse order, so that no range changes."""
     return tuple(value.flatten().flip(0).reshape(value.shape) for value in part.inputs.values())
 
 
 def last_layer(part: Part) -> Step | None:
-    """The convolution or fully connected layer that the output comes from with nothing but an activation between."""
+    """Return the convolution or linear layer whose result is the output, apart from clamps between; None for none."""
     steps = {step.name: step for step in part.steps}
     name = part.outputs[0]
     while name in steps and steps[name].target in _CLAMPS:
@@ -37,7 +37,7 @@ def last_layer(part: Part) -> Step | None:
 
 
 def with_channels_reversed(part: Part) -> Part | None:
-    """With the output channels of the last layer the other way round; None where there is none, or it has groups."""
+    """Return the part with the last layer's output channels reversed; None without such a layer, or with groups."""
     layer = last_layer(part)
     if layer is None or (layer.target is aten.conv2d.default and layer.args[6:7] not in ((), (1,))):
         return None
@@ -49,13 +49,13 @@ def with_channels_reversed(part: Part) -> Part | None:
 
 
 def channel_dim(part: Part) -> int:
-    """The dimension of the output that the last layer's channels are."""
+    """Return the dimension of the output that holds the last layer's channels."""
     layer = last_layer(part)
     return 1 if layer is not None and layer.target is aten.conv2d.default else -1
 
 
 def with_padding_apart(part: Part) -> Part | None:
-    """With the zero padding of the first convolution done by an operator of its own; None where it has none."""
+    """Return the part with its first convolution's zero padding as a separate operator; None where it has none."""
     first = part.steps[0]
     if first.target is not aten.conv2d.default or first.args[0].name not in part.inputs or len(first.args) < 5:
         return None
@@ -68,7 +68,10 @@ def with_padding_apart(part: Part) -> Part | None:
 
 
 def with_batch(part: Part, inputs: tuple[Any, ...]) -> tuple[Part, tuple[Any, ...]] | None:
-    """For twice as many inputs: its own ones twice, and its own ones with others; None where it takes a batch."""
+    """Return the part for a batch of two, and the batch to run: its own inputs with `inputs`.
+
+    It is calibrated with its own inputs twice. None where an input already has a batch or no dimension for it.
+    """
     if any(value.dim() < 2 or value.shape[0] != 1 for value in part.inputs.values()):
         return None
     twice = {name: torch.cat([value, value]) for name, value in part.inputs.items()}
@@ -110,7 +113,13 @@ class _Builder:
         return made[self.recipe.values]()
 
     def parameter(self, shape: Shape, fan_in: int, channel: int) -> Any:
-        """Weights; `uneven` ones have scales that differ from channel to channel."""
+        """Add weights as a constant, and return it; `uneven` weights have scales that differ between channels.
+
+        Args:
+            shape: the shape of the weights.
+            fan_in: the number of products in each sum, by which the weights are scaled.
+            channel: the dimension of the channels.
+        """
         values = (torch.rand(shape, generator=self.weights) * 2 - 1) * math.sqrt(3 / max(1, fan_in))
         if self.recipe.weights == "uneven":
             factors = torch.exp2(torch.randint(-3, 3, (shape[channel],), generator=self.weights).float())
@@ -213,7 +222,7 @@ def _join(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
 
 
 def _positive(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
-    """The square and one: what may be divided by, and have a logarithm."""
+    """Add x * x + 1, which is safe as a divisor and has a logarithm."""
     return b.call(aten.add.Tensor, b.call(aten.mul.Tensor, x, x), b.constant(torch.ones(b.shape(x))))
 
 
@@ -237,7 +246,7 @@ _OF_SMALL: Final = frozenset({"exp", "pow", "sin", "cos"})
 
 
 def _function(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
-    """Of any numbers: those that overflow, or have a pole, get others."""
+    """Add a function of one value; where it could overflow or has a pole, a safe function of that value feeds it."""
     target, *rest = _FUNCTIONS[how["function"]]
     if how["function"] in _OF_POSITIVE:
         x = _positive(b, how, x)
@@ -255,7 +264,7 @@ def _reduce(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
 
 
 def _move(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
-    """The same elements, or some of them, in other places."""
+    """Add an operator that puts the elements of x, or some of them, in other places."""
     dim, shape = how["dim"], b.shape(x)
     rank, size = len(shape), shape[dim]
 
@@ -291,7 +300,7 @@ def _move(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
 
 
 def _write(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
-    """A copy of x in which some places have other numbers, or what indices choose of it."""
+    """Add an operator that writes other numbers to some places of a copy of x, or gathers its elements by indices."""
     dim, shape = how["dim"], b.shape(x)
     size = shape[dim]
 
@@ -317,7 +326,10 @@ def _write(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
 
 
 def _choose(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
-    """Of two, by a comparison; continuous where they are equal, so that rounding makes no other choice."""
+    """Add a choice between x and y by their comparison.
+
+    It is continuous where they are equal, so that rounding makes no difference there.
+    """
     return b.call(aten.where.self, b.call(_COMPARISONS[how["function"]], x, y), x, y)
 
 
@@ -327,7 +339,10 @@ _COMPARISONS: Final[Mapping[str, Any]] = {
 
 
 def _exact(b: _Builder, how: Mapping[str, Any], x: Ref, *inputs: Ref) -> Ref:
-    """x, and what an operator makes of halves, so that some are whole and some are equal."""
+    """Add an operator that is not continuous, applied to the inputs rounded to halves, and add its result to x.
+
+    Of halves some are whole numbers and some are equal.
+    """
     given = []
     for ref in inputs:
         rounded = b.call(aten.round.default, b.call(aten.mul.Tensor, ref, b.constant(torch.full((), 2.5))))
@@ -341,7 +356,10 @@ def _plain(target: Any, *more: Any) -> Callable[..., Ref]:
 
 
 def _with_index(target: Any) -> Callable[..., Ref]:
-    """The largest, and its index. Of that alone the lowering makes an operator that no runtime takes (find 26)."""
+    """Return a builder that adds the largest (or smallest) value and its index.
+
+    The value without the index would be lowered to an operator that no runtime takes (find 26 of docs/verification.md).
+    """
 
     def made(b: _Builder, dim: int, y: Ref) -> Ref:
         both = b.call(target, y, dim, True)
@@ -368,7 +386,10 @@ def _of_truths(target: Any) -> Callable[..., Ref]:
 
 
 def _of_divisor(target: Any, **more: Any) -> Callable[..., Ref]:
-    """By powers of two: quotients that are rounded are another matter (find 25)."""
+    """Return a builder that divides by powers of two.
+
+    Other quotients are rounded wrongly by ExecuTorch (find 25 of docs/verification.md).
+    """
 
     def made(b: _Builder, dim: int, y: Ref) -> Ref:
         return b.call(target, y, b.constant(torch.exp2(torch.arange(b.shape(y)[-1]) % 3 - 1.0)), **more)
@@ -381,7 +402,7 @@ def _any(b: _Builder, dim: int, y: Ref) -> Ref:
 
 
 def _embedding(b: _Builder, dim: int, y: Ref) -> Ref:
-    """Rows of a table, chosen by where the largest numbers are."""
+    """Add an embedding that looks up the positions of the largest numbers."""
     shape = b.shape(y)
     rows = b.call(aten.argmax.default, y, -1, True)
     return b.call(

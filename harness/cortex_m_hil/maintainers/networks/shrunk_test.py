@@ -1,4 +1,4 @@
-"""A generated program that fails, cut down and written as a test."""
+"""Shrinking of a failing generated program, and writing what is left as a test."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from cortex_m_hil.maintainers.networks.recipe import Recipe
 def write_shrunk(
     duts: Sequence[Dut], recipe: Recipe, failure: Failure, out: Path, budget: float, asked: str
 ) -> dict[str, Any]:
-    """Writes the smallest part that fails alike as a test, and the largest that passes.
+    """Write the smallest part of a program that fails in the same way as a test, and the largest that passes.
 
-    Arguments:
-        duts: those of the failure's places.
+    Args:
+        duts: the Duts of the failure's places.
+        recipe: the program.
+        failure: what must still be seen of a smaller part.
         out: the folder of the tests.
         budget: seconds.
         asked: the command that made the program.
@@ -48,7 +50,7 @@ def write_shrunk(
 
 
 def _only(recipe: Recipe, failure: Failure) -> Checks:
-    """Without a relation that is not what failed."""
+    """Return the checks of a recipe, without its relation where something else failed."""
     layout: Any = recipe.layout
     relation = recipe.relation if failure.kind.startswith("relation") else ""
     return Checks(layout, recipe.quantize, recipe.redzones, relation)
@@ -64,14 +66,14 @@ def _symptoms(duts: Sequence[Dut], checks: Checks) -> Callable[[Any], Sequence[S
 
 
 def _run(failure: Failure, checks: Checks, path: Path) -> str:
-    """How the test is run."""
+    """Return the command that runs the test."""
     target, runtime = failure.places[0].split(" ")
     zones = " --redzones" if checks.redzones else ""
     return f"pytest --target={target} --runtime={runtime}{zones} {path.name}"
 
 
 def _test(duts: Sequence[Dut], checks: Checks, failure: Failure) -> tuple[list[str], str]:
-    """Imports and body of the test: `hil.check` where a target alone is wrong."""
+    """Return imports and body of the test: `hil.check` where one target alone is wrong, else `require_agreement`."""
     if len(duts) == 1 and not checks.relation:
         return own_check(checks.tolerance, checks.options)
     places = [(dut.resolved.name, dut.resolved.runtime) for dut in duts]
@@ -83,9 +85,13 @@ def _test(duts: Sequence[Dut], checks: Checks, failure: Failure) -> tuple[list[s
 
 
 def require_agreement(module: Any, inputs: Any, places: Sequence[tuple[str, str]], checks: Checks) -> None:
-    """Mismatch where targets or runtimes differ, or a relation does not hold: what tests that are written here call.
+    """Raise Mismatch where targets or runtimes differ, or a relation does not hold: the written tests call this.
 
-    `places` are names of targets, each with its runtime.
+    Args:
+        module: the float module.
+        inputs: its example inputs.
+        places: names of targets, each with its runtime.
+        checks: how the module is lowered and what is checked.
     """
     from contextlib import ExitStack
 
@@ -94,7 +100,7 @@ def require_agreement(module: Any, inputs: Any, places: Sequence[tuple[str, str]
     from cortex_m_hil.targets.load import load_user_targets
     from cortex_m_hil.targets.resolve import resolve
 
-    exported = lowering.export(module, inputs, "explicit")  # its numbers as they are: the part is lowered for a layout
+    exported = lowering.export(module, inputs, "explicit")  # keeps the numbers; the part is lowered for a layout
     known = load_user_targets(None)
     with ExitStack() as stack:
         duts = [stack.enter_context(flow.open_dut(resolve(name, known, runtime=runtime))) for name, runtime in places]
