@@ -1,4 +1,4 @@
-"""pytest on ExecuTorch's own suites of tests, as `hil dev upstream` and `hil nightly --upstream` start it."""
+"""The pytest command for ExecuTorch's own test suites, as `hil dev upstream` and `hil nightly --upstream` run it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WARNINGS = ("-W", "ignore", "-W", "default::cortex_m_hil.HilWarning")
 
 
 def upstream_command(*, backend_suite: bool = False) -> list[str]:
-    """pytest on one of ExecuTorch's own suites, which it is told by the plugin; ToolchainError where there is none.
+    """Return the pytest command for one of ExecuTorch's own suites. Raise ToolchainError where it is not installed.
 
-    A configuration file beside the suite or above it is not about such a run, and the suite's folder not to be written
-    to. A module that is broken costs only itself.
+    The command ignores configuration files in the suite's folder or above it, and writes nothing into that folder. A
+    module that is broken does not stop the others.
     """
     folder = find_backend_suite() if backend_suite else find()
     command = [

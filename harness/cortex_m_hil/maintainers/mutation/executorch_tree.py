@@ -1,4 +1,4 @@
-"""An ExecuTorch that is built again and again with a file of its source changed, and a runner with it."""
+"""A copy of an ExecuTorch source that is rebuilt again and again with a file changed, and a runner with it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ _OLD: Final = 60 * 10**9  # ns
 
 
 class SourceTree:
-    """As `BuildTree`, of files below `source` in targets.yaml: a copy of it, and a prefix that is built of that.
+    """A copy of the ExecuTorch source that targets.yaml names, and the install that is built from it.
 
-    The user's `build` command runs for each change. The user's own source and prefix stay as they are.
+    It has the interface of `BuildTree`, for files below `source`. The user's `build` command runs for each change. The
+    user's own source and install stay as they are.
     """
 
     def __init__(self, target: Target, folder: Path) -> None:
-        """Copies and builds. ConfigError without `source` and `build`, BuildError where the command fails."""
+        """Copy and build the source.
+
+        Raises:
+            ConfigError: the target has no `source` and `build`.
+            BuildError: the command fails.
+        """
         install = executorch_install.buildable(target)
         assert install.source is not None
         self._original = install.source
@@ -44,7 +50,10 @@ class SourceTree:
         self._changed: frozenset[str] = frozenset()
 
     def build(self, changed: Mapping[str, str]) -> Elf:
-        """With the texts of these files instead, by their paths below `source`. The ELF is good until the next."""
+        """Build a runner with changed files, whose texts are given by path below `source`.
+
+        The ELF is valid until the next build.
+        """
         for path in self._changed - changed.keys():
             shutil.copyfile(self._original / path, self._copy / path)
         for path, text in changed.items():
@@ -57,7 +66,10 @@ class SourceTree:
         return self._tree.build({})
 
     def _make_changed_new(self) -> None:
-        """So that the runner is linked anew: an install may cut times to whole seconds, which have passed already."""
+        """Set the times of changed files in the install to now, so that the runner is linked again.
+
+        An install may cut times to whole seconds, which are older than the last link.
+        """
         before, self._installed = self._installed, dict(_contents(self._prefix))
         for path, content in self._installed.items():
             if before.get(path) != content:
@@ -65,14 +77,17 @@ class SourceTree:
 
 
 def _contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Digests of the files."""
+    """Yield each file below a folder with a digest of its content."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             yield path, hashlib.sha256(path.read_bytes()).digest()
 
 
 def _make_old(folder: Path) -> None:
-    """So that `cmake --install` replaces each file: it takes two whose times are within a second for the same."""
+    """Set the times of all files back by a minute, so that `cmake --install` replaces each.
+
+    It takes two files whose times are within a second for the same.
+    """
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             status = path.stat()
@@ -80,7 +95,7 @@ def _make_old(folder: Path) -> None:
 
 
 def _copy(source: Path, copy: Path) -> None:
-    """Without what a build has left, and without git's own folders. Links stay links."""
+    """Copy a source without build folders and git's own folders. Links stay links."""
 
     def left_out(folder: str, names: list[str]) -> list[str]:
         built = [name for name in names if (Path(folder) / name / "CMakeCache.txt").is_file()]

@@ -1,4 +1,4 @@
-"""Programs that tests ran, kept with how they are judged: judged again on another runner, without pytest and torch."""
+"""Kept programs of tests, which are judged again on other runners as in their tests, without pytest and torch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from cortex_m_hil.flow.dut import LONGEST_EXECUTION, Dut
 from cortex_m_hil.flow.execution import execute
 from cortex_m_hil.runner.session.session import ResponseTimeout
 
-SLOWER: Final = 10.0  # times as long as the unmutated kernels take is an endless loop
-LEAST_SECONDS: Final = 1.0  # of a target's CPU time: what is shorter may be a simulator's start
+SLOWER: Final = 10.0  # times as long as on the unmutated kernels: an endless loop
+LEAST_SECONDS: Final = 1.0  # of a target's CPU time: a simulator may take as long to start
 
 
 @dataclass(frozen=True)
 class ReadyProgram:
-    """One file. `seconds` are those that the unmutated runner took, of the target's time."""
+    """A kept program, which is one bundle file.
+
+    Attributes:
+        seconds: how long it took on the unmutated runner.
+    """
 
     path: Path
     seconds: float = field(default=0.0, compare=False)
@@ -44,7 +48,7 @@ class ReadyProgram:
 
     @property
     def expected(self) -> str:
-        """The class of verdict that the test was content with, `PASSED` for none."""
+        """Return the class of verdict that the test expected, `PASSED` for none."""
         return self.bundle.description.verdict.type
 
     @cached_property
@@ -53,13 +57,18 @@ class ReadyProgram:
 
     @property
     def limit(self) -> float:
-        """Seconds after which it never ends; never more than its test gave it."""
+        """Return the seconds after which the run is taken for endless; never more than its test allowed."""
         return min(self.bundle.description.judgement.seconds, max(LEAST_SECONDS, SLOWER * self.seconds))
 
 
 @dataclass(frozen=True)
 class Noticed:
-    """How a test would have noticed: the class of verdict, `PASSED` where one was expected; `operator` may be ""."""
+    """A failure of a program by which its test would have noticed the mutant.
+
+    Attributes:
+        type: the class of verdict, `PASSED` where another one was expected.
+        operator: the one that the verdict names, "" for none.
+    """
 
     program: ReadyProgram
     type: str
@@ -72,7 +81,7 @@ class Noticed:
 
 @cache
 def _read(path: Path) -> Bundle:
-    """Once in a process: all programs of a target are asked for their operators for each mutant."""
+    """Read a bundle once in a process: for each mutant all programs of a target are asked for their operators."""
     return read(path)
 
 
@@ -81,12 +90,16 @@ def kept_in(folder: Path) -> list[ReadyProgram]:
 
 
 def ordered(programs: Sequence[ReadyProgram], operators: frozenset[str]) -> list[ReadyProgram]:
-    """Those that use any of the operators first; of each the quickest."""
+    """Sort programs so that those that use any of the operators come first, and the quickest first among these."""
     return sorted(programs, key=lambda one: (not one.operators & operators, one.seconds, one.name))
 
 
 def judge(dut: Dut, program: ReadyProgram) -> Noticed | None:
-    """What the test would have noticed, if it would. Raises infra errors, as ResponseTimeout where it does not end."""
+    """Return what the program's test would have noticed on this target, None for nothing.
+
+    Raises:
+        InfraError: the program tells nothing; ResponseTimeout where it does not end.
+    """
     dut.seconds, dut.what = program.limit, program.test
     try:
         _run(dut, program.bundle)
@@ -97,7 +110,10 @@ def judge(dut: Dut, program: ReadyProgram) -> Noticed | None:
 
 
 def _run(dut: Dut, bundle: Bundle) -> None:
-    """As `flow.verify`; lint looks at no kernel, and what hangs is not tried with mutated kernels again."""
+    """Run a bundle and compare its outputs, as `flow.verify` does. Raise verdicts.
+
+    There is no lint, which does not depend on kernels, and no second try for a program that hangs.
+    """
     task = bundle.task
     guard = WatchedMemory(task.program) if task.redzones else None
     result = execute(dut, dut.session(), task.program, task.inputs, guard)
@@ -109,9 +125,10 @@ def _run(dut: Dut, bundle: Bundle) -> None:
 
 
 def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]) -> Noticed | None:
-    """By the first program that tells; infra errors where nobody can know.
+    """Return what the first program notices that notices anything, None for nothing. Raise infra errors.
 
-    What ends neither the program nor the target is the mutant's if the unmutated kernels still end in that time.
+    A program that does not end, or stops the target, is taken as the mutant's fault if the unmutated kernels still end
+    in that time.
     """
     for program in programs:
         try:
@@ -125,7 +142,7 @@ def first_noticed(mutated: Dut, unmutated: Dut, programs: Sequence[ReadyProgram]
 
 
 def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
-    """LaunchError where this machine is so busy, or broken, that the unmutated runner does not pass either."""
+    """Raise LaunchError where the unmutated runner does not pass either, as this machine is too busy or broken."""
     try:
         noticed = judge(unmutated, program)
     except InfraError as error:
@@ -138,7 +155,7 @@ def _require_unmutated(unmutated: Dut, program: ReadyProgram) -> None:
 
 
 def timed(unmutated: Dut, programs: Sequence[ReadyProgram]) -> Iterator[tuple[ReadyProgram, float | None]]:
-    """Seconds of each on the unmutated runner; None where it does not end as it did in its test."""
+    """Yield each program with its seconds on the unmutated runner; None where it does not end as in its test."""
     for one in programs:
         program = ReadyProgram(one.path, LONGEST_EXECUTION)
         began = time.monotonic()

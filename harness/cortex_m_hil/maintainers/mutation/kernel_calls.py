@@ -1,4 +1,4 @@
-"""Which operators does a place in the kernels' sources belong to? By names alone: rather one operator too many."""
+"""The operators to which a place in the kernels' sources belongs, found by names alone: rather one too many."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Definition:
 
     Attributes:
         first, last: lines, from 1.
-        names, calls: the names that it has, and those that it calls.
-        takes: types of a function's parameters.
+        names, calls: the names that occur in it, and those that it calls.
+        takes: the names in a function's parameters, types among them.
     """
 
     path: str
@@ -38,7 +38,10 @@ class _Definition:
 
 
 class KernelCalls:
-    """`sources` are the kernels' files by path, `rows` the text of operators.inc; operators for tests do not count."""
+    """The operators that reach each definition in the kernels' sources.
+
+    `sources` are the files' texts by path, `rows` is the text of operators.inc. Operators for tests are left out.
+    """
 
     def __init__(self, sources: Mapping[str, str], rows: str) -> None:
         kernels = {operator: kernel for operator, kernel in _ROW.findall(rows) if not operator.startswith("hil_test::")}
@@ -56,7 +59,10 @@ class KernelCalls:
                     self._reach(one, operator)
 
     def operators(self, mutant: Mutant) -> frozenset[str]:
-        """That reach it, by their registered names; of what lies in nothing that has a name, all of its file."""
+        """Return the registered names of the operators that reach a mutant.
+
+        Outside of all definitions these are the operators of its whole file.
+        """
         here = self._in(mutant.path)
         around = [one for one in here if one.first <= mutant.line <= one.last] or here
         return frozenset().union(*(self._operators[one] for one in around))
@@ -73,7 +79,10 @@ class KernelCalls:
                 waiting += self._used_by(one)
 
     def _used_by(self, user: _Definition) -> Iterator[_Definition]:
-        """Kernels are used by nobody. Another file's function is declared in a header, or it is not seen."""
+        """Yield the definitions that one uses, by their names.
+
+        A kernel is used by no other definition. A function of another file is only seen if a header declares it.
+        """
         own = self._own[user.path] - self._kernels
         for one in self._definitions:
             if one.path == user.path:
@@ -85,7 +94,10 @@ class KernelCalls:
                 yield one
 
     def _may_be_given(self, user: _Definition, function: _Definition) -> bool:
-        """Of overloads in one file those whose own types the user names, if there are such."""
+        """Tell whether a user of a name may mean this overload.
+
+        Of overloads in one file these are the ones that take types of that file which the user names, if there are any.
+        """
         types = self._types[function.path]
         overloads = [one for one in self._functions[function.path] if one.name == function.name]
         if len(overloads) < 2 or not any(one.takes & types & user.names for one in overloads):
@@ -94,7 +106,7 @@ class KernelCalls:
 
 
 def _definitions(path: str, node: Node) -> Iterator[_Definition]:
-    """In a struct both itself and its functions."""
+    """Yield the definitions of a file; of a struct both itself and its functions."""
     for child in node.children:
         name = _name(child)
         if name:
@@ -130,7 +142,7 @@ def _calls(node: Node) -> Iterator[str]:
 
 
 def _declared(node: Node) -> Iterator[str]:
-    """Functions that are declared or defined."""
+    """Yield the names of functions that are declared or defined."""
     if node.type == "function_declarator":
         named = node.child_by_field_name("declarator")
         yield _text(named)
@@ -139,7 +151,7 @@ def _declared(node: Node) -> Iterator[str]:
 
 
 def _takes(function: Node) -> Iterator[str]:
-    """Names in its parameters, types among them."""
+    """Yield the names in a function's parameters, types among them."""
     declarator = function.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "function_declarator":
         declarator = declarator.child_by_field_name("declarator")

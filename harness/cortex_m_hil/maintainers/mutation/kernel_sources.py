@@ -1,4 +1,4 @@
-"""Kernels, builtin or an ExecuTorch's: their sources, all of their mutants, and the operators that these belong to."""
+"""Sources of kernels, builtin or of an ExecuTorch, with all of their mutants and the operators that these belong to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ _ENTRY: Final = re.compile(r"^- func: ([^\s(]+)\(.*?^ +kernel_name: (?:\w+::)*(\
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """`sources` are texts by path below `top`, `rows` is the table of operators."""
+    """The sources of kernels.
+
+    Attributes:
+        sources: the texts of files by path below `top`.
+        rows: the table of operators, as in operators.inc.
+        top: the name of the folder in messages and diffs.
+    """
 
     sources: dict[str, str]
     rows: str
@@ -38,7 +44,7 @@ class Kernels:
 
     @classmethod
     def of_source(cls, source: Path, folders: Sequence[str]) -> Kernels:
-        """C and C++ files in `folders` of an ExecuTorch's source. ConfigError where these hold no operators."""
+        """Return the C and C++ files in `folders` of an ExecuTorch source. Raise ConfigError without operators."""
         found: dict[str, str] = {}
         rows = ""
         for folder in folders:
@@ -60,7 +66,7 @@ class Kernels:
 
     @cached_property
     def mutants(self) -> tuple[Mutant, ...]:
-        """Those that some operator reaches, in the files' order."""
+        """Return the mutants that some operator reaches, in the order of the files."""
         found = (one for path, text in self.sources.items() for one in mutants_of(path, text))
         return tuple(one for one in found if self.operators(one))
 
@@ -69,7 +75,7 @@ class Kernels:
         return {one.name: one for one in self.mutants}
 
     def mutants_of(self, operators: Collection[str]) -> list[Mutant]:
-        """Those that one of these reaches."""
+        """Return the mutants that one of these operators reaches."""
         return [one for one in self.mutants if not self.operators(one).isdisjoint(operators)]
 
     @property
@@ -80,7 +86,7 @@ class Kernels:
         return self._calls.operators(mutant)
 
     def changed(self, mutant: Mutant) -> dict[str, str]:
-        """The file that it is in, as `BuildTree.build` takes it."""
+        """Return the mutated file's text by its path, as `BuildTree.build` takes it."""
         return {mutant.path: mutant.applied(self.sources[mutant.path])}
 
     def diff(self, mutant: Mutant) -> str:

@@ -42,7 +42,7 @@ _REPLACED: Final = {
     **{"*": "+", "*=": "+=", "%": "*", "%=": "*=", "^": "&", "^=": "&="},
 }
 _WITH_OPERATOR: Final = ("binary_expression", "assignment_expression", "update_expression")
-# What is no code, or is checked by the compiler and not by a test. No test could see that an array is larger.
+# Nodes that are no code, or that the compiler checks and not a test. No test could see that an array is larger.
 _LEFT_OUT: Final = frozenset({
     "array_declarator", "attribute_declaration", "attribute_specifier", "comment", "ERROR", "preproc_call",
     "preproc_def", "preproc_function_def", "preproc_include", "raw_string_literal", "static_assert_declaration",
@@ -56,13 +56,13 @@ _FLOAT: Final = re.compile(r"(-?)([0-9]+)(\.[0-9]*)([fF]?)")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: `after` instead of `before`.
+    """A change of one place in a source file: `after` instead of `before`.
 
     Attributes:
-        line, column: of what is changed, from 1.
-        function: that it lies in, "" for none.
-        refuses: whether it is in what refuses arguments, which only a program that is to be refused can show.
-        start, end, text: bytes of the original, and what stands there instead: as many lines.
+        line, column: the place of the change, from 1.
+        function: the function that it lies in, "" for none.
+        refuses: whether it is in code that refuses arguments, which only a program that is to be refused can show.
+        start, end, text: the bytes of the original that are replaced, and their replacement, which has as many lines.
     """
 
     path: str
@@ -79,12 +79,12 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Unlike any other mutant's of the same sources: `kernels/linear.cpp:88:20 arithmetic`."""
+        """Return a name unlike that of any other mutant of the same sources: `kernels/linear.cpp:88:20 arithmetic`."""
         return f"{self.path}:{self.line}:{self.column} {self.kind.value}"
 
     @property
     def change(self) -> str:
-        """For people, on one line."""
+        """Return the change in one line, for people."""
         return f"{_short(self.before)} → {_short(self.after) or 'nothing'}"
 
     def applied(self, source: str) -> str:
@@ -92,7 +92,7 @@ class Mutant:
         return (data[: self.start] + self.text.encode() + data[self.end :]).decode()
 
     def diff(self, source: str, folder: str = "") -> str:
-        """Unified, without the spaces that keep lines and columns."""
+        """Return the change as a unified diff, without the spaces that keep lines and columns."""
         data = source.encode()
         changed = data[: self.start] + self.after.encode() + data[self.start + len(self.before.encode()) :]
         names = f"a/{folder}{self.path}", f"b/{folder}{self.path}"
@@ -105,13 +105,13 @@ def _short(text: str) -> str:
 
 
 def mutants_of(path: str, source: str) -> list[Mutant]:
-    """All of a file, in its order. What cannot be parsed has none."""
+    """Return all mutants of a file, in its order. Code that cannot be parsed has none."""
     data = source.encode()
     return list(_Walk(path, data).mutants(Parser(CPP).parse(data).root_node, ""))
 
 
 def drawn(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
-    """`count` of them, 0: all, in an order that follows from the seed: fewer are the first of more."""
+    """Return `count` of the mutants (0: all) in an order that follows from the seed: fewer are the first of more."""
     shuffled = list(mutants)
     random.Random(seed).shuffle(shuffled)
     return shuffled[:count] if count else shuffled
@@ -139,7 +139,7 @@ class _Walk:
         self._refuses = outside
 
     def _called(self, call: Node) -> str:
-        """The name of the function, without its object."""
+        """Return the name of the called function, without its object."""
         function = call.child_by_field_name("function")
         field_name = function.child_by_field_name("field") if function is not None else None
         named = field_name or function
@@ -203,7 +203,11 @@ class _Walk:
         )  # fmt: skip
 
     def _fitted(self, node: Node, text: str) -> tuple[int, str]:
-        """What is shorter is filled up with spaces, what is longer takes the room of spaces behind it, if any."""
+        """Return the end of the bytes that a text replaces, and the text, fitted to the room of the original.
+
+        A shorter text is filled up with spaces; a longer one takes the room of spaces behind the original, if there are
+        any.
+        """
         end, size = node.end_byte, len(text.encode())
         if size <= end - node.start_byte:
             return end, text + " " * (end - node.start_byte - size)
@@ -216,10 +220,10 @@ class _Walk:
 
 
 def function_name(definition: Node) -> str:
-    """Without its namespace or class; "" where it has none, as a conversion."""
+    """Return a function's name without its namespace or class; "" where it has none, such as a conversion."""
     declarator = definition.child_by_field_name("declarator")
     while declarator is not None and declarator.type not in ("identifier", "field_identifier"):
         named = declarator.child_by_field_name("declarator") or declarator.child_by_field_name("name")
-        # What returns a reference has its declarator as a child without a field.
+        # A function that returns a reference has its declarator as a child without a field.
         declarator = named or (declarator.named_child(0) if declarator.type == "reference_declarator" else None)
     return declarator.text.decode() if declarator is not None and declarator.text is not None else ""

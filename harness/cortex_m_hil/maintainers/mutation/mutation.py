@@ -1,4 +1,4 @@
-"""Would these tests notice a broken kernel? Mutant after mutant, each built and judged by a worker process."""
+"""A campaign that shows whether tests notice broken kernels: workers build and judge one mutant after the other."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from cortex_m_hil.maintainers.mutation.kernel_sources import Kernels
 from cortex_m_hil.maintainers.mutation.mutants import Mutant, drawn
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, Outcome, Settings
 
-INFRA_IN_A_ROW: Final = 4  # runs, after which something else is wrong
+INFRA_IN_A_ROW: Final = 4  # infra runs after which the campaign stops: the cause is no mutant
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked.
+    """The request that a campaign of mutants carries out, and what the tests' run has shown.
 
     Attributes:
-        tests: what pytest is given; none where it is ExecuTorch's suite alone.
-        upstream: whether ExecuTorch's own suite is judged by as well.
+        tests: the arguments for pytest; none where ExecuTorch's suite alone judges.
         count: how many mutants are drawn, 0 for all.
-        folders: of ExecuTorch's source, which are mutated; without, the builtin kernels are.
+        kernels: a digest of the sources that the mutants are made of.
+        folders: the folders of ExecuTorch's source that are mutated; empty: the builtin kernels are.
+        upstream: whether ExecuTorch's own suite judges as well.
         redzones: whether memory plans have red zones.
-        once: whether a mutant is judged on the first target only whose runner it changes.
-        localize: whether the operator of each that is killed is looked for.
-        kernels: a digest of the sources that the mutants are of.
+        once: whether a mutant is judged on one target only, the first whose runner it changes.
+        localize: whether the operator at fault is looked for in each mutant that is killed.
         seconds: of each program on each target, without a mutant; empty until the tests have run.
         left_out: how many programs of each target do not end there as in their tests.
-        operators: of the programs: mutants are drawn from what any of these reaches.
+        operators: the operators of the programs: mutants are drawn from code that any of these reaches.
     """
 
     tests: tuple[str, ...]
@@ -54,30 +54,30 @@ class Plan:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
-        """From what `asdict` made of one, and JSON of that."""
+        """Return the plan of which `asdict`, and JSON of that, made these fields."""
         names = "tests", "targets", "operators", "folders"
         return cls(**{**fields, **{name: tuple(fields.get(name, ())) for name in names}})
 
     def kernels_now(self) -> Kernels:
-        """Those that its mutants are of, as they are now."""
+        """Return the kernels that the mutants are made of, as they are now."""
         settings = self.settings(Path())
         return mutation_worker.kernels_of(self.folders, [settings.resolve(name) for name in self.targets])
 
     @property
     def asked(self) -> str:
-        """What is run, as it is asked for on a command line."""
+        """Return the tests as they are named on a command line."""
         return " ".join([*self.tests, *(["--upstream"] if self.upstream else [])])
 
     def as_fields(self) -> dict[str, Any]:
         return asdict(self)
 
     def asks_like(self, other: Plan) -> bool:
-        """Whether they differ in nothing but what the tests' run told, and the seed."""
+        """Tell whether two plans ask for the same, apart from the seed and from what the tests' run has shown."""
         names = "tests", "upstream", "targets", "count", "kernels", "targets_file", "folders", "redzones", "localize"
         return all(getattr(self, name) == getattr(other, name) for name in (*names, "once"))
 
     def mutants(self, kernels: Kernels) -> list[Mutant]:
-        """Those that are drawn. ConfigError where these are not the kernels that it was begun with."""
+        """Return the mutants that are drawn. Raise ConfigError where the kernels have changed since the beginning."""
         if kernels.digest != self.kernels:
             raise ConfigError(
                 "the kernels have changed since it was begun", hint="begin anew: hil dev mutate TEST -t TARGET --reset"
@@ -85,25 +85,28 @@ class Plan:
         return drawn(kernels.mutants_of(self.operators), self.count, self.seed)
 
     def settings(self, ready: Path) -> Settings:
-        """`ready` has the kept programs."""
+        """Return the settings of the workers; `ready` is the folder of the kept programs."""
         return Settings(str(ready), self.targets, self.targets_file, self.localize, self.folders)
 
 
 class Workers(workers.Workers):
-    """Processes of `mutation_worker`."""
+    """The worker processes of a campaign, which run `mutation_worker`."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        """`folder` has their logs."""
+        """Prepare the workers; their logs go to `folder`."""
         super().__init__("hil dev mutate", [mutation_worker.__name__, json.dumps(asdict(settings))], folder)
 
     def unmutated(self, target: str) -> tuple[dict[str, float | None], list[str]]:
-        """Seconds of each program without a mutant, None where it does not end as in its test; all operators."""
+        """Return the seconds of each program without a mutant, and all operators of the programs.
+
+        Seconds are None where the program does not end as in its test.
+        """
         answer = self.ask({"target": target})
         return answer["seconds"], answer["operators"]
 
 
 class Mutation:
-    """Carries out the runs of a plan, several at a time."""
+    """The runs of a plan, of which several are carried out at a time."""
 
     def __init__(self, plan: Plan, mutants: Sequence[Mutant], workers: Workers) -> None:
         self.plan, self._workers = plan, workers
@@ -111,7 +114,11 @@ class Mutation:
         self._in_vain = 0
 
     def next(self, runs: Sequence[Run], under_way: Collection[str] = ()) -> str | None:
-        """LaunchError if run after run teaches nothing; the next call of `hil dev mutate` goes on."""
+        """Return the key of the next run, None where none can begin now.
+
+        Raises:
+            LaunchError: the last runs were all infra errors. The next call of `hil dev mutate` goes on.
+        """
         if self._in_vain >= INFRA_IN_A_ROW:
             why = runs[-1].error
             raise LaunchError(f"nothing was learnt in {self._in_vain} runs: {why}", hint="mend that, and go on")
@@ -120,7 +127,7 @@ class Mutation:
         return next(left, None)
 
     def left(self, runs: Sequence[Run]) -> list[str]:
-        """Keys that are still to be run."""
+        """Return the keys that are still to be run."""
         done = {one.key for one in runs}
         judged = {_mutant(one.key) for one in runs if Outcome(one.verdict) in JUDGED}
         over = judged if self.plan.once else set()
@@ -138,5 +145,5 @@ class Mutation:
 
 
 def _mutant(key: str) -> str:
-    """Its name, without the target."""
+    """Return the mutant's name in a key, without the target."""
     return key.rpartition(" ")[0]

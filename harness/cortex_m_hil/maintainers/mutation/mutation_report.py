@@ -1,4 +1,4 @@
-"""What a campaign of mutants found: how many were noticed, of which operator, and all that were not."""
+"""The report of a campaign of mutants: how many were noticed, by operator, and all that were not."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.maintainers.mutation.mutation_worker import JUDGED, Outcome
 
-SHOWN: Final = 3  # operators that a place belongs to
+SHOWN: Final = 3  # operators named for a place
 
 
-# Of a mutant's runs on several targets the one that counts where it is judged once.
+# With --once, the run that counts of a mutant's runs on several targets is the one whose outcome comes first here.
 _DECIDE: Final = (*JUDGED, Outcome.INFRA, Outcome.NOT_BUILT, Outcome.UNCHANGED)
 
 
 def one_of_each(runs: Iterable[Run]) -> list[Run]:
-    """One run for each mutant: the one that judged it, if there is one."""
+    """Return one run for each mutant: the one that judged it, if there is one."""
     found: dict[str, Run] = {}
     for run in runs:
         mutant = run.key.rpartition(" ")[0]
@@ -27,7 +27,12 @@ def one_of_each(runs: Iterable[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class Rate:
-    """How many of `judged` mutants were killed. `of` is an operator, or a kind of change; `isa` is the target's."""
+    """The number of killed mutants among those that were judged.
+
+    Attributes:
+        of: an operator, or a kind of change.
+        isa: the ISA class of the target.
+    """
 
     of: str
     target: str
@@ -45,7 +50,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Report:
-    """Of a campaign's runs. `operators` are those of its programs: others that share their code are left out."""
+    """The results of a campaign's runs.
+
+    Attributes:
+        operators: the operators of the campaign's programs. Others that share their code are left out.
+    """
 
     runs: tuple[Run, ...]
     operators: frozenset[str]
@@ -55,7 +64,7 @@ class Report:
 
     @property
     def judged(self) -> list[Run]:
-        """Those that count: killed or survived."""
+        """Return the runs that count: the mutant was killed or survived."""
         return [run for run in self.runs if Outcome(run.verdict) in JUDGED]
 
     @property
@@ -63,7 +72,7 @@ class Report:
         return self.of(Outcome.SURVIVED)
 
     def by_operator(self) -> list[Rate]:
-        """A mutant of what several operators share counts for each of them."""
+        """Return the rates by operator; a mutant in code that several operators share counts for each of them."""
         return list(self._rates(lambda run: self.operators.intersection(run.figures["operators"])))
 
     def by_kind(self) -> list[Rate]:
@@ -73,7 +82,7 @@ class Report:
         return list(self._rates(lambda run: ["refuses arguments" if run.figures["refuses"] else "computes"]))
 
     def total(self) -> list[Rate]:
-        """Of each target."""
+        """Return the rate of each target over all its mutants."""
         return list(self._rates(lambda run: ["all"]))
 
     def _rates(self, groups: Callable[[Run], Iterable[str]]) -> Iterator[Rate]:
@@ -86,7 +95,10 @@ class Report:
             yield Rate(group, target, isa, killed, len(runs))
 
     def localized(self) -> tuple[int, int] | None:
-        """Of how many killed mutants the right operator was named, and of how many it was looked for."""
+        """Return the number of killed mutants for which the right operator was named, and of those that were localized.
+
+        None where none was localized.
+        """
         looked = [run.figures["localized"] for run in self.of(Outcome.KILLED) if "localized" in run.figures]
         return (sum(looked), len(looked)) if looked else None
 
@@ -94,7 +106,7 @@ class Report:
         return [run for run in self.of(Outcome.KILLED) if not run.figures.get("localized", True)]
 
     def fields(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the results for the JSON answer."""
         localized = self.localized()
         return {
             **{outcome.name.lower(): len(self.of(outcome)) for outcome in Outcome},
@@ -121,7 +133,7 @@ def _survivor(run: Run) -> dict[str, Any]:
 
 
 def place(run: Run) -> str:
-    """`firmware/…/linear.cpp:88:20`"""
+    """Return a mutant's place, as `firmware/…/linear.cpp:88:20`."""
     return f"{run.figures['top']}/{run.figures['path']}:{run.figures['line']}:{run.figures['column']}"
 
 
@@ -131,7 +143,7 @@ def _shown(operators: Sequence[str]) -> str:
 
 
 def survivors(runs: Sequence[Run]) -> Iterator[str]:
-    """Each once, as a heading and a diff, with the targets on which it survived."""
+    """Yield each surviving mutant once, as a heading and a diff, with the targets on which it survived."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.key.rpartition(" ")[0], []).append(run)

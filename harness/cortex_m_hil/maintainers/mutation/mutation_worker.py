@@ -1,4 +1,4 @@
-"""A process that builds mutants of the kernels and judges them, as `workers.Worker` asks."""
+"""A worker process (`workers.Worker`) that builds mutants of the kernels and judges them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from cortex_m_hil.runner.build import BuildTree
 from cortex_m_hil.targets.load import load_user_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve
 
-ATTEMPTS: Final = 2  # at a mutant of which infra errors tell nothing
+ATTEMPTS: Final = 2  # at judging a mutant, while infra errors prevent it
 
 
 class Outcome(str, Enum):
-    """What became of a mutant on a target."""
+    """The outcome of a mutant on a target."""
 
     KILLED = "killed"
     SURVIVED = "survived"
     UNCHANGED = "no change"  # the same code and data as without it
     NOT_BUILT = "not built"
-    INFRA = "infra"  # nothing was learnt
+    INFRA = "infra"  # infra errors prevented the judgement
 
 
 JUDGED: Final = (Outcome.KILLED, Outcome.SURVIVED)
@@ -59,9 +59,10 @@ def runtime_of(folders: Sequence[str]) -> str:
 
 
 def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
-    """The builtin kernels, or with `folders` those of the source that these targets are built from.
+    """Return the builtin kernels, or with `folders` those of the source that these targets are built from.
 
-    ConfigError where there is none, or not one for all.
+    Raises:
+        ConfigError: a target has no source, or they have several.
     """
     if not folders:
         return Kernels.of(package_data("firmware"))
@@ -75,10 +76,12 @@ def kernels_of(folders: Sequence[str], resolved: Sequence[Resolved]) -> Kernels:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker works on.
+    """The targets, programs and kernels that a worker works on.
 
-    `ready` is a folder of kept programs, with a folder for each target. `folders` are those of ExecuTorch's source
-    that are mutated; without, it is the builtin kernels.
+    Attributes:
+        ready: a folder of kept programs, with a subfolder for each target.
+        localize: whether the operator at fault is looked for.
+        folders: the folders of ExecuTorch's source that are mutated; empty: the builtin kernels are.
     """
 
     ready: str
@@ -104,10 +107,10 @@ class Settings:
 
 
 class MutatedTarget:
-    """The sources of one target's runner, to be built again and again, and its programs."""
+    """The sources of one target's runner, which is built again for each mutant, and the target's programs."""
 
     def __init__(self, resolved: Resolved, programs: Sequence[ReadyProgram], kernels: Kernels, folder: Path) -> None:
-        """Builds the unmutated runner."""
+        """Build the unmutated runner in a folder."""
         self._resolved, self._kernels = resolved, kernels
         self._programs = list(programs)
         builtin = resolved.runtime == "builtin"
@@ -118,15 +121,18 @@ class MutatedTarget:
         self.unmutated = Dut(resolved, replace(elf, path=copy))
 
     def time(self) -> dict[str, float | None]:
-        """Seconds of each program without a mutant; None: it does not end as it did in its test."""
+        """Return the seconds of each program without a mutant; None where it does not end as in its test."""
         return {program.name: seconds for program, seconds in timed(self.unmutated, self._programs)}
 
     def operators(self) -> list[str]:
-        """Of all programs together."""
+        """Return the operators of all programs together."""
         return sorted(frozenset().union(*(one.operators for one in self._programs)))
 
     def judge(self, mutant: Mutant, seconds: Mapping[str, float], *, localized: bool) -> Run:
-        """With the programs that have `seconds`."""
+        """Judge a mutant with the programs that have `seconds`, and return the run.
+
+        `localized`: whether the operator at fault is looked for.
+        """
         began, operators = time.monotonic(), self._kernels.operators(mutant)
         programs = [ReadyProgram(one.path, seconds[one.name]) for one in self._programs if one.name in seconds]
         outcome, why, more = self._outcome(mutant, ordered(programs, operators), localized)
@@ -160,7 +166,10 @@ class MutatedTarget:
         return Outcome.INFRA, problem, {}
 
     def _localized(self, dut: Dut, noticed: Noticed, mutant: Mutant) -> dict[str, Any]:
-        """The operators that are named: of wrong outputs those at fault, else the one that the verdict has."""
+        """Return the operators that are named as the cause, and whether they are operators of the mutant.
+
+        For wrong outputs they are those that `localize` finds at fault, else the one that the verdict names.
+        """
         named = sorted(set(_named(dut, noticed)))
         return {"named": named, "localized": bool(named) and set(named) <= self._kernels.operators(mutant)}
 
@@ -177,7 +186,7 @@ def _named(dut: Dut, noticed: Noticed) -> Iterator[str]:
 
 
 class _Server:
-    """Answers requests, each target built when it is asked for first."""
+    """The part of a worker that answers requests; it builds each target's runner when that is first asked for."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings, self._stack = settings, stack

@@ -211,7 +211,7 @@ def _relations(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
 
 
 def _operators(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """Count, for each operator, the programs of each ISA class that contain it."""
+    """Count the programs that contain each operator, by ISA class."""
     found: dict[str, dict[str, int]] = {}
     for run in programs.values():
         for isa, names in run.figures["operators"].items():
@@ -222,7 +222,7 @@ def _operators(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
 
 
 def _classes(programs: Mapping[int, Run]) -> dict[str, dict[str, int]]:
-    """Count, for each choice of an attribute, the programs of each ISA class that have it and were lowered."""
+    """Count the lowered programs that have each choice of an attribute, by ISA class."""
     found: dict[str, dict[str, int]] = {}
     for run in programs.values():
         for name in run.figures["classes"]:

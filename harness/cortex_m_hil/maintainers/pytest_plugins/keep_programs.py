@@ -1,4 +1,4 @@
-"""A pytest plugin for `hil dev mutate`: every program that tests run is kept as a bundle, with how it is judged."""
+"""A pytest plugin for `hil dev mutate` that keeps every program the tests run as a bundle, with how it is judged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _kept(item: pytest.Item, ended: Attempt) -> None:
-    """One file for all tests that run the same on the same target: a folder a target, a name by content."""
+    """Write a test's program as a bundle: one file for all tests that run the same on the same target.
+
+    Each target has a folder; the file's name is a digest of its content.
+    """
     folder: Path = item.config.getoption("hil_keep_into")
     program, task = ended.task.program, ended.task
     judged = repr((task.tolerance, task.linted, task.redzones, task.excluded))

@@ -1,8 +1,8 @@
 """A pytest plugin that runs ExecuTorch's own suites on this project's targets: `hil dev upstream`.
 
-Every implementation test runs once per target, lowered for its configuration, and keeps its own comparison and its
-own expected failures. What it would have handed to an FVP goes through `flow`, which lints it, runs it and compares
-its integers with the dialect. Nothing here is done to a test that is not of the suite.
+Every implementation test runs once per target, lowered for its configuration, and keeps its own comparison and its own
+expected failures. The programs that it would have given to an FVP go through `flow`, which lints and runs them and
+compares their integers with the dialect. Tests that are not of the suite stay as they are.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cortex_m_hil.pytest_plugin.fixtures import RESOLVED, TEST_ID, Hil
 from cortex_m_hil.pytest_plugin.summary import RERUN
 from cortex_m_hil.runner.build import portable_operators
 
-NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # module: why, and what of it
-_FIXTURE: Final = "cortex_m_target"  # upstream's: the configuration that a test of ops/ is lowered for
+NOT_RUN: pytest.StashKey[dict[str, str]] = pytest.StashKey()  # by module: why it was not run, and how many tests it has
+_FIXTURE: Final = "cortex_m_target"  # upstream's fixture: the configuration that a test of ops/ is lowered for
 _EXTRA: Final = "executorch-cortex-m-hil[upstream]"
 _OF_EXTRA: Final = ("torchvision",)
 _WORKER_OUTPUT: Final = "hil_not_run"
@@ -52,9 +52,12 @@ def _suite(options: argparse.Namespace) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """The suite, unless files are named: its conftest has options and a seed, so it must be known this early.
+    """Add the suite to the arguments unless files are named, which may be named from the suite's folder.
 
-    Files may be named from the suite's folder, as its node ids are.
+    The suite's conftest has options and a seed, so it must be known this early.
+
+    Raises:
+        UsageError: TEST_SEED is set to another seed, or a named file is not there but can be meant otherwise.
     """
     seed = str(early_config.known_args_namespace.hil_seed)
     if os.environ.setdefault("TEST_SEED", seed) != seed:
@@ -77,7 +80,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 def _explain(file: str, folder: Path, options: argparse.Namespace) -> None:
-    """UsageError where a file that is not there can be meant otherwise; of any other pytest tells."""
+    """Raise UsageError where a missing file can be meant otherwise; pytest itself reports any other."""
     is_backend = options.hil_backend_suite
     with contextlib.suppress(HarnessError):  # that suite is not there
         if ((suite.find if is_backend else suite.find_backend_suite)() / file).exists():
@@ -95,21 +98,22 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if getattr(config.option, _FIXTURE, None):
         raise pytest.UsageError("--cortex-m-target has no meaning here: --target names what the suite is run on")
-    # What upstream's header shows. Its tests are parametrised below.
+    # For upstream's header; the tests are parametrised below.
     setattr(config.option, _FIXTURE, [resolved.display_name for resolved in config.stash[RESOLVED]])
 
 
 @functools.cache
 def _excluded() -> tuple[str, ...]:
-    """What upstream's test runner is built without (its backends/cortex_m/test/build_test_runner.sh)."""
+    """Return the operators that upstream's test runner lacks (its backends/cortex_m/test/build_test_runner.sh)."""
     return portable_operators()
 
 
 def _excluded_from(item: pytest.Item) -> tuple[str, ...]:
-    """The operators that a test does not get.
+    """Return the operators that a test's runner is treated as lacking.
 
     Upstream's strict xfails rely on what its runner lacks: a runtime that has it would pass broadcasting divisions, and
-    softmax over another dimension. What else is in the backend suite upstream runs with other runners, that have them.
+    softmax over another dimension. Upstream runs the other tests of the backend suite with other runners, which have
+    these operators.
     """
     expected_to_pass = item.get_closest_marker("xfail") is None
     return () if item.config.option.hil_backend_suite and expected_to_pass else _excluded()
@@ -121,7 +125,7 @@ def _selected(module: Path) -> frozenset[str]:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """A module none of whose tests runs on a target is not even imported."""
+    """Ignore a module none of whose tests runs on a target: it is not even imported."""
     if collection_path.suffix == ".py" and not _selected(collection_path):
         return True
     return None
@@ -131,7 +135,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A module that needs a package which is not installed is not run, and the summary says so."""
+    """Skip a module that needs a package which is not installed, and note it for the summary."""
     report = yield
     missing = _missing_package(report.call.excinfo) if report.failed and report.call else ""
     if missing and isinstance(collector, pytest.Module):
@@ -145,7 +149,7 @@ def pytest_make_collect_report(
 
 
 def _missing_package(failure: pytest.ExceptionInfo[BaseException] | None) -> str:
-    """The name of the package whose absence caused this; "" if something else did."""
+    """Return the name of the package whose absence caused this failure; "" if something else did."""
     error: BaseException | None = failure.value if failure is not None else None
     while error is not None and not isinstance(error, ModuleNotFoundError):
         error = error.__cause__
@@ -155,20 +159,20 @@ def _missing_package(failure: pytest.ExceptionInfo[BaseException] | None) -> str
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Implementation tests only, and all targets of a test after each other: they share most of the lowering."""
+    """Select the implementation tests, and sort all targets of a test together: they share most of the lowering."""
     chosen = [item for item in items if getattr(item, "originalname", item.name) in _selected(item.path)]
     others = [item for item in items if item not in set(chosen)]
     if others:
         config.hook.pytest_deselected(items=others)
     items[:] = chosen
-    yield  # where the plugin gives each item the name that it has without its target
+    yield  # here the plugin gives each item the name that it has without its target
     order = {name: place for place, name in enumerate(dict.fromkeys(item.stash[TEST_ID] for item in items))}
     items.sort(key=lambda item: order[item.stash[TEST_ID]])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
-    """Upstream parametrises `cortex_m_target` by an option of its own; here it follows from the target."""
+    """Keep upstream from parametrising `cortex_m_target` by an option of its own; here it follows from the target."""
     hidden = _FIXTURE in metafunc.fixturenames
     if hidden:
         metafunc.fixturenames.remove(_FIXTURE)
@@ -182,7 +186,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """What the harness itself does wrong is an infra error, or an expected failure would hide it."""
+    """Raise InfraError for errors in the block that are not the harness's own: an expected failure would hide them."""
     try:
         yield
     except UnsupportedOperator as error:
@@ -197,7 +201,10 @@ def _own_errors() -> Iterator[None]:
 
 
 class _OwnPlans(Hil):
-    """With `--redzones` the suite's programs keep their own memory plans: what these leave free or dead is watched."""
+    """The fixture `hil` for the suite's programs, which keep their own memory plans with `--redzones`.
+
+    The bytes that these plans leave free or dead are watched.
+    """
 
     def _watched(self, program: Program) -> WatchedMemory:
         memory = WatchedMemory(program)
@@ -206,7 +213,7 @@ class _OwnPlans(Hil):
 
 
 class _Executor:
-    """One test's programs on one target."""
+    """A callable that runs the programs of one test on one target and counts the runs."""
 
     def __init__(self, hil: Hil, excluded: tuple[str, ...]) -> None:
         self.runs = 0
@@ -226,7 +233,7 @@ EXECUTOR: pytest.StashKey[_Executor] = pytest.StashKey()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """A test's parameters hold its modules and inputs, and some change these in place: each target gets a copy."""
+    """Copy the test's parameters for each target: they hold modules and inputs, which some tests change in place."""
     with _own_errors():
         callspec = getattr(item, "callspec", None)
         if callspec is not None:
@@ -238,7 +245,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.fixture(autouse=True)
 def hil_takes_over(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Iterator[None]:
-    """Makes every test of the run one on a target."""
+    """Make every test of the run one on a target."""
     executor = request.node.stash[EXECUTOR] = _Executor(
         _OwnPlans(hil_dut, request.node, request.config.getoption("hil_redzones")), _excluded_from(request.node)
     )
@@ -275,9 +282,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 
 def _caught(item: pytest.Function) -> BaseException | None:
-    """Why a test of the backend suite failed: its runner catches every error, and raises one that says nothing.
+    """Return the error behind a failed test of the backend suite, None where its runner skips the test.
 
-    None where it skips the test, unless it was the harness that failed.
+    The suite's runner catches every error, and raises one that says nothing. An InfraError, where the harness itself
+    failed, is returned for a skipped test too.
     """
     runner: Any = item.funcargs.get("test_runner")
     if runner is None or not runner._results:
@@ -298,7 +306,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Of xdist: every worker collects, so each tells the same."""
+    """Take over the modules that an xdist worker did not run: every worker collects, so each reports the same."""
     node.config.stash[NOT_RUN].update(getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {}))
 
 
@@ -315,7 +323,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _watched(stats: Mapping[str, Sequence[Any]]) -> str:
-    """Of all programs that ran; the last report of a test has what it recorded."""
+    """Return the summary line on red zones in all programs; the last report of a test has what it recorded."""
     reports = (one for reports in stats.values() for one in reports if getattr(one, "when", "") == "teardown")
     sizes = [value for one in reports for name, value in one.user_properties if name == records.WATCHED]
     none = f"; {sizes.count(0)} plans leave no byte free" if 0 in sizes else ""
