@@ -1,11 +1,11 @@
-"""ExecuTorch's own suites of tests: where they are, which tests run programs, and the taking over of these.
+"""ExecuTorch's own test suites: where they are, which of their tests run programs, and how these are taken over.
 
-One has its Cortex-M tests; the other is its backend suite, of which the Cortex-M flow is run. They stay as they are
-installed. While a test runs, some methods of ExecuTorch are replaced in memory: the pass
-manager's constructor (it lowers for the target's configuration), `to_executorch` (it keeps the graph that Python can
-still run, the reference), the `run_artifact` of what was serialised (it would start an FVP), and of the tester what
-runs a stage and what compares: what does not depend on the target is done once for all targets, and what the disk
-remembers is not done again.
+One suite has its Cortex-M tests; of the other, its backend suite, the Cortex-M flow is run. They stay as they are
+installed. While a test runs, some methods of ExecuTorch are replaced in memory: the pass manager's constructor (it
+lowers for the target's configuration), `to_executorch` (it keeps the graph that Python can still run, the reference),
+the `run_artifact` of what was serialised (it would start an FVP), and of the tester the methods that run a stage and
+that compare. What does not depend on the target is done once for all targets, and what the disk cache has is not done
+again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,13 @@ stages: Final[Lru[dict[str, Any]]] = Lru(8)
 
 
 def find() -> Path:
-    """The folder of the Cortex-M tests, in a wheel or in an editable checkout. Imports neither torch nor ExecuTorch."""
+    """Return the folder of the Cortex-M tests, in a wheel or in an editable checkout.
+
+    This imports neither torch nor ExecuTorch.
+
+    Raises:
+        ToolchainError: ExecuTorch, or its test suite, is not installed.
+    """
     try:
         spec = importlib.util.find_spec(_PACKAGE)
     except ModuleNotFoundError:
@@ -61,7 +67,7 @@ def find() -> Path:
 
 
 def find_backend_suite() -> Path:
-    """The same of the backend suite; ToolchainError where it has no Cortex-M flow."""
+    """Return the folder of the backend suite. Raise ToolchainError where it has no Cortex-M flow."""
     folder = find().parents[1] / "test" / "suite"
     if not (folder / "flows" / "cortex_m.py").is_file():
         raise ToolchainError("no backend suite with a Cortex-M flow: this ExecuTorch is older than 1.5", hint=INSTALL)
@@ -69,14 +75,14 @@ def find_backend_suite() -> Path:
 
 
 def only_cortex_m_flow() -> None:
-    """From now on the backend suite knows its Cortex-M flow only: whether Arm's FVP is there is asked no more."""
+    """Restrict the backend suite, in this process, to its Cortex-M flow: it no longer looks for Arm's FVP."""
     known = feature("executorch.backends.test.suite.flow")
     flow = feature("executorch.backends.test.suite.flows.cortex_m", "CORTEX_M_TEST_FLOW")
     known.all_flows = lambda: {flow.name: flow}
 
 
 def implementation_tests(module: Path) -> frozenset[str]:
-    """Names of a test module's functions that run a program on a target; the module is read, not imported.
+    """Return the names of a test module's functions that run a program on a target; it is read, not imported.
 
     `test_dialect_*` run the Python operators, by methods of the same names.
     """
@@ -94,7 +100,7 @@ def _mentioned(function: ast.FunctionDef) -> frozenset[str]:
 
 
 def configuration(target: Target) -> Any:
-    """ExecuTorch's CortexMTargetConfig of a target: its CPU with its ISA class, so an override of the class counts."""
+    """Return ExecuTorch's CortexMTargetConfig of a target, with the target's own ISA class where that is overridden."""
     cpu = CPU_OF[target.isa] if target.cpu == "host" else target.cpu
     config = executorch_api().target_config
     backend = feature(f"{_PACKAGE}.library.cmsis_nn", "Backend")
@@ -102,7 +108,7 @@ def configuration(target: Target) -> Any:
 
 
 def clear_cache() -> None:
-    """Forget every stage."""
+    """Forget all stages in the cache."""
     stages.clear()
 
 
@@ -112,11 +118,15 @@ Execute = Callable[[Program], Sequence[HostTensor]]
 
 @contextmanager
 def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool = False) -> Iterator[None]:
-    """Within the block, what upstream's tester lowers is for `target`, and what it executes is given to `execute`.
+    """Let upstream's tester, within the block, lower for `target` and give programs to `execute` instead of an FVP.
 
-    `test` is a name without the target: what the same test did for another target is not done again, since a test that
-    changes the compiler does it for all alike. With `remembered` neither is what it did in an earlier process: that is
-    for tests of the suite, whose files are among the compiler's.
+    Args:
+        test: the test's name without the target. What the same test did for another target is not done again, since a
+            test that changes the compiler does it for all targets alike.
+        target: what programs are lowered for.
+        execute: runs a program and returns its outputs.
+        remembered: what the test did in an earlier process is not done again either. That is for tests of the suite,
+            whose files are among the compiler's.
     """
     with ExitStack() as stack:
         for owner, name, replacement in _Takeover(test, target, execute, remembered).replacements():
@@ -126,7 +136,7 @@ def taken_over(test: str, target: Target, execute: Execute, *, remembered: bool 
 
 
 class _Takeover:
-    """What upstream's methods are replaced by, for one target."""
+    """The replacements of upstream's methods for one target."""
 
     def __init__(self, test: str, target: Target, execute: Execute, remembered: bool) -> None:
         self.test = test
@@ -137,7 +147,7 @@ class _Takeover:
         self._dialects: dict[int, tuple[Any, Any]] = {}  # by identity of the result, which is kept alive
 
     def replacements(self) -> Iterator[tuple[Any, str, Any]]:
-        """Classes of ExecuTorch, and a method of each with what stands in its place."""
+        """Yield classes of ExecuTorch, each with the name of a method and its replacement."""
         manager: Any = executorch_api().pass_manager
         edge = feature("executorch.exir", "EdgeProgramManager")
         serialize = feature(f"{_PACKAGE}.test.tester", "CortexMSerialize")
@@ -184,13 +194,13 @@ class _Takeover:
         yield tester, "_calculate_reference_output", staticmethod(calculate_reference)
 
     def executed(self, made: _Made, inputs: Any) -> list[Any]:
-        """The outputs on the target."""
+        """Run the program on the target and return its outputs as torch tensors."""
         from cortex_m_hil.lowering.reference import to_torch
 
         return [to_torch(output) for output in self._execute(self._program(made, inputs))]
 
     def _program(self, made: _Made, inputs: Any) -> Program:
-        """With its inputs, and the dialect as the only reference."""
+        """Return the program with its inputs, and with the dialect as its only reference."""
         from cortex_m_hil.lowering.intermediates import intermediates
         from cortex_m_hil.lowering.reference import HostModels, RememberedReferences, conform, to_host
 
@@ -230,9 +240,13 @@ class _Takeover:
 
 @dataclass(frozen=True)
 class _Made:
-    """What to_executorch made, or would: `get` runs the stages. `no_key` says why there is no `key`.
+    """The result of `to_executorch`, which may not have run yet.
 
-    `seconds` is what the test's stages have taken until now.
+    Attributes:
+        get: runs the stages, if need be, and returns the result.
+        key: the key of the result in the cache; None for none.
+        no_key: why there is no key.
+        seconds: returns how long the test's stages have taken until now.
     """
 
     get: Callable[[], Any]
@@ -242,7 +256,7 @@ class _Made:
 
 
 def _entry(made: Any) -> dict[str, Any]:
-    """What the disk remembers of what to_executorch made."""
+    """Return the disk cache's entry for a result of `to_executorch`."""
     pte = bytes(made.buffer)
     return {"pte": np.frombuffer(pte, np.uint8), "nodes": list(graph_nodes(made, parse_pte(pte, "program")))}
 
@@ -250,23 +264,23 @@ def _entry(made: Any) -> dict[str, Any]:
 class _Stages:
     """The stages of one of upstream's testers, in order.
 
-    A stage that has succeeded before on what this one starts from, here or in another process, is put off: it is run as
-    soon as something of it is looked at, by a check of upstream's say. What most tests end with, the outputs of
-    the reference and the program, is remembered on disk; where nothing else is looked at, nothing is lowered.
+    A stage that has succeeded before with the same start, in this or another process, is deferred: it runs as soon as
+    anything of it is accessed, for example by a check of upstream's. What most tests end with, the outputs of the
+    reference and the program, is in the disk cache; where nothing else is accessed, nothing is lowered.
     """
 
     def __init__(self, takeover: _Takeover, tester: Any, run_stage: RunStage) -> None:
         self.takeover = takeover
         self.tester: Any = weakref.proxy(tester)
-        self.key: str | None = None  # of what the last stage makes; None: known by its content only
-        self.no_key = ""  # of the first stage without: the later ones have to be run for what it makes
+        self.key: str | None = None  # of the last stage's result; None: it is known by its content only
+        self.no_key = ""  # why the first stage without a key has none; the later ones have to be run
         self.seconds = 0.0
         self.is_inside = self.is_comparing = False
         self._run_stage = run_stage
         self._late: list[_Stage] = []
 
     def run(self, stage: Any, inputs: Any, *args: Any, **kwargs: Any) -> None:
-        """As `Tester._run_stage` does."""
+        """Run a stage as `Tester._run_stage` does, or defer it."""
         with self._inside():
             one = _Stage(self, stage, inputs, args, kwargs)
             if one.key is not None and self.takeover.disk.get("stage", one.key) is not None:
@@ -281,7 +295,7 @@ class _Stages:
             self.no_key = self.no_key or one.no_key
 
     def catch_up(self) -> None:
-        """Runs what was put off, as if it had been run in its turn."""
+        """Run the deferred stages, as if each had been run in its turn."""
         late, self._late = self._late, []
         if not late:
             return
@@ -296,7 +310,10 @@ class _Stages:
             self.tester.cur = now
 
     def _run(self, one: _Stage) -> bool:
-        """Whether the stage does the same each time: not if it changes its inputs, as calibrating in place does."""
+        """Run a stage, and tell whether it does the same each time.
+
+        It does not if it changes its inputs, as calibrating in place does.
+        """
         if one.key is None or not one.is_shared:
             self._run_stage(self._after_its_own(one), one.stage, *one.args, **one.kwargs)
             return one.key is not None
@@ -318,14 +335,14 @@ class _Stages:
         return True
 
     def _after_its_own(self, one: _Stage) -> Any:
-        """The tester, whose last stage has a copy of its own of what it made for `one` to start from."""
+        """Return the tester, whose last stage now has its own copy of its result for `one` to start from."""
         if one.after is not None:
             self.tester.stages[one.after].copy_remembered()
         return self.tester
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        """Within the block it is we who look at stages."""
+        """Mark the block as the harness's own: it may access stages without running them. Its time is counted."""
         before, self.is_inside = self.is_inside, True
         began = time.monotonic()
         try:
@@ -337,7 +354,7 @@ class _Stages:
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
-        """Within the block what a stage made is looked at as the reference only."""
+        """Mark the block as one in which a stage's result is accessed as the reference only."""
         self.is_comparing = True
         try:
             yield
@@ -346,7 +363,7 @@ class _Stages:
 
 
 class _Stage:
-    """What upstream's tester has in the place of a stage: runs it, if need be, when something of it is looked at.
+    """A substitute for a stage in upstream's tester, which runs the stage, if need be, when anything of it is accessed.
 
     ``key`` covers what the stage starts from, its inputs, class and configuration; where one has no content it is None,
     and ``no_key`` says what.
@@ -358,7 +375,7 @@ class _Stage:
         self.args, self.kwargs = (inputs, *args), kwargs
         self.start = _Start(stages, stage, inputs)
         self.is_shared = self.stage_type().name in _SHARED
-        self.remembered: dict[str, Any] | None = None  # what it made for all targets, if not copied for this one yet
+        self.remembered: dict[str, Any] | None = None  # its result, shared by all targets, until it is copied for this one
         self.key: str | None = None
         self.no_key = "what ExecuTorch's first stage starts from is not known by an export"
         if self.start.content is not None:
@@ -368,9 +385,10 @@ class _Stage:
             self.key, self.no_key = passing_key_or_reason(stages.takeover.test, *what)
 
     def _settings(self) -> dict[str, Any]:
-        """What of the stage differs from upstream's default: of that, some sets have another order in each process.
+        """Return the stage's settings that differ from upstream's default.
 
-        What is serialised is not given to an FVP, which is what the settings of that stage are about.
+        Defaults are left out because some sets in them have another order in each process. So are all settings of
+        SERIALIZE: they are about giving the program to an FVP, which is not done.
         """
         if self.stage_type().name == "SERIALIZE":
             return {}
@@ -400,19 +418,25 @@ class _Stage:
         return stages.takeover.executed(made, inputs)
 
     def made(self) -> Any:
-        """The stage, run."""
+        """Run the stage if need be, and return it."""
         self.stages.catch_up()
         self.copy_remembered()
         return self.stage
 
     def copy_remembered(self) -> None:
-        """Copied for every use, since comparing changes the exported program; and a copy has other names of nodes."""
+        """Copy the result that is shared by all targets into this stage, once.
+
+        Each target has its copy, since comparing changes the exported program; and a copy has other names of nodes.
+        """
         if self.remembered is not None:
             vars(self.stage).update(copy.deepcopy(self.remembered))
             self.remembered = None
 
     def _looked_at(self) -> Any:
-        """The same. Who has it may change what it made: then only the content says what the next stage starts from."""
+        """Return the stage after it has run, for access from outside the harness.
+
+        The accessing code may change the result: after that only its content says what the next stage starts from.
+        """
         if self.stages.is_inside:
             return self.stage
         self.stages.key = None
@@ -420,14 +444,14 @@ class _Stage:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether both have a content, and the same."""
+    """Tell whether both objects have a content digest, and the same one."""
     with suppress(NoContent):
         return digest(one) == digest(other)
     return False
 
 
 class _Reference:
-    """What a stage makes, as `Tester._calculate_reference_output` is given it while outputs are compared."""
+    """A stage's result as it is passed to `Tester._calculate_reference_output` while outputs are compared."""
 
     def __init__(self, stage: _Stage) -> None:
         self._stage = stage
@@ -436,7 +460,7 @@ class _Reference:
         return getattr(self._stage.made().artifact, name)
 
     def outputs(self, inputs: Any, calculate: Callable[[Any, Any], Any]) -> Any:
-        """The outputs, and the scale of their quantisation."""
+        """Return the reference outputs and the scale of their quantisation, from the disk cache if it has them."""
         torch = executorch_api().torch
         known = self._stage.stages.takeover.disk
         key = passing_key(self._stage.key, inputs)
@@ -458,7 +482,7 @@ class _Reference:
 
 
 class _Start:
-    """What a stage starts from: the artifact of the one before, or the export of the tested module.
+    """The start of a stage: the artifact of the one before, or the export of the tested module.
 
     The first stage begins with that export. It is made here, for the key, and handed over, so that what is lowered is
     what the key is of. ``content`` is None where the stage starts from a module in another way.
@@ -478,7 +502,7 @@ class _Start:
                 self.content = strict_export(self.module, inputs)
 
     def _exporting(self, stage: Any) -> Any:
-        """The module whose `export` the stage calls first."""
+        """Return the Python module whose `export` the stage calls first; None for other stages."""
         kinds = "executorch.backends.test.harness.stages"
         for kind in (feature(kinds, "Quantize"), feature(kinds, "Export")):
             if isinstance(stage, kind) and not getattr(stage, "is_qat", False):
@@ -486,7 +510,7 @@ class _Start:
         return None
 
     def in_place_of_export(self) -> Any:
-        """Within the block the stage's own export of the same module is the one that `content` is."""
+        """Return a context in which the stage's own export of the same module gives `content`."""
         if self.module is None:
             return nullcontext()
         exported = self._home.export

@@ -1,4 +1,4 @@
-"""hil dev."""
+"""The commands `hil dev`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hil dev fuzz."""
+"""The command `hil dev fuzz`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _require_mutants(seconds: float | None, jobs: int, store_file: Path | None, 
 
 
 def _bug(fuzzer: judge.Fuzzer, judged: judge.Judgement, corpus: Path | None) -> Iterator[dict[str, object]]:
-    """A bug, told as it is found; nothing for any other judgement."""
+    """Print and yield a bug as soon as it is found; yield nothing for any other judgement."""
     if judged.outcome is not judge.Outcome.BUG:
         return
     path = campaign.save(corpus, fuzzer, judged) if corpus is not None else None

@@ -1,4 +1,4 @@
-"""hil dev fvp-shim."""
+"""The commands `hil dev fvp-shim`."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ wanted:
 
 
 def _pytest_command(folder: Path, resolved: Resolved) -> str:
-    """What runs ExecuTorch's tests on a runner in the folder."""
+    """Return the command that runs ExecuTorch's tests on a runner in the folder."""
     where, suite = shlex.quote(str(folder.absolute())), shlex.quote(str(find_suite() / "ops"))
     return f"EXECUTORCH_ROOT={where} PATH={where}:$PATH pytest --cortex-m-target={resolved.target.cpu} {suite}"
 
 
 def _check_runners(runners: Sequence[Resolved]) -> None:
-    """ConfigError for what ExecuTorch's tests cannot name, or the shim cannot run."""
+    """Raise ConfigError for targets that ExecuTorch's tests cannot name, or that the shim cannot run."""
     taken: dict[str, str] = {}
     for resolved in runners:
         target = resolved.target
@@ -99,7 +99,10 @@ def _check_runners(runners: Sequence[Resolved]) -> None:
 
 
 def _install_runner(folder: Path, resolved: Resolved) -> Path:
-    """Its operators are those of ExecuTorch's own test runner, so that what is expected to fail there fails here."""
+    """Build a target's runner, write it below the folder and return its path.
+
+    Its operators are those of ExecuTorch's own test runner, so that what is expected to fail there fails here.
+    """
     target = resolved.target
     assert isinstance(target.launcher, QemuLauncher)
     elf = build_runner(target, resolved.runtime, WITHOUT_PORTABLE)

@@ -1,4 +1,4 @@
-"""hil dev mutate."""
+"""The command `hil dev mutate`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from cortex_m_hil.targets.model import HardwareLauncher
 
 KIND: Final = "mutate"
 KEEPING: Final = "cortex_m_hil.maintainers.pytest_plugins.keep_programs"
-READY: Final = "ready"  # in the campaign's folder: programs of the tests
+READY: Final = "ready"  # subfolder of the campaign's folder with the programs of the tests
 SEEDS: Final = 1 << 32
 
 
@@ -97,7 +97,7 @@ def mutate(
 
 
 def _check(upstream: bool, redzones: bool) -> None:
-    """ConfigError for options that exclude each other, ToolchainError where ExecuTorch has no suite."""
+    """Raise ConfigError for options that exclude each other, ToolchainError where ExecuTorch has no suite."""
     if upstream and redzones:
         raise ConfigError("--redzones: ExecuTorch's suite has memory plans of its own", hint="without --upstream")
     if upstream:
@@ -105,7 +105,10 @@ def _check(upstream: bool, redzones: bool) -> None:
 
 
 def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str]) -> tuple[str, ...]:
-    """ConfigError for boards: each mutant would be flashed, and its build id is that of all others."""
+    """Return the names of the targets. Raise ConfigError for boards.
+
+    Each mutant would have to be flashed, and it has the build id of all others.
+    """
     choice = Choice(patterns, file, runtime_of(folders))
     for name in choice.names:
         if isinstance(choice.resolve(name).target.launcher, HardwareLauncher):
@@ -114,7 +117,16 @@ def _targets(patterns: Sequence[str], file: Path | None, folders: Sequence[str])
 
 
 def _campaign(kept: Store, wanted: Plan | None, *, seeded: bool) -> Campaign:
-    """The one under way in this folder, or another. ConfigError where it is not what is wanted."""
+    """Return the campaign under way in this folder, or a new one.
+
+    Args:
+        kept: the store of campaigns.
+        wanted: what is asked for; None: whatever is under way.
+        seeded: whether the seed is asked for, too.
+
+    Raises:
+        ConfigError: nothing was begun, or something else than what is wanted.
+    """
     before = current(kept, KIND)
     if wanted is None:
         if before is None:
@@ -141,7 +153,11 @@ def _forget(kept: Store, *, asked: bool) -> None:
 
 
 def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple[Plan, list[Run], int]:
-    """The plan, all runs, and how many are left."""
+    """Work on a campaign until it is complete or the budget is spent.
+
+    Returns:
+        The plan, all runs so far, and how many runs are left.
+    """
     plan, left, done = Plan.of(campaign.plan), 0, False
     if campaign.ended is not None:
         return plan, kept.runs(campaign), left
@@ -168,7 +184,7 @@ def _work(kept: Store, campaign: Campaign, jobs: int, budget: Deadline) -> tuple
 
 
 def _timed(plan: Plan, workers: Workers) -> Plan:
-    """With what the programs tell on the unmutated runners."""
+    """Return the plan with the programs' seconds on the unmutated runners, and with their operators."""
     seconds: dict[str, dict[str, float]] = {}
     left_out: dict[str, int] = {}
     operators: set[str] = set()
@@ -189,7 +205,10 @@ def _apart(left_out: int) -> str:
 
 
 def _run_tests(plan: Plan, ready: Path, folder: Path, jobs: int) -> None:
-    """ConfigError where they do not pass: what fails without a mutant tells nothing of one."""
+    """Run the tests without a mutant and keep their programs. Raise ConfigError where they do not pass.
+
+    What fails without a mutant tells nothing of one.
+    """
     shutil.rmtree(ready, ignore_errors=True)
     file = Path(plan.targets_file) if plan.targets_file else None
     options = options_of_plugin(plan.targets, runtime_of(plan.folders), 1.0, file)
@@ -209,7 +228,7 @@ def _run_tests(plan: Plan, ready: Path, folder: Path, jobs: int) -> None:
 
 
 def _suites(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
-    """What is run without a mutant: a name, a command, and what shows a user the same."""
+    """Yield a name, a command, and what shows a user the same, for each suite that runs without a mutant."""
     if plan.tests:
         command = [sys.executable, "-m", "pytest", *plugin_options(KEEPING)]
         yield "the tests", [*command, *named_tests(plan.tests)], f"pytest {' '.join(plan.tests)}"
@@ -219,7 +238,7 @@ def _suites(plan: Plan) -> Iterator[tuple[str, list[str], str]]:
 
 
 def _judged(mutation: Mutation, kept: Store, campaign: Campaign, budget: Deadline, jobs: int) -> Iterator[list[Run]]:
-    """All runs so far: as it begins, and after each run."""
+    """Yield all runs so far: at the beginning, and after each run."""
     yield kept.runs(campaign)
     with Console(stderr=True, markup=False).status("") as status:
 

@@ -1,4 +1,4 @@
-"""hil dev upstream."""
+"""The command `hil dev upstream`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def upstream(
     They run on targets, and are not modified.
     """
     known = load_user_targets(targets_file)
-    for name in select(target, known):  # what makes every test fail is told here, in one line
+    for name in select(target, known):  # an error that would make every test fail is shown here, in one line
         resolve(name, known, runtime=runtime).target.launcher.require()
     command = upstream_command(backend_suite=backend_suite)
     command += [*(f"--hil-target={name}" for name in target), f"--hil-runtime={runtime}"]
@@ -41,5 +41,5 @@ def upstream(
     raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 
-# Of pytest: all passed, some failed, interrupted. Any other, such as a wrong option or no test at all, tells nothing.
+# pytest's exit statuses: all passed, some failed, interrupted. Any other, as for a wrong option, says nothing.
 _PYTEST_STATUS = {0: 0, 1: NO, 2: INTERRUPTED}

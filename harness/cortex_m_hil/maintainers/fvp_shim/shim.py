@@ -1,9 +1,8 @@
-"""A shim for Arm's FVPs: their command line and manners, with QEMU behind. It is NOT Arm's model.
+"""A shim for Arm's FVPs: their command line and behaviour, with QEMU behind. It is NOT Arm's model.
 
-It exists so that the FVP driver can be run where no FVP can be had. A program of its own, on the
-standard library alone: it imports nothing of the harness, and what it knows of the models
-(`fvp_models/`) was transcribed from public sources apart from what the driver knows. docs/fvp.md
-lists the manners, their sources and what is a guess.
+With it the FVP driver can be run where no FVP can be had. It is a program of its own, on the standard library alone: it
+imports nothing of the harness, and what it knows of the models (`models/`) was transcribed from public sources,
+independently of what the driver knows. docs/fvp.md lists what it imitates, with the sources, and what is a guess.
 """
 
 from __future__ import annotations
@@ -31,15 +30,22 @@ MAGIC, EXIT_EXTENDED = b"SHFB", 0x01
 REFUSED = 1  # exit status for a wrong command line; the real one is not documented
 LOCKUP = (b"qemu: fatal: Lockup", b"qemu-system-arm: Trying to execute code outside RAM or ROM")
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
-NOTE = ".shim.json"  # beside an ELF: the machine of QEMU's that it is for
+NOTE = ".shim.json"  # suffix of a note beside an ELF, which names the QEMU machine that it is for
 DATA = Path(__file__).parent / "models"
 
 
 @dataclass(frozen=True)
 class Model:
-    """`machine` is QEMU's, `clock` in Hz, `remark` says where the two cores differ.
+    """A model of Arm's, and the QEMU machine behind its shim.
 
-    `extra` are further arguments of QEMU.
+    Attributes:
+        machine: the name of the machine in QEMU.
+        cpu: the name of the core's instance in parameters.
+        semihosting: the default of the parameter that enables semihosting, 0 or 1.
+        clock: in Hz.
+        lists: the files with its parameters, in `models/`.
+        remark: where QEMU's machine differs from the model.
+        extra: further arguments of QEMU.
     """
 
     machine: str
@@ -76,7 +82,7 @@ MODELS: Mapping[str, Model] = {
 
 
 class Refusal(Exception):
-    """The command line is wrong, or asks for what a shim cannot do."""
+    """A command line that is wrong, or that asks for what a shim cannot do."""
 
 
 # --- command line --------------------------------------------------------------------------------------------
@@ -116,7 +122,7 @@ class Parameter:
 
 
 def parameters(model: Model) -> dict[str, Parameter]:
-    """What the model has, by name."""
+    """Return the parameters of a model by name."""
     found = {}
     for name in model.lists:
         text = (DATA / f"{name}.txt").read_text()
@@ -129,7 +135,11 @@ def parameters(model: Model) -> dict[str, Parameter]:
 
 
 def _settings(model: Model, options: argparse.Namespace) -> dict[str, str]:
-    """Defaults, overlaid by configuration files, overlaid by -C."""
+    """Return the values of all parameters: defaults, overlaid by configuration files, overlaid by -C.
+
+    Raises:
+        Refusal: a parameter does not exist, is malformed, or cannot be set in the shim.
+    """
     values = {parameter.name: parameter.default for parameter in parameters(model).values()}
     lines = [line for path in options.config_file for line in _config_lines(Path(path))]
     for text in [*lines, *options.parameter]:
@@ -150,17 +160,20 @@ def _settings(model: Model, options: argparse.Namespace) -> dict[str, str]:
 
 
 def _unquoted(value: str) -> str:
-    """ExecuTorch's tests quote values on a command line that no shell reads, and the model takes that."""
+    """Return a value without the quotes around it, if any.
+
+    ExecuTorch's tests quote values on a command line that no shell reads, and the model accepts that.
+    """
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
 
 
 def _to_output(name: str, value: str) -> bool:
-    """The first UART on the model's own output."""
+    """Tell whether a setting puts the first UART on the model's own output."""
     return value == "-" and name.lower().endswith(".uart0.out_file")
 
 
 def _config_lines(path: Path) -> Iterator[str]:
-    """`instance.parameter=value  # comment`, the value quoted or not."""
+    """Yield the settings of a file with lines `instance.parameter=value # comment`, the value quoted or not."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -171,7 +184,10 @@ def _config_lines(path: Path) -> Iterator[str]:
 
 
 def _for_application(model: Model, images: Sequence[str]) -> Model:
-    """Another machine where a note beside the application asks for it: a deviation from every model, for `--runner`."""
+    """Return another machine where a note beside the application asks for it, else the model's.
+
+    This deviates from every model of Arm's; it is there for `--runner`.
+    """
     note = Path(f"{images[0]}{NOTE}") if images else None
     if note is None or not note.is_file():
         return model
@@ -185,7 +201,7 @@ def _truth(value: str) -> bool:
 
 
 def _images(model: Model, texts: Sequence[str]) -> list[str]:
-    """Paths, without the instance that may stand before them: `cpu0=a.elf`, `cpu0*=a.elf`, `a.elf`."""
+    """Return paths without the instance that may stand before them: `cpu0=a.elf`, `cpu0*=a.elf`, `a.elf`."""
     return [re.sub(rf"^{re.escape(model.cpu)}\*?=", "", text) for text in texts]
 
 
@@ -208,7 +224,10 @@ def _qemu_version() -> str:
 
 
 def _command(model: Model, options: argparse.Namespace, settings: Mapping[str, str]) -> list[str]:
-    """Without a chardev: with one, reading the console would end at once instead of waiting (QEMU 7.2)."""
+    """Return the command line of QEMU. Raise Refusal where there is no application or it cannot be read.
+
+    It has no chardev: with one, reading the console would end at once instead of waiting (QEMU 7.2).
+    """
     images = _images(model, [*options.application, *options.applications])
     if not images:
         raise Refusal("no application: give one with -a")
@@ -232,10 +251,10 @@ def _command(model: Model, options: argparse.Namespace, settings: Mapping[str, s
 
 
 def _loses_status(images: Sequence[str], folder: Path) -> bool:
-    """A C library that finds no features file falls back to SYS_EXIT, which carries no status.
+    """Tell whether the guest's exit status is lost, since its C library finds no features file and calls SYS_EXIT.
 
-    QEMU answers a guest's look for that file by itself, so what the guest would have made of a
-    folder without one is done here. A guest that never looks calls SYS_EXIT_EXTENDED in any case.
+    QEMU answers a guest's look for that file by itself, so what the guest would have made of a folder without one is
+    determined here. A guest that never looks calls SYS_EXIT_EXTENDED, which carries the status, in any case.
     """
     if not any(FEATURES_FILE.encode() in Path(path).read_bytes() for path in images):
         return False
@@ -251,7 +270,13 @@ def _loses_status(images: Sequence[str], folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Limit:
-    """`used` tells how much of `most` is gone, in seconds; never faster than the clock on the wall."""
+    """A limit of a simulation.
+
+    Attributes:
+        most: in seconds.
+        used: returns how many seconds of it are used; it is never faster than the wall clock.
+        reason: what is printed when the limit is reached.
+    """
 
     most: float
     used: Callable[[], float]
@@ -263,7 +288,7 @@ class Limit:
 
 
 class Simulation:
-    """QEMU as a child that has the shim's own standard input and output, and the limits on it."""
+    """QEMU as a child process that has the shim's own standard input and output, and the limits on it."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._child = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, bufsize=0)
@@ -279,14 +304,14 @@ class Simulation:
         return time.monotonic() - self._began
 
     def cpu(self) -> float:
-        """A locked-up core spins: the model goes on using time."""
+        """Return the CPU seconds that the model has used. A locked-up core spins, so it goes on using time."""
         with contextlib.suppress(OSError, IndexError):
             fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
             self._cpu = max(self._cpu, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
         return self._cpu + (time.monotonic() - self._locked_up if self._locked_up else 0.0)
 
     def run(self) -> tuple[int, str]:
-        """The guest's exit status, or 0 and the reason where a limit ended it."""
+        """Wait for the end, and return the guest's exit status, or 0 and the reason where a limit ended it."""
         while True:
             for limit in self.limits:
                 if limit.left <= 0:
@@ -305,7 +330,7 @@ class Simulation:
         return status
 
     def _relay(self) -> bool:
-        """SYS_WRITE0, which QEMU puts on standard error, belongs on standard output. False at the end."""
+        """Copy SYS_WRITE0's text, which QEMU puts on standard error, to standard output. Return False at the end."""
         data = os.read(self._errors.fileno(), 1 << 16)
         text = self._held + data
         at = min((text.find(mark) for mark in LOCKUP if mark in text), default=-1)
@@ -322,7 +347,7 @@ class Simulation:
 
 
 def _possible_start(text: bytes) -> int:
-    """Where an end of `text` begins that more bytes may turn into a lockup's message; its length if nowhere."""
+    """Return where an end of `text` begins that more bytes may turn into a lockup's message; its length if nowhere."""
     for at in range(max(0, len(text) - max(map(len, LOCKUP))), len(text)):
         if any(mark.startswith(text[at:]) for mark in LOCKUP):
             return at
@@ -389,7 +414,7 @@ def _stop(simulation: Simulation, options: argparse.Namespace, reason: str) -> N
 
 
 def _banner(name: str, model: Model) -> str:
-    """Its first line is what the harness shows as the engine."""
+    """Return the banner, whose first line the harness shows as the engine."""
     remark = f" ({model.remark})" if model.remark else ""
     return (
         f"{name} shim (QEMU {_qemu_version()})\n"
@@ -401,7 +426,7 @@ def _banner(name: str, model: Model) -> str:
 
 
 def install(folder: Path, names: Sequence[str] = tuple(MODELS)) -> list[Path]:
-    """Writes an executable per model into `folder`; one that is there and not a shim is not touched."""
+    """Write an executable for each model into `folder`. Raise FileExistsError for a file there that is not a shim."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in names]
     for path in paths:
@@ -416,9 +441,17 @@ def install(folder: Path, names: Sequence[str] = tuple(MODELS)) -> list[Path]:
 
 
 def install_runner(root: Path, elf: Path, cpu: str, *, target: str, machine: str, arguments: Sequence[str]) -> Path:
-    """A runner where ExecuTorch's tests look for the one of `cpu` below $EXECUTORCH_ROOT, with a note for QEMU.
+    """Copy a runner to where ExecuTorch's tests look for the one of `cpu` below $EXECUTORCH_ROOT, with a note for QEMU.
 
     Source of the place: `_elf_path_candidates` in backends/arm/test/runner_utils.py and the tester's suffix.
+
+    Args:
+        root: the folder that is to be $EXECUTORCH_ROOT.
+        elf: the runner.
+        cpu: the name of the CPU in ExecuTorch's tests.
+        target: the target's name, for the shim's banner.
+        machine: the name of the machine in QEMU.
+        arguments: further arguments of QEMU.
     """
     place = root / "arm_test" / f"arm_semihosting_executor_runner_corstone-300_{cpu}" / "arm_executor_runner"
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -429,7 +462,7 @@ def install_runner(root: Path, elf: Path, cpu: str, *, target: str, machine: str
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`arguments`: the model's name, then its command line."""
+    """Run the shim and return its exit status; `arguments` are the model's name and its command line."""
     if not arguments or arguments[0] not in MODELS:
         print(f"usage: fvp_shim MODEL [OPTION]…\nmodels: {' '.join(MODELS)}", file=sys.stderr)
         return REFUSED

@@ -1,4 +1,4 @@
-"""Many mutants, counted, and those that show a defect kept."""
+"""A campaign of mutated programs: their outcomes are counted, and those that show a bug are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cortex_m_hil.program.program import Program
 
 @dataclass
 class Tally:
-    """How many mutants of which kind became what."""
+    """The numbers of mutants by kind and outcome, and the judgements that are bugs."""
 
     counts: Counter[tuple[Kind, Outcome]] = field(default_factory=Counter)
     bugs: list[Judgement] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Tally:
 
     @property
     def field_aware(self) -> float:
-        """Share of the mutants that edit fields."""
+        """Return the share of the mutants that edit fields."""
         aware = sum(number for (kind, _), number in self.counts.items() if kind not in BLIND)
         return aware / self.total if self.total else 0.0
 
@@ -48,7 +48,14 @@ class Tally:
 
 
 def campaign(fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[Fuzzer, Judgement], None]) -> Tally:
-    """`total` mutants, the programs taking turns."""
+    """Judge mutants of several programs, which take turns, and return the tally.
+
+    Args:
+        fuzzers: one for each program.
+        total: how many mutants are judged.
+        seed: the seed of the mutants.
+        tell: called after each mutant.
+    """
     tally = Tally()
     for turn in range(total):
         fuzzer = fuzzers[turn % len(fuzzers)]
@@ -59,7 +66,7 @@ def campaign(fuzzers: Sequence[Fuzzer], total: int, seed: int, tell: Callable[[F
 
 
 def save(folder: Path, fuzzer: Fuzzer, judgement: Judgement) -> Path:
-    """The mutant as a `.pte`, and beside it a `.json` that tells how to make it again."""
+    """Write a mutant as a `.pte`, beside it a `.json` that tells how to make it again, and return the first's path."""
     mutant = judgement.mutant
     path = folder / f"{fuzzer.program.name}-{mutant.seed}-{mutant.number}.pte"
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,6 +87,6 @@ def save(folder: Path, fuzzer: Fuzzer, judgement: Judgement) -> Path:
 
 
 def known_answer_fuzzer(dut: Dut) -> Fuzzer:
-    """Of the target's own known-answer program, with its inputs."""
+    """Return a fuzzer of the target's own known-answer program, with its inputs."""
     known = known_answer(dut.target.isa)
     return Fuzzer(dut, Program.from_bytes(known.program, "known_answer.pte"), known.inputs)

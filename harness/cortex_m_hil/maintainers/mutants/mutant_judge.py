@@ -1,9 +1,8 @@
-"""Mutated programs: a field-aware mutator of `.pte` files, and the judge of what a target makes of them.
+"""Judge of mutated programs: what host and target make of a `.pte` that `program_mutator` has changed.
 
 A mutant is one of a sequence that follows from the program, a seed and a number alone, so every finding can be made
 again. `Fuzzer.judge` gives it to the host's parser and lint and to a live target, without asking whether it fits.
-Whatever is not a typed refusal, the seed program's outputs bit for bit, or other outputs (a Mismatch in a test) is a
-bug.
+Anything but a typed refusal, the seed program's outputs bit for bit, or other outputs (a Mismatch in a test) is a bug.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ HOST_LIMIT: Final = 5.0  # seconds for the host's parser and lint; they need mil
 
 
 class Outcome(str, Enum):
-    """What became of a mutant; of these only BUG is one of ours."""
+    """The outcome of a mutant; only BUG is a bug of this project."""
 
     REJECTED = "rejected"
     UNSUPPORTED = "unsupported"
@@ -76,11 +75,14 @@ class _Refused(Exception):
 
 
 class _Bug(Exception):
-    """What no program may cause."""
+    """A failure that no program may cause."""
 
 
 class Fuzzer:
-    """Judges mutants of one program on one target; one that breaks it costs a boot, not the next one's verdict."""
+    """A judge of mutants of one program on one target.
+
+    A mutant that breaks the target costs a boot; it does not change the next one's verdict.
+    """
 
     def __init__(self, dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None) -> None:
         self.dut = dut
@@ -88,7 +90,7 @@ class Fuzzer:
         self.inputs = tuple(inputs) if inputs is not None else example_inputs(program)
         self.mutator = Mutator(program.pte)
         self.unsuited = ""
-        """Why the target refuses even the unchanged program; then nothing may pass."""
+        """Why the target refuses even the unchanged program, so that no mutant can pass; "" where it does not."""
         self.expected = self._expect()
 
     def _expect(self) -> tuple[HostTensor, ...]:
@@ -99,7 +101,7 @@ class Fuzzer:
             return ()
 
     def judge(self, mutant: Mutant) -> Judgement:
-        """Never raises for anything that the mutant can cause."""
+        """Judge a mutant on host and target. Raise nothing that the mutant can cause."""
         try:
             outcome, detail = self._judge(mutant.data)
         except _Bug as bug:
@@ -121,7 +123,10 @@ class Fuzzer:
     # --- on the host ------------------------------------------------------------------------------------------
 
     def _on_host(self, data: bytes) -> tuple[Program | None, str]:
-        """The program, or why there is none. Everything `hil run` and a test do with a file before and after a run."""
+        """Return the parsed program, or None and the reason of the refusal. Raise _Bug for any other failure.
+
+        This does everything that `hil run` and a test do with a file before and after a run.
+        """
         began = time.process_time()
         try:
             program = Program.from_bytes(data, "mutant.pte")
@@ -172,7 +177,7 @@ class Fuzzer:
             raise _Refused(rejected if outcome is Outcome.REJECTED else outcome, error) from error
 
     def _agree(self, session: Session, loaded: Loaded, program: Program) -> None:
-        """Host and target must have read the same program."""
+        """Raise _Bug where host and target have read different programs from the file."""
         file = program.file
         counts = (len(file.inputs), len(file.outputs), len(file.values), len(file.instructions), file.planned_bytes)
         told = (loaded.inputs, loaded.outputs, loaded.values, loaded.instructions, loaded.planned)
@@ -185,7 +190,7 @@ class Fuzzer:
                     raise _Bug(f"host and target disagree: {region.name} {number} is {spec}, {seen}")
 
     def _blindly(self, session: Session, loaded: Loaded) -> tuple[Outcome, str]:
-        """Runs what no test would run, for what it does to the target; nothing is read as a tensor."""
+        """Run a program that no test would run, for its effect on the target; nothing is read as a tensor."""
         session.fill(MemoryRegion.PLANNED, 0, POISON)
         self._typed(lambda: session.execute(EXECUTE), Outcome.REFUSED)
         for number in range(min(loaded.outputs, MOST_ITEMS)):
@@ -193,7 +198,10 @@ class Fuzzer:
         return Outcome.DIFFERS, "ran"
 
     def _compare(self, session: Session, file: PteFile) -> tuple[Outcome, str]:
-        """A pass is bit-equal from either poison: an output may not depend on what memory held."""
+        """Run with each of two poisons, and compare the outputs with the unchanged program's.
+
+        A pass is bit-equal from both: an output may not depend on what memory held.
+        """
         for poison in (POISON, COUNTER_POISON):
             got = self._run(session, file, self.inputs, poison)
             difference = _difference(got, self.expected)

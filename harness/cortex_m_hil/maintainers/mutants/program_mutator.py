@@ -1,4 +1,4 @@
-"""Mutations of a `.pte`: fields by the schema, bits, lengths."""
+"""Mutations of a `.pte` file: edits of fields by the schema, flipped bits, changed lengths."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cortex_m_hil.program.schema import (
     ValueKind,
 )
 
-FIELD_SHARE: Final = 0.75  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
+FIELD_SHARE: Final = 0.75  # share of the mutants that edit fields; two thirds of the rest flip bits, one third changes the length
 
 
 class Kind(str, Enum):
-    """What a mutation edits. All but the last three know the fields of the file."""
+    """The kind of a mutation, by what it edits. All but the last three edit fields of the file format."""
 
     HEADER = "extended-header"
     OFFSET = "offset"
@@ -52,7 +52,13 @@ BLIND: Final = frozenset({Kind.FLIP, Kind.TRUNCATE, Kind.EXTEND})
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`edits` say in words what differs from the program it was made of; `kind` is that of the first."""
+    """A mutated program.
+
+    Attributes:
+        kind: the kind of the first edit.
+        edits: in words, each difference from the program that it was made of.
+        data: the bytes of the file.
+    """
 
     seed: int
     number: int
@@ -70,7 +76,14 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A number in the file. `base` is what an offset counts from, `target` where it leads; both -1 for the rest."""
+    """A number in the file that can be edited.
+
+    Attributes:
+        at: its position in bytes.
+        code: its format, as a struct code.
+        base: for an offset the position that it counts from, else -1.
+        target: for an offset the position where it leads, else -1.
+    """
 
     kind: Kind
     at: int
@@ -82,7 +95,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """`form` is a struct code, "[code]", "text", "Table", "[Table]" or "union"; `kind` is the number's or items'."""
+    """The format of a table's field.
+
+    Attributes:
+        form: a struct code, "[code]", "text", "Table", "[Table]" or "union".
+        kind: the kind of edits of its number, or of its items.
+    """
 
     form: str
     kind: Kind = Kind.OFFSET
@@ -155,7 +173,7 @@ MOST_ITEMS: Final = 64  # sites per vector: inline constants are data, not field
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Where a KernelCall's parts lie: its type, and its fields 0 and 1, 0 for one that is absent; and its arguments."""
+    """The positions of a KernelCall's parts: its type, its fields 0 and 1 (0 for an absent one); and its arguments."""
 
     type_at: int
     first: int
@@ -164,7 +182,7 @@ class _Call:
 
 
 class _Walk:
-    """Every field of a sound `.pte` as a site, once, and its kernel calls in order."""
+    """A walk over a valid `.pte` that collects every field once as a site, and the kernel calls in order."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -191,7 +209,15 @@ class _Walk:
                 self.sites.append(Site(Kind.HEADER, HEADER_AT + at, code, f"header.{name}"))
 
     def _offset(self, at: int, name: str, form: str, items: Kind, kind: Kind = Kind.OFFSET) -> None:
-        """The offset at `at`, and what it leads to."""
+        """Add the offset at `at` as a site, and walk what it leads to.
+
+        Args:
+            at: position of the offset.
+            name: name of the field, for messages.
+            form: what it leads to, as in `_Field`.
+            items: the kind of a vector's items.
+            kind: the kind of the offset itself.
+        """
         target = at + self._get(at, "I")
         self.sites.append(Site(kind, at, "I", name, at, target))
         if target in self._seen:
@@ -232,7 +258,7 @@ class _Walk:
                 self._offset(place, f"{type_name}.{name}", how.form, how.kind)
 
     def _place(self, at: int, slot: int) -> int:
-        """Absolute position of a table's field, 0 where it is absent."""
+        """Return the absolute position of a table's field, 0 where it is absent."""
         vtable = at - self._get(at, "i")
         entry = 4 + 2 * slot
         offset = self._get(vtable + entry, "H") if entry < self._get(vtable, "H") else 0
@@ -254,7 +280,7 @@ class _Walk:
 
 
 def sites(pte: bytes) -> tuple[Site, ...]:
-    """The fields of a sound `.pte`. Only for files that `parse_pte` accepts."""
+    """Return the fields of a valid `.pte`, one that `parse_pte` accepts."""
     return tuple(_Walk(pte).sites)
 
 
@@ -266,7 +292,7 @@ _FREQUENT_EDITS: Final = (1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
 
 
 class Mutator:
-    """Mutants of one program. `mutant(seed, number)` is always the same one."""
+    """A source of mutants of one program; `mutant(seed, number)` always returns the same one."""
 
     def __init__(self, pte: bytes) -> None:
         self.pte = pte
@@ -322,7 +348,7 @@ class Mutator:
         return chance.choice((*_DOUBLES, -old, old * 2, old * (1 + 2**-20), old + 1))
 
     def _number(self, chance: random.Random, site: Site, other: Site, old: int) -> int:
-        """Something nasty that the field can hold."""
+        """Draw a number that the field can hold and that is likely to break a parser."""
         bits = 8 * struct.calcsize(f"<{site.code}")
         top = (1 << (bits - 1)) - 1
         values = [0, 1, -1, 2, top, top + 1, old + 1, old - 1, old * 2, old ^ 1 << chance.randrange(bits)]
@@ -342,7 +368,7 @@ class Mutator:
         return chance.choice((len(self.pte), len(self.pte) - 1, len(self.pte) - 4, chance.randrange(len(self.pte))))
 
     def _morph(self, chance: random.Random, data: bytearray) -> str:
-        """A kernel call becomes a move, a jump or a free: lowering makes none, so no seed has them."""
+        """Turn a kernel call into a move, a jump or a free, which no seed program has, as lowering makes none."""
         number = chance.randrange(len(self._calls))
         call = self._calls[number]
         into = chance.choice((InstructionKind.MOVE, InstructionKind.JUMP_FALSE, InstructionKind.FREE))
@@ -377,6 +403,6 @@ class Mutator:
 
 
 def mutants(pte: bytes, seed: int) -> Iterator[Mutant]:
-    """Without end: number 0, 1, 2 … of a seed."""
+    """Return an endless iterator over the mutants 0, 1, 2 … of a seed."""
     mutator = Mutator(pte)
     return (mutator.mutant(seed, number) for number in count())
