@@ -1,4 +1,4 @@
-"""How good answers are against labels: of classes, of anomaly scores, of keywords in a stream. Works without torch."""
+"""Accuracy of answers against labels: of classes, anomaly scores and keywords in a stream. Works without torch."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import numpy as np
 from cortex_m_hil.program.tensor import Array
 
 NONE: Final = -1  # the answer of outputs that are not finite
-COLLAPSE_SHARE: Final = 0.9  # of the samples of all other classes, which are told to be of one
-COLLAPSE_SAMPLES: Final = 10  # of them there have to be, before anything is said
+COLLAPSE_SHARE: Final = 0.9  # share of the samples of all other classes for which one class is the answer
+COLLAPSE_SAMPLES: Final = 10  # samples of other classes that there must be at least
 
 
 def answer(output: Array) -> int:
-    """The class that an output names: the first of its largest elements; NONE where one is not finite."""
+    """Return the class that an output names, the first of its largest elements; NONE where one is not finite."""
     return int(output.argmax()) if np.isfinite(output).all() else NONE
 
 
 def squared_error(output: Array, wanted: Array) -> float:
-    """The mean over all elements, in the square of their unit."""
+    """Return the mean squared error over all elements."""
     return float(np.square(output.astype(np.float64) - wanted.astype(np.float64)).mean())
 
 
 def top1(answers: Sequence[int], labels: Sequence[int]) -> float:
-    """The share of right answers, 0 to 1. There is at least one."""
+    """Return the share of right answers, 0 to 1. There must be at least one label."""
     return sum(one == label for one, label in zip(answers, labels, strict=True)) / len(labels)
 
 
 def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
-    """The area under the ROC curve: how probable is it that a positive has a higher score than a negative?
+    """Return the area under the ROC curve: the probability that a positive has a higher score than a negative.
 
     Equal scores count one half. Exact, of whole numbers: Mann-Whitney's U over the number of pairs (Hanley and McNeil,
     1982). None where there are only positives or only negatives.
@@ -49,7 +49,13 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class: samples of it, how many of these were told to be it, and how many of all were."""
+    """The counts of one class.
+
+    Attributes:
+        count: samples of the class.
+        right: samples of the class that were answered right.
+        predicted: samples of any class that were answered with this one.
+    """
 
     label: int
     count: int
@@ -66,7 +72,7 @@ class ClassRow:
 
 
 def by_class(answers: Sequence[int], labels: Sequence[int]) -> tuple[ClassRow, ...]:
-    """Each class that is a label or an answer, in order."""
+    """Return the counts of each class that is a label or an answer, in order."""
     count, predicted = Counter(labels), Counter(answers)
     right = Counter(label for one, label in zip(answers, labels, strict=True) if one == label)
     every = sorted({*answers, *labels} - {NONE})
@@ -75,7 +81,13 @@ def by_class(answers: Sequence[int], labels: Sequence[int]) -> tuple[ClassRow, .
 
 @dataclass(frozen=True)
 class Collapse:
-    """`told` of the `others`, which are samples of all other classes, were told to be of class `answer`."""
+    """A class that is the answer for nearly all samples of other classes.
+
+    Attributes:
+        answer: the class.
+        told: for how many samples of other classes it is the answer.
+        others: how many samples of other classes there are.
+    """
 
     answer: int
     told: int
@@ -86,7 +98,10 @@ class Collapse:
 
 
 def collapse(answers: Sequence[int], labels: Sequence[int]) -> Collapse | None:
-    """The class that nearly everything is told to be, if there is one. A stream that is nearly all of one is none."""
+    """Return the class that is the answer for nearly all samples of other classes, None if there is none.
+
+    A stream whose samples are nearly all of one class is no collapse.
+    """
     given, wanted = np.asarray(answers), np.asarray(labels)
     for one in dict.fromkeys(answers):
         others = wanted != one
@@ -98,12 +113,12 @@ def collapse(answers: Sequence[int], labels: Sequence[int]) -> Collapse | None:
 
 @dataclass(frozen=True)
 class Detections:
-    """Of classes that are to be detected. In a stream `wanted` and accepts are occurrences, elsewhere samples.
+    """The counts of detections. In a stream `wanted` and accepts are occurrences, elsewhere samples.
 
     Attributes:
         wanted: how often there was something to detect.
-        false_rejects: how often of these it was not.
-        false_accepts: how often something was detected that was not there, or was another.
+        false_rejects: how often of these it was not detected.
+        false_accepts: how often something was detected that was not there, or was something else.
     """
 
     wanted: int
@@ -112,7 +127,7 @@ class Detections:
 
 
 def detections(answers: Sequence[int], labels: Sequence[int], negative: Collection[int]) -> Detections:
-    """Sample by sample; `negative` are the classes that are nothing to detect."""
+    """Count the detections sample by sample; `negative` are the classes that are nothing to detect."""
     pairs = list(zip(answers, labels, strict=True))
     wanted = [(given, label) for given, label in pairs if label not in negative]
     accepts = sum(given != label and given not in (*negative, NONE) for given, label in pairs)
@@ -120,10 +135,10 @@ def detections(answers: Sequence[int], labels: Sequence[int], negative: Collecti
 
 
 def detections_in_stream(answers: Sequence[int], labels: Sequence[int], negative: Collection[int]) -> Detections:
-    """Of samples that are windows of one stream, in order. An occurrence is a run of windows of the same class.
+    """Count the detections in one stream, of which the samples are windows, in order.
 
-    It is rejected if none of its windows is told to be it. A run of equal answers is a false accept if none of its
-    windows is of that class.
+    An occurrence is a run of windows of the same class. It is rejected if none of its windows is answered with that
+    class. A run of equal answers is a false accept if none of its windows is of that class.
     """
     wanted, accepted = _occurrences(labels, negative), _occurrences(answers, (*negative, NONE))
     rejects = sum(label not in answers[first:last] for label, first, last in wanted)
@@ -131,7 +146,7 @@ def detections_in_stream(answers: Sequence[int], labels: Sequence[int], negative
 
 
 def _occurrences(classes: Sequence[int], negative: Collection[int]) -> list[tuple[int, int, int]]:
-    """Class, first window and the one behind the last, of each run that is not of a negative class."""
+    """Return class, first window and the one behind the last, of each run that is not of a negative class."""
     found, at = [], 0
     for one, run in groupby(classes):
         first, at = at, at + len(list(run))

@@ -1,4 +1,4 @@
-"""What a comparison says of where to look, and the next step."""
+"""Advice for failed comparisons: where to look, and the next step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the findings about one output say of where to look, and the next step; "" where nothing can be said."""
+    """The cause that the findings about one output point to, and the next step; "" where nothing can be said."""
 
     cause: str = ""
     hint: str = ""

@@ -1,7 +1,7 @@
-"""Outputs against references: the rules of docs/architecture.md, "Truth and tolerance". Works without torch.
+"""Comparison of outputs with references, by the rules of docs/architecture.md, "Truth and tolerance".
 
-Differences in quanta are taken on the integer tensor before the final dequantize, recovered from the float output as
-``output / scale + zero_point``, which is exact to far less than half a quantum for int8 and int16.
+Works without torch. Differences in quanta are taken on the integer tensor before the final dequantize, recovered from
+the float output as ``output / scale + zero_point``, which is exact to far less than half a quantum for int8 and int16.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import Array, HostTensor
 
 UNINFORMATIVE_QUANTA: Final = 4
-SATURATION_OUTPUT: Final = 0.01  # of the elements, wrongly at a bound
-SATURATION_REFERENCE: Final = 0.10  # of the elements; min-max observers put one or two there by construction
-CHOICES: Final = 2  # that rounding may change, though it did in none of the disturbed runs
+SATURATION_OUTPUT: Final = 0.01  # share of the elements that are wrongly at a bound
+SATURATION_REFERENCE: Final = 0.10  # share of the elements; min-max observers put one or two there by construction
+CHOICES: Final = 2  # elements that rounding may change, though it did in none of the disturbed runs
 COLLAPSE_RANGE: Final = 0.10  # of the reference's range
 OTHER_SCALE: Final = 0.01  # of a quantum; float32 is off by 1e-5 of one
 LOST_SQNR: Final = 3.0  # dB: with half of the signal gone, no calibration is only coarse
@@ -39,10 +39,15 @@ def compare(
     tolerance: Tolerance,
     unwritten: Sequence[Array] | None = None,
 ) -> Comparison:
-    """Compare outputs, in order, with whatever references there are.
+    """Compare the outputs of a program with all references that there are.
 
-    ``unwritten`` has a bool mask per output, of logical shape: True where two runs with complementary poison both
-    left the poison.
+    Args:
+        program_file: the parsed program.
+        outputs: what the target returned, in order.
+        references: any of them may be missing.
+        tolerance: how far outputs may be from each reference.
+        unwritten: a bool mask per output, of logical shape: True where two runs with complementary poison both left the
+            poison. None: not known.
     """
     wanted = len(program_file.outputs)
     if len(outputs) != wanted:
@@ -81,7 +86,7 @@ def _pick(arrays: tuple[Array, ...] | None, number: int) -> Array | None:
 
 
 def _likely_cause(file: PteFile, number: int) -> str:
-    """What a collapsed output of this program most often means."""
+    """Return the most frequent cause of a collapsed output of this program, "" where none is known."""
     made_by = computing_operator(file, number)
     if made_by is None:
         return ""
@@ -96,9 +101,13 @@ def _likely_cause(file: PteFile, number: int) -> str:
 
 @dataclass(frozen=True)
 class _Output:
-    """One output with everything it is compared with.
+    """An output with everything it is compared with.
 
-    ``is_expected``: ``dialect`` is what a user says it is, and ``eager`` is the same where that is judged by its SQNR.
+    Attributes:
+        likely: the likely cause of a collapse.
+        is_expected: whether ``dialect`` is what a user says it is; ``eager`` is the same where that is judged by its
+            SQNR.
+        disturbed: the outputs of disturbed runs of the fake-quantised module.
     """
 
     number: int
@@ -137,7 +146,10 @@ class _Output:
         return LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and self._agrees_with_dialect() else TARGET
 
     def _agrees_with_dialect(self) -> bool:
-        """Where there is a quantisation, differences from the dialect have findings of their own."""
+        """Tell whether the output agrees with the dialect, apart from differences that have findings of their own.
+
+        Where there is a quantisation, all differences have.
+        """
         if self.quantization is not None or self.dialect is None:
             return self.dialect is not None
         near = np.isclose(self.actual.array(), self.dialect, self.tolerance.rtol, self.tolerance.atol, equal_nan=True)
@@ -183,11 +195,11 @@ class _Output:
         return "what is expected" if self.is_expected else DIALECT
 
     def _is_judged_by_sqnr(self) -> bool:
-        """Whether what is expected is other arithmetic's; values that are not finite have no SQNR."""
+        """Tell whether expected values, computed by other arithmetic, are judged by their SQNR: all must be finite."""
         return self.is_expected and self.eager is not None and bool(np.isfinite(self.eager).all())
 
     def _find(self, kind: Kind, message: str, wrong: Array | None = None, *elements: tuple[str, str]) -> Finding:
-        """``wrong`` masks the elements that the message speaks of."""
+        """Return a finding about this output; ``wrong`` masks the elements that the message is about."""
         return Finding(kind, self.number, message, None if wrong is None else _first(wrong), elements)
 
     def _shape(self, array: Array, references: list[Array]) -> Finding | None:
@@ -240,17 +252,18 @@ class _Output:
             )
 
     def _differs(self, array: Array, reference: Array) -> Array:
-        """The elements that do, by more than `qtol` where they are quanta."""
+        """Return a mask of the elements that differ from a reference, by more than `qtol` where they are quanta."""
         if array.dtype not in QUANTISED:
             return np.asarray(array != reference)
         return np.asarray(distance(array, reference) > self.tolerance.qtol)
 
     def _choices(self, array: Array) -> Iterator[Finding]:
-        """Of integers that the module chose, as an index of the largest: where fake-quant and eager chose others.
+        """Yield findings where integers that the module chose, such as an index of the largest, were chosen otherwise.
 
-        Two values that are nearly equal change places by rounding. What disturbed runs do not explain of that is wrong;
-        where quanta are allowed, it may be by these. Of eager's choices none is wrong: how coarse the quantisation may
-        be is not known of them.
+        They are compared with the choices of fake-quant and eager. Two values that are nearly equal change places by
+        rounding. Other choices than fake-quant's are wrong where the disturbed runs do not explain them; with a
+        `fake_quant_qtol` above 0 all may be due to these quanta. Other choices than eager's are never wrong: it is not
+        known how coarse the quantisation may be.
         """
         if self.is_expected:
             return
@@ -290,7 +303,7 @@ class _Output:
             )
 
     def _elements(self, wrong: Array, error: Array, expected: Array, got: Array) -> Iterator[tuple[str, str]]:
-        """The first wrong element, and the worst unless it is that."""
+        """Yield the first wrong element, and the worst one unless it is the first."""
         first, worst = _first(wrong), _first(error == error.max())
         yield "first", f"{list(first)}: {self._pair(expected[first], got[first])}"
         if worst != first:
@@ -304,10 +317,10 @@ class _Output:
         return f"expected {wanted:.6g} (q {int(expected)}), got {given:.6g} (q {int(got)})"
 
     def _off_grid(self, array: Array, integers: Array, expected: Array | None) -> Iterator[Finding]:
-        """The dequantize kernel is one float32 multiplication: anything but its result did not come from it.
+        """Yield a finding for values that the dequantize kernel cannot give: it is one float32 multiplication.
 
-        Where the dialect leaves the range too, the program does: quantized_div saturates at int16's -32768, whatever
-        the range says.
+        Integers beyond the range pass where the dialect leaves it too, as then the program does: quantized_div
+        saturates at int16's -32768, whatever the range says.
         """
         if self.quantization is None:
             return
@@ -348,7 +361,10 @@ class _Output:
                 )
 
     def _reference_not_finite(self, array: Array) -> Iterator[Finding]:
-        """A quantised output has a largest value, where the module's is infinite."""
+        """Yield a warning where the module's value is infinite or NaN and the output's is finite.
+
+        A quantised output has a largest value.
+        """
         if self.eager is None or self.is_expected or array.dtype.kind != "f":
             return
         wrong = np.isfinite(array) & ~np.isfinite(self.eager)
@@ -357,7 +373,7 @@ class _Output:
             yield self._find(Kind.REFERENCE_NOT_FINITE, f"{text}: not in the SQNR", wrong)
 
     def _uninformative(self) -> Iterator[Finding]:
-        """A reference so flat that a constant output would pass, or none at all."""
+        """Yield a warning for a reference so flat that a constant output would pass, or for none at all."""
         references = self._references()
         if not references:
             yield self._find(Kind.UNINFORMATIVE, "no reference: proves nothing about the values")
@@ -370,13 +386,16 @@ class _Output:
             yield self._find(Kind.UNINFORMATIVE, text)
 
     def _is_flat(self, reference: Array) -> bool:
-        """Of integers that are no quanta (indices, truth values), several that are all alike are flat, one is not."""
+        """Tell whether a reference is so flat that a constant output would pass.
+
+        A single integer is not flat; several that are all alike are.
+        """
         if reference.dtype.kind != "f" and reference.size == 1:
             return False
         return _spread(reference) <= self._flatness(reference)
 
     def _flatness(self, reference: Array) -> float:
-        """The range that proves nothing: what the tolerance lets pass, in the reference's unit."""
+        """Return the range that proves nothing, in the reference's unit: what the tolerance lets pass."""
         quanta = max(UNINFORMATIVE_QUANTA, 2 * self.tolerance.qtol, 2 * (self.tolerance.fake_quant_qtol or 0))
         if self.quantization is not None:
             return quanta * self.quantization.scale
@@ -385,7 +404,7 @@ class _Output:
         return quanta if reference.dtype in QUANTISED else 0.0
 
     def _collapse(self, clean: Array, integers: Array | None, expected: Array | None) -> Iterator[Finding]:
-        """Far fewer distinct values, or a far smaller range, than the reference."""
+        """Yield a finding for far fewer distinct values, or a far smaller range, than the reference has."""
         reference = next((r for r in (self.dialect, self.quantized, self.eager) if r is not None), None)
         if reference is None or reference.size < 2:
             return
@@ -399,7 +418,11 @@ class _Output:
             yield self._find(Kind.COLLAPSE, f"nearly constant: a range of {got:.3g}; the reference's is {wide:.3g}")
 
     def _against_fake_quant(self, clean: Array, integers: Array) -> tuple[list[Finding], int | None, float | None]:
-        """By `fake_quant_qtol`, or as far as rounding explains. Also the worst distance, in quanta and as it stands."""
+        """Compare a quantised output with fake-quant, by `fake_quant_qtol` or as far as rounding explains.
+
+        Returns:
+            The findings, and the worst distance, in quanta and in units of the output; None without a reference.
+        """
         if self.quantized is None or self.quantization is None:
             return [], None, None
         reference = finite(self.quantized)
@@ -419,25 +442,25 @@ class _Output:
         return findings, most, worst
 
     def _rounding(self) -> Spread:
-        """What rounding explains of the deviation of this output."""
+        """Return how much of this output's deviation from fake-quant rounding explains."""
         if self.quantized is None or self.quantization is None:
             return Spread()
         undisturbed, *runs = (to_quanta(finite(run), self.quantization) for run in (self.quantized, *self.disturbed))
         return Spread.explained([run - undisturbed for run in runs])
 
     def _is_rounding(self) -> bool:
-        """Whether the default would let pass what `fake_quant_qtol` does not."""
+        """Tell whether the default tolerance would let pass what `fake_quant_qtol` does not."""
         if self.quantized is None or self.quantization is None:
             return False
         found, expected = (to_quanta(finite(one), self.quantization) for one in (self.actual.array(), self.quantized))
         return self._is_within(found - expected, self._rounding())
 
     def _is_within(self, deviation: Array, bound: Spread) -> bool:
-        """What may be so far from the dialect may be so much further from fake-quant."""
+        """Tell whether a deviation from fake-quant is within a bound, less the `qtol` allowed from the dialect."""
         return Spread.of(np.sign(deviation) * np.maximum(np.abs(deviation) - self.tolerance.qtol, 0)).within(bound)
 
     def _explained(self, deviation: Array) -> tuple[bool, Array, str]:
-        """Whether the deviation from fake-quant is right, the elements that are wrong if not, and what is allowed."""
+        """Return whether the deviation from fake-quant is right, a mask of the wrong elements, and what is allowed."""
         limit = self.tolerance.fake_quant_qtol
         if limit is not None:
             wrong = np.abs(deviation) > limit
@@ -448,7 +471,10 @@ class _Output:
         return self._is_within(deviation, bound), deviation != 0, why
 
     def _other_scale(self, reference: Array, expected: Array) -> Iterator[Finding]:
-        """Counted in the program's quanta, another scale of the last dequantize would look like rounding."""
+        """Yield a finding where fake-quant's values are not multiples of the program's output scale.
+
+        If these were counted in the program's quanta, another scale of the last dequantize would look like rounding.
+        """
         assert self.quantization is not None
         grid = (expected - self.quantization.zero_point) * np.float64(np.float32(self.quantization.scale))
         if (np.abs(reference - grid) > OTHER_SCALE * self.quantization.scale).any():
@@ -456,7 +482,11 @@ class _Output:
             yield self._find(Kind.QUANTIZED, text)
 
     def _against_float(self, clean: Array) -> tuple[float | None, list[Finding]]:
-        """atol and rtol against what is expected, or fake-quant, or against eager where nothing is quantised."""
+        """Compare a float output by atol and rtol with expected values, else fake-quant, else eager.
+
+        Returns:
+            The largest error, None without a reference, and the findings.
+        """
         name, reference = ("fake-quant", self.quantized) if self.quantized is not None else ("eager", self.eager)
         if self.is_expected:
             name, reference = self._authority(), self.dialect
@@ -477,7 +507,10 @@ class _Output:
         return worst, [self._find(Kind.QUANTIZED, text, wrong, *self._elements(wrong, error, expected, clean))]
 
     def _against_eager(self, clean: Array) -> tuple[float | None, list[Finding]]:
-        """The SQNR of the elements that are finite there."""
+        """Return the SQNR over the elements that are finite in eager, and the findings about it.
+
+        The SQNR is None where there is nothing to compare with.
+        """
         if self.eager is None:
             return None, []
         known = np.isfinite(self.eager)
@@ -498,7 +531,7 @@ class _Output:
 
 
 def _spread(reference: Array) -> float:
-    """Largest minus smallest finite value; of a single element its distance from zero."""
+    """Return the largest minus the smallest finite value; for a single element its distance from zero."""
     finite = reference[np.isfinite(reference)].astype(np.float64)
     if finite.size == 0:
         return 0.0

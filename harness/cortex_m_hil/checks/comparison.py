@@ -1,4 +1,4 @@
-"""What a comparison found, and the Mismatch that it makes of it."""
+"""The result of a comparison, and the Mismatch that it raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cortex_m_hil.errors import Mismatch
 
 
 class Kind(str, Enum):
-    """What a finding is about, gravest first: the order in which one of them becomes the message."""
+    """The rule that a finding is about, gravest first: the gravest finding becomes the message."""
 
     SHAPE = "shape"
     UNWRITTEN = "unwritten"
@@ -38,13 +38,13 @@ WARNINGS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that an output breaks.
+    """A rule that an output breaks.
 
     Attributes:
         kind: the rule. Those in `WARNINGS` prove nothing wrong.
         output: its number, from 0.
         message: a line of text.
-        index: of the element that the message speaks of, in the logical shape; None where it is about all.
+        index: of the element that the message is about, in the logical shape; None where it is about all.
     """
 
     kind: Kind
@@ -79,7 +79,7 @@ class Figures:
     authority: str = DIALECT
 
     def __str__(self) -> str:
-        """All distances side by side, those that are known."""
+        """Return all known distances side by side."""
         quanta = [
             f"{distance} {quanta_word(distance)} from {name}"
             for name, distance in ((self.authority, self.max_quanta), ("fake-quant", self.fake_quant_quanta))
@@ -97,7 +97,7 @@ def quanta_word(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing the outputs of a run with their references has found.
+    """The findings and figures of comparing the outputs of a run with their references.
 
     Attributes:
         findings: all, in the order of the outputs; `errors` and `warnings` are the two sorts.
@@ -113,23 +113,23 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; there may be warnings."""
+        """Tell whether nothing is wrong; there may be warnings."""
         return all(finding.kind in WARNINGS for finding in self.findings)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """Findings that prove nothing wrong, but that the check proves little."""
+        """Return the findings that prove nothing wrong, but that the check proves little."""
         return tuple(finding for finding in self.findings if finding.kind in WARNINGS)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """Gravest first."""
+        """Return the findings that prove something wrong, gravest first."""
         order = list(Kind)
         wrong = (finding for finding in self.findings if finding.kind not in WARNINGS)
         return tuple(sorted(wrong, key=lambda finding: (order.index(finding.kind), finding.output)))
 
     def raise_for_verdict(self, target: str) -> None:
-        """Mismatch if anything is wrong: the gravest finding, its distances, elements, cause and next step."""
+        """Raise Mismatch if anything is wrong: the gravest finding, its distances, elements, cause and next step."""
         errors = self.errors
         if not errors:
             return
@@ -150,7 +150,7 @@ class Comparison:
 
 
 def worst(comparisons: Sequence[Comparison]) -> Comparison:
-    """One for all that a program computed from several inputs: all findings, and the worst figures of each output."""
+    """Return one comparison for several runs of a program: all findings, and the worst figures of each output."""
     outputs = zip(*(one.outputs for one in comparisons), strict=True)
     findings = tuple(finding for one in comparisons for finding in one.findings)
     return replace(comparisons[0], findings=findings, outputs=tuple(map(_worst, outputs)))

@@ -1,4 +1,4 @@
-"""An ELF that a user names: is it an executable, for this CPU, and is there memory where it lies?"""
+"""Checks of an ELF that a user names: it must be an executable for the CPU, and lie where the target has memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EXECUTES = {
 
 @dataclass(frozen=True)
 class Segment:
-    """`size` bytes at `address` while it runs, of which `stored` are written to `loaded` before it starts."""
+    """A segment of `size` bytes at `address` at run time, of which `stored` are written to `loaded` before the start."""
 
     address: int
     size: int
@@ -42,14 +42,19 @@ class Segment:
 
 @dataclass(frozen=True)
 class Executable:
-    """What its headers say."""
+    """The machine and the segments that an ELF's headers name."""
 
     machine: int
     segments: tuple[Segment, ...]
 
 
 def check(path: Path, target: Target) -> None:
-    """ConfigError where it is no executable for the target's CPU, OutOfTargetMemory where the target lacks memory."""
+    """Check that an ELF can run on a target.
+
+    Raises:
+        ConfigError: it is no executable for the target's CPU.
+        OutOfTargetMemory: the target has no memory where it lies, or too little.
+    """
     elf = read(path)
     if target.cpu == "host":
         own = read(Path("/proc/self/exe")).machine
@@ -77,7 +82,7 @@ def _name(machine: int) -> str:
 
 
 def _missing(architecture: str, target: Target) -> str:
-    """What of an architecture, as `built_for` says it, the core lacks."""
+    """Return what of an architecture, as `built_for` says it, the core lacks; "" for nothing."""
     if architecture.endswith("(no Arm code)"):  # no build attributes: stripped of them, or written in assembler
         return ""
     base, *extensions = architecture.split("+")
@@ -116,9 +121,10 @@ def _places(elf: Executable) -> Iterator[tuple[int, int]]:
 
 
 def executed(path: Path) -> str:
-    """A digest of all that is in memory when it runs: its code and data, but nothing for debuggers, and no notes.
+    """Return a digest of all that is in memory while an ELF runs: code and data, but no notes or debug information.
 
-    ConfigError where it is no ELF.
+    Raises:
+        ConfigError: it is no ELF, or cut short.
     """
     data = files.read(path, LIMIT)
     digest = hashlib.sha256()
@@ -154,7 +160,11 @@ def _sections(data: bytes) -> Iterator[_Section]:
 
 
 def read(path: Path) -> Executable:
-    """ConfigError where it is no executable ELF, whole and little-endian (System V ABI, "Object Files")."""
+    """Read the headers of an ELF (System V ABI, "Object Files").
+
+    Raises:
+        ConfigError: it is no executable ELF, whole and little-endian.
+    """
     data = files.read(path, LIMIT)
     try:
         return _parse(data, path)
@@ -184,7 +194,7 @@ def _parse(data: bytes, path: Path) -> Executable:
 
 
 def _segments(data: bytes, wide: bool, headers: Sequence[int]) -> Iterator[tuple[int, Segment]]:
-    """Offset in the file, and segment."""
+    """Yield each loaded segment, after its offset in the file."""
     for at in headers:
         if wide:
             kind, _, offset, address, loaded, stored, size = struct.unpack_from("<2I5Q", data, at)

@@ -1,4 +1,4 @@
-"""Do these inputs fit this program? Where they do not, the call is wrong, and nothing is learnt about the program.
+"""Checks that inputs fit a program: where they do not, the call is wrong, and nothing is learnt about the program.
 
 No value of a user's is changed on its way into a program. What is here decides it for every way in: the API, files,
 data sets and bundles.
@@ -20,20 +20,20 @@ from cortex_m_hil.program.program import Program
 from cortex_m_hil.program.schema import ValueKind
 from cortex_m_hil.program.tensor import Array, HostTensor, TensorSpec
 
-_QUANTA: Final = ("int8", "uint8", "int16")  # what quantised integers are; others are indices and counts
+_QUANTA: Final = ("int8", "uint8", "int16")  # dtypes of quantised integers; others are indices and counts
 _WHOLE: Final = {ValueKind.INT: "1", ValueKind.BOOL: "True", ValueKind.DOUBLE: "1.0"}
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What an input takes: its spec, and how its integers stand for numbers, None where nothing says it."""
+    """The spec of an input, and the quantisation by which its integers stand for numbers, None where unknown."""
 
     spec: TensorSpec
     quantization: InputQuantization | None = None
 
     @classmethod
     def of(cls, file: PteFile, number: int) -> Taken:
-        """Return what the input of that number takes. Raises ProgramRejected as `PteFile.input_specs` does."""
+        """Return what the input of that number takes. Raise ProgramRejected as `PteFile.input_specs` does."""
         return cls(file.input_specs()[number], input_quantization(file, number))
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Taken:
 
 
 def changed(values: Array, dtype: str) -> Array:
-    """Return where a value would be another one in the dtype; NaN and infinities are values as others."""
+    """Return a mask of the values that the dtype cannot hold unchanged; NaN and infinities are values as others."""
     wanted = np.dtype(dtype)
     if values.dtype.name == wanted.name:
         return np.zeros(values.shape, np.bool_)
@@ -72,7 +72,7 @@ def changed(values: Array, dtype: str) -> Array:
 
 
 def converted(values: Array, taken: Taken, place: str, *, is_computed: bool = False) -> Array:
-    """Return the values in the dtype of an input, each of them what it was.
+    """Return the values in the dtype of an input, each of them unchanged.
 
     Args:
         values: numbers of any dtype.
@@ -115,7 +115,7 @@ def _told(values: Array, wrong: Array, wanted: np.dtype[np.generic]) -> str:
 
 
 def dtype_advice(taken: Taken, values: Array) -> str:
-    """Return what to do about values of another dtype than an input's: nothing that changes one without saying so."""
+    """Return advice about values of another dtype than an input's; none of it changes a value without saying so."""
     dtype = taken.spec.dtype
     if values.dtype.kind == "f" and dtype in _QUANTA:
         return _quantise(taken)
@@ -150,7 +150,7 @@ def _quantise(taken: Taken) -> str:
 
 
 def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[str, str]]:
-    """What does not fit in number, kind, dtype, shape, dim order, each with what to do about it."""
+    """Yield each misfit of the inputs, in number, kind, dtype, shape or dim order, with what to do about it."""
     specs = program.file.input_specs()
     if len(specs) != len(inputs):
         wanted = (
@@ -178,7 +178,7 @@ def misfits(program: Program, inputs: Sequence[HostTensor]) -> Iterator[tuple[st
 
 
 def require_fit(program: Program, inputs: Sequence[HostTensor], target: str, runtime: str) -> None:
-    """ConfigError for the first misfit, and for inputs below their upper bounds, which `builtin` cannot run."""
+    """Raise ConfigError for the first misfit, and for inputs below their upper bounds, which `builtin` cannot run."""
     for problem, fix in misfits(program, inputs):
         raise ConfigError(problem, target=target, hint=fix)
     for number, (spec, given) in enumerate(zip(program.file.input_specs(), inputs, strict=True)):
@@ -202,12 +202,12 @@ def _fix(fitting: TensorSpec | None, taken: Taken, given: HostTensor) -> str:
 
 
 def scalar_example(kind: ValueKind) -> str:
-    """Return how a number of that kind is written."""
+    """Return an example of how a number of that kind is written."""
     return _WHOLE[kind]
 
 
 def _relayout(spec: TensorSpec) -> str:
-    """The torch expression that gives a tensor the spec's dim order."""
+    """Return the torch expression that gives a tensor the spec's dim order."""
     order = spec.dim_order
     if order == tuple(range(len(order))):
         return "x.contiguous()"

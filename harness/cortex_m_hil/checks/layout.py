@@ -1,4 +1,4 @@
-"""Which ISA classes an instruction's arguments are laid out for. `quantized_linear` alone tells: `kernel_sum` or bias.
+"""The ISA classes that an instruction's arguments are laid out for, which only `quantized_linear` shows.
 
 For MVE the bias is folded into `kernel_sum`, for DSP and SCALAR it stays by itself (ExecuTorch's
 `backends/cortex_m/passes/`).
@@ -15,7 +15,13 @@ from cortex_m_hil.targets.cpu import Isa
 
 @dataclass(frozen=True, slots=True)
 class WrongLayout:
-    """`problem`: of which class the layout is, and the target; `cause`: what comes of it; `value`: the argument."""
+    """A layout that is not the target's.
+
+    Attributes:
+        problem: the class that the layout is of, and the target's.
+        cause: what comes of it.
+        value: the number of the argument's value.
+    """
 
     problem: str
     cause: str
@@ -23,14 +29,14 @@ class WrongLayout:
 
 
 def has_kernel_sum(file: PteFile, instruction: Instruction) -> bool | None:
-    """Whether it is in the MVE layout; None for operators that do not tell."""
+    """Tell whether an instruction is in the MVE layout; None for operators that do not show it."""
     if instruction.operator != "cortex_m::quantized_linear.out" or len(instruction.args) < 4:
         return None
     return file.values[instruction.args[3]].kind is not ValueKind.NULL
 
 
 def wrong_layout(file: PteFile, instruction: Instruction, isa: Isa) -> WrongLayout | None:
-    """What is wrong with an instruction's layout on a target of the class; None where nothing is known to be."""
+    """Return what is wrong with an instruction's layout on a target of the class; None where nothing is known to be."""
     found = has_kernel_sum(file, instruction)
     if found is None or found == (isa is Isa.MVE):
         return None

@@ -1,4 +1,4 @@
-"""Is a program on Cortex-M kernels, by its multiply-accumulates and by its operators?
+"""Check of how much of a program is on Cortex-M kernels, by its multiply-accumulates and by its operators.
 
 What ExecuTorch leaves out of the quantisation is right, slow and large, and it says nothing.
 """
@@ -15,7 +15,7 @@ from cortex_m_hil.host.numbers import in_range
 from cortex_m_hil.program.partition import Kind, Partition, planned_in_int8
 from cortex_m_hil.program.program import Program
 
-_SHOWN: Final = 8  # places, those with the most multiply-accumulates first
+_SHOWN: Final = 8  # places shown, those with the most multiply-accumulates first
 _SEE: Final = "hil inspect partition lists all operators of a program (pytest --keep-programs DIR)"
 _LAYOUT: Final = 'layout="explicit", whose quantiser has more patterns'
 _FLOAT: Final = "quantize=False leaves everything in float: leave one of the two out"
@@ -28,11 +28,11 @@ _INSTEAD: Final = {
     ),
     r" and [-+.\de]+: CortexMDivCheck": "for a quotient by a number a product with a registered buffer",
 }
-"""What is quantised instead, by the reason why something is not."""
+"""Replacements that are quantised, by the reason why something is not."""
 
 
 def checked_share(value: float | None) -> float | None:
-    """A `min_cortex_m`; ConfigError for what is no share."""
+    """Return a `min_cortex_m` that is None or a share. Raise ConfigError for anything else."""
     try:
         return None if value is None else in_range(value, 0, 1)
     except ValueError as error:
@@ -40,9 +40,18 @@ def checked_share(value: float | None) -> float | None:
 
 
 def require_share(program: Program, minimum: float, target: str, *, layout: str, quantize: bool) -> None:
-    """LoweringError where a smaller share of the multiply-accumulates, or of the operators, is on Cortex-M kernels.
+    """Require a share of the multiply-accumulates, and of the operators, to be on Cortex-M kernels.
 
-    ConfigError where no share is known: nothing would be checked.
+    Args:
+        program: the lowered program.
+        minimum: the least share of each, 0 to 1.
+        target: the target's name, for messages.
+        layout: the layout that the program was lowered for.
+        quantize: whether it was quantised.
+
+    Raises:
+        LoweringError: one of the shares is smaller.
+        ConfigError: no share is known, so nothing would be checked.
     """
     found = program.partition
     shares = [one for one in (found.cortex_m_macs, found.cortex_m_nodes) if one is not None]
@@ -77,7 +86,7 @@ def _shares(name: str, found: Partition) -> str:
 
 
 def _costs(program: Program, found: Partition) -> str:
-    """Return what is in float, and the planned bytes that this takes."""
+    """Return a text on how much is in float, and the planned bytes that this takes."""
     if not found.left_in_float:
         return ""
     now, then = program.size_without_redzones or program.file.planned_bytes, planned_in_int8(program.file, found)
@@ -94,7 +103,7 @@ def _places(found: Partition) -> Iterator[str]:
 
 
 def _hint(found: Partition, layout: str) -> str:
-    """Return what to do: what is quantised instead, where that is known."""
+    """Return advice on what to do, with what is quantised instead where that is known."""
     reasons = " ".join(one.steps[0].why for one in found.elsewhere)
     instead = [what for reason, what in _INSTEAD.items() if re.search(reason, reasons)]
     more = [_LAYOUT] if layout != "explicit" and "aten.conv" in reasons else []

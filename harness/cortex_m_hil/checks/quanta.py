@@ -18,13 +18,13 @@ _SINGLE: Final = 4  # distances below have a bucket of their own; each further o
 
 
 def finite(values: Array) -> Array:
-    """As float64, zero where there is no finite value."""
+    """Return the values as float64, with zero where a value is not finite."""
     clean: Array = np.where(np.isfinite(values), values, 0).astype(np.float64)
     return clean
 
 
 def to_quanta(values: Array, quantization: OutputQuantization) -> Array:
-    """The integers behind dequantised values, as float64 whole numbers."""
+    """Return the integers behind dequantised values, as float64 whole numbers."""
     rounded: Array = np.rint(values.astype(np.float64) / np.float64(np.float32(quantization.scale)))
     return rounded + quantization.zero_point
 
@@ -35,9 +35,11 @@ def distance(integers: Array, expected: Array) -> Array:
 
 
 def histograms(file: PteFile, outputs: Sequence[HostTensor], references: References) -> Mapping[str, Mapping[str, int]]:
-    """How many elements of all quantised outputs are how many quanta off, by the name of the figure that has the most.
+    """Count the elements of all quantised outputs by their distance from each reference, in quanta.
 
-    A bucket is `0` … `3`, `4-7`, `8-15` and so on; those without an element are left out.
+    Returns:
+        The counts by bucket, for each figure of which they show the distribution (`max_quanta`, `fake_quant_quanta`). A
+        bucket is `0` … `3`, `4-7`, `8-15` and so on; those without an element are left out.
     """
     against = {"max_quanta": references.expected or references.dialect, "fake_quant_quanta": references.quantized}
     found = {name: _histogram(file, outputs, known) for name, known in against.items() if known is not None}
@@ -55,7 +57,10 @@ def _histogram(file: PteFile, outputs: Sequence[HostTensor], expected: Sequence[
 
 
 def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Array | None:
-    """Quanta of each element of an output; None where it has none, or other elements than are wanted."""
+    """Return the distance of each element of an output from what is wanted, in quanta.
+
+    None where the output has no quanta, or another shape or dtype than is wanted.
+    """
     if given.shape != wanted.shape or given.dtype != wanted.dtype:
         return None
     if given.dtype in QUANTISED:
@@ -69,7 +74,7 @@ def quanta_apart(file: PteFile, number: int, given: Array, wanted: Array) -> Arr
 
 
 def _least(apart: Array) -> Array:
-    """The least distance of each element's bucket."""
+    """Return the least distance of each element's bucket."""
     powers: Array = 2 ** np.floor(np.log2(np.maximum(apart, 1)))
     least: Array = np.where(apart < _SINGLE, apart, powers)
     return least

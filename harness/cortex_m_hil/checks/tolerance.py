@@ -1,4 +1,4 @@
-"""How far outputs may be from references: what users allow, what rounding explains, and where the dialect differs."""
+"""Tolerances: how far outputs may be from references, by what users allow and by what rounding explains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cortex_m_hil.errors.text import shown
 from cortex_m_hil.host.calls import checked_class
 from cortex_m_hil.program.tensor import Array
 
-ROUNDING_MARGIN: Final = 1.25  # times what the disturbed runs of fake-quant show, which are few
+ROUNDING_MARGIN: Final = 1.25  # factor on what the disturbed runs of fake-quant show, which are few
 WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run has a larger one, one time in nine
 
 
@@ -64,11 +64,16 @@ def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, examp
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How integers deviate from a reference: the largest deviation, the number of elements that deviate, the amount of
-    the deviations' sum, and the sum of their squares.
+    """How integers deviate from a reference.
 
-    A zero point that is one off moves every element, all one way; rounding moves a few, both ways. By its worst element
-    alone the one looks like the other.
+    A zero point that is one off moves every element, all one way; rounding moves a few, both ways. By the worst element
+    alone the two cannot be told apart.
+
+    Attributes:
+        worst: the largest deviation.
+        elements: the number of elements that deviate.
+        drift: the amount of the deviations' sum.
+        energy: the sum of their squares.
     """
 
     worst: float = 0
@@ -87,9 +92,9 @@ class Spread:
 
     @classmethod
     def explained(cls, runs: Sequence[Array]) -> Spread:
-        """What rounding explains, by the deviations of several disturbed runs.
+        """Return the deviation that rounding explains, by those of several disturbed runs.
 
-        A number that is by chance varies by its root: where 3 elements moved, it could have been 4 or 5. A sum of
+        A count that is by chance varies by its root: where 3 elements moved, it could have been 4 or 5. A sum of
         deviations whose signs are by chance is less than twice the root of their squares' sum, 19 times of 20: two
         elements that went opposite ways could have gone the same way.
         """

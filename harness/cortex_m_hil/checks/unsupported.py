@@ -1,4 +1,4 @@
-"""What to do about an operator that a runner lacks: it depends on whether ExecuTorch has it at all."""
+"""Hints about an operator that a runner lacks, which depend on whether ExecuTorch has it at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INSTEAD: Final = {
     "hardsigmoid": "torch.nn.functional.relu6(x + 3) / 6",
     "adaptive_max_pool2d": "max_pool2d, with the sizes of its window and stride",
 }
-"""What computes the same with operators that there are, by the name in ATen."""
+"""Expressions that compute the same with supported operators, by the operator's name in ATen."""
 _ELSEWHERE: Final = "change the program, or run it on an ExecuTorch that has the operator (hil docs runtimes)"
 _IN_BUILTIN: Final = "the runtime builtin has it; so may another ExecuTorch (hil docs runtimes)"
 _OTHERS: Final = "the same with other operators of torch"
@@ -26,7 +26,7 @@ _FIXED: Final = "lower the module without dynamic_shapes, or run it on the runti
 
 
 def hint(operator: str, runtime: str = "builtin") -> str:
-    """The next step, where that runtime's runner lacks it."""
+    """Return the next step where that runtime's runner lacks an operator."""
     if operator in _ON_SIZES:
         return _FIXED
     if runtime != "builtin" and signature_of(operator, "builtin") is not None:
@@ -41,7 +41,7 @@ def hint(operator: str, runtime: str = "builtin") -> str:
 
 @cache
 def shipped() -> frozenset[str]:
-    """ExecuTorch's portable operators, as the installed one lists them; empty where none is installed."""
+    """Return the portable operators that the installed ExecuTorch lists; empty where none is installed."""
     found = importlib.util.find_spec("executorch")
     for folder in found.submodule_search_locations or () if found is not None else ():
         if (path := Path(folder, _LIST)).is_file():

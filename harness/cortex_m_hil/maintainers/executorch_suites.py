@@ -375,7 +375,7 @@ class _Stage:
         self.args, self.kwargs = (inputs, *args), kwargs
         self.start = _Start(stages, stage, inputs)
         self.is_shared = self.stage_type().name in _SHARED
-        self.remembered: dict[str, Any] | None = None  # its result, shared by all targets, until it is copied for this one
+        self.remembered: dict[str, Any] | None = None  # the shared result, until it is copied for this target
         self.key: str | None = None
         self.no_key = "what ExecuTorch's first stage starts from is not known by an export"
         if self.start.content is not None:

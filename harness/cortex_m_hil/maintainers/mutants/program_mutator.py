@@ -21,7 +21,7 @@ from cortex_m_hil.program.schema import (
     ValueKind,
 )
 
-FIELD_SHARE: Final = 0.75  # share of the mutants that edit fields; two thirds of the rest flip bits, one third changes the length
+FIELD_SHARE: Final = 0.75  # of the mutants edit fields; of the rest two thirds flip bits, one third changes the length
 
 
 class Kind(str, Enum):
