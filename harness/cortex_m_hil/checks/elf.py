@@ -32,7 +32,7 @@ _EXECUTES = {
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of `size` bytes at `address` at run time, of which `stored` are written to `loaded` before the start."""
+    """A segment of `size` bytes at `address` at run time, of which `stored` are written to `loaded` beforehand."""
 
     address: int
     size: int

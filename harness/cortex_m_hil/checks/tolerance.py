@@ -23,7 +23,7 @@ WORST_MARGIN: Final = 1.5  # the same for the largest deviation: a further run h
 @checked_class
 @dataclass(frozen=True)
 class Tolerance:
-    """How far each element of an output may be from three references.
+    """The allowed distance of each element of an output from three references.
 
     Attributes:
         qtol: quanta (steps of the output's quantisation), a whole number, from the *dialect*: ExecuTorch's Python
@@ -64,7 +64,7 @@ def _demand(name: str, value: Any, kind: type, lowest: float, wanted: str, examp
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How integers deviate from a reference.
+    """The deviation of integers from a reference, as four figures.
 
     A zero point that is one off moves every element, all one way; rounding moves a few, both ways. By the worst element
     alone the two cannot be told apart.
