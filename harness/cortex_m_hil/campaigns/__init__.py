@@ -1,1 +1,1 @@
-"""Many runs that one plan asks for, kept in one store, so that a campaign goes on after any kill."""
+"""Campaigns: many runs that one plan asks for, kept in one store, so that they go on after any kill."""

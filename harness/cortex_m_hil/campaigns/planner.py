@@ -1,4 +1,4 @@
-"""The loops of all campaigns: ask the plan what to run, run it, record it."""
+"""The loops of all campaigns: ask the planner what to run, carry it out, record it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cortex_m_hil.host.deadline import Deadline
 
 
 class Planner(Protocol):
-    """What a campaign is made of."""
+    """A campaign whose next run follows from the runs before it."""
 
     def next(self, runs: list[Run]) -> str | None:
-        """The key to run next, from what there is; None if nothing more is to be learnt."""
+        """Return the key to run next, given all runs so far; None if nothing more is to be learnt."""
         ...
 
     def carry_out(self, key: str) -> Run: ...
@@ -23,10 +23,19 @@ class Planner(Protocol):
 def work(
     planner: Planner, store: Store, campaign: Campaign, budget: Deadline, told: Callable[[list[Run], str], None]
 ) -> Iterator[list[Run]]:
-    """All runs so far, after each run. No run begins once the budget is spent.
+    """Execute the runs of a campaign; no run begins once the budget is spent.
 
-    `told` gets the runs so far, and the key that is run next. What is next follows from the recorded runs alone, so a
-    campaign that was killed goes on where it was.
+    The next key follows from the recorded runs alone, so a campaign that was killed goes on where it was.
+
+    Args:
+        planner: decides what is run, and runs it.
+        store: has the runs so far, and gets each new one.
+        campaign: the one whose runs these are.
+        budget: the deadline for the beginning of a run.
+        told: called before each run with the runs so far and the key that is run next.
+
+    Yields:
+        All runs so far, after each run.
     """
     runs = store.runs(campaign)
     while not budget.expired and (key := planner.next(runs)) is not None:
@@ -37,18 +46,18 @@ def work(
 
 
 class ParallelPlanner(Protocol):
-    """What a campaign is made of whose runs do not follow from each other."""
+    """A campaign whose runs do not follow from each other, so that several can be under way."""
 
     def next(self, runs: list[Run], under_way: Collection[str]) -> str | None:
-        """The key to run next, None if there is none; those under way are being run."""
+        """Return the key to run next, None if there is none; the keys in `under_way` are being run."""
         ...
 
     def carry_out(self, key: str) -> Run:
-        """In a thread of its own."""
+        """Run a key; this is called in a thread of its own."""
         ...
 
     def stop(self) -> None:
-        """Ends what is under way: `carry_out` then raises, and nobody hears of it."""
+        """End the runs that are under way: their `carry_out` then raises, and the error is not reported."""
         ...
 
 
@@ -60,7 +69,10 @@ def work_in_parallel(
     told: Callable[[list[Run], str], None],
     jobs: int,
 ) -> Iterator[list[Run]]:
-    """As `work`, with up to `jobs` runs at a time. Only the caller's thread uses the store."""
+    """Execute the runs of a campaign as `work` does, with up to `jobs` at a time.
+
+    Only the caller's thread uses the store.
+    """
     runs = store.runs(campaign)
     under_way: dict[Future[Run], str] = {}
     with ThreadPoolExecutor(jobs) as threads:

@@ -1,4 +1,4 @@
-"""What campaigns have found, in one SQLite file. Only the process that leads a campaign writes to it.
+"""The store of campaigns and their runs, one SQLite file. Only the process that leads a campaign writes to it.
 
 A run is in the file as soon as `record` returns, whatever ends the process or the machine.
 """
@@ -48,10 +48,11 @@ class Run:
 
     Attributes:
         key: what was run, such as a commit.
-        verdict, error: a word of the campaign's, and why it is not the best one; empty where it is.
-        seconds: by the host's clock.
-        at: when it ended, seconds since 1970.
-        figures: what else it gave, as JSON has it.
+        verdict: a word that the kind of campaign defines.
+        error: why the verdict is not the best one; empty where it is.
+        seconds: the duration by the host's clock.
+        at: when it ended, in seconds since 1970.
+        figures: all other results of the run, as values that JSON can have.
     """
 
     key: str
@@ -68,9 +69,11 @@ class Campaign:
 
     Attributes:
         number: unique in the store.
+        kind: the kind of campaign, such as a nightly.
         place: the folder that it was begun in.
-        plan: what is asked of it.
-        began, ended: in seconds since 1970.
+        plan: what is asked of it, as values that JSON can have.
+        began: in seconds since 1970.
+        ended: in seconds since 1970; None while it has not ended.
         name: what a user called it; "" if nothing.
         ordinal: counts the campaigns of its kind in its folder, from 1 on: the number that users see.
     """
@@ -86,7 +89,7 @@ class Campaign:
 
 
 class Store:
-    """A file of campaigns. ConfigError where it cannot be read or written, with what to do."""
+    """A file of campaigns. Its methods raise ConfigError, with what to do, where it cannot be read or written."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -154,10 +157,12 @@ class Store:
         """Record a campaign as begun.
 
         Args:
-            kind, place, plan: as `Campaign` has them.
-            began: now, unless it is given.
-            ordinal: the one that it had elsewhere, which it keeps if no campaign of its kind in its folder has it;
-                otherwise it is the next one there.
+            kind: as `Campaign` has it.
+            place: as `Campaign` has it.
+            plan: as `Campaign` has it.
+            began: in seconds since 1970; None: now.
+            ordinal: the number that it had in another store, which it keeps if no campaign of its kind in its folder
+                has it; 0, or a number that is taken: the next one there.
         """
         values = kind, place, json.dumps(plan), time.time() if began is None else began
         with self._transaction():
@@ -171,11 +176,11 @@ class Store:
         return found
 
     def latest(self, kind: str, place: str) -> Campaign | None:
-        """The last that was begun of this kind in this folder."""
+        """Return the campaign of this kind that was begun last in this folder; None if there is none."""
         return next((one for one in reversed(self.campaigns(kind)) if one.place == place), None)
 
     def campaigns(self, kind: str) -> list[Campaign]:
-        """Oldest first."""
+        """Return all campaigns of a kind, oldest first."""
         with self._explained():
             rows = self._sqlite.execute(
                 "SELECT id, kind, place, plan, began, ended, name, ordinal FROM campaign WHERE kind = ? ORDER BY id",
@@ -184,7 +189,7 @@ class Store:
             return [Campaign(row[0], row[1], row[2], json.loads(row[3]), *row[4:]) for row in rows]
 
     def call(self, campaign: Campaign, name: str) -> None:
-        """Give it a name, which no other of its kind in its folder has afterwards."""
+        """Give a campaign a name, and take that name from any other of its kind in its folder."""
         with self._transaction():
             others = "UPDATE campaign SET name = '' WHERE kind = ? AND place = ? AND name = ?"
             self._sqlite.execute(others, (campaign.kind, campaign.place, name))
@@ -195,18 +200,18 @@ class Store:
             self._sqlite.execute("UPDATE campaign SET plan = ? WHERE id = ?", (json.dumps(plan), campaign.number))
 
     def end(self, campaign: Campaign, ended: float | None = None) -> None:
-        """It ended now, unless another time is given."""
+        """Record that a campaign ended at `ended`, in seconds since 1970; None: now."""
         values = time.time() if ended is None else ended, campaign.number
         with self._transaction():
             self._sqlite.execute("UPDATE campaign SET ended = ? WHERE id = ?", values)
 
     def forget(self, campaign: Campaign) -> None:
-        """Removes it with its runs."""
+        """Remove a campaign with its runs."""
         with self._transaction():
             self._sqlite.execute("DELETE FROM campaign WHERE id = ?", (campaign.number,))
 
     def record(self, campaign: Campaign, *runs: Run) -> None:
-        """All of them, or none."""
+        """Record runs of a campaign: all of them, or none where that fails."""
         with self._transaction():
             for run in runs:
                 values = campaign.number, run.key, run.verdict, run.error, run.seconds, run.at, json.dumps(run.figures)
@@ -217,7 +222,7 @@ class Store:
                 )
 
     def runs(self, campaign: Campaign) -> list[Run]:
-        """In the order in which they were recorded."""
+        """Return a campaign's runs in the order in which they were recorded."""
         with self._explained():
             rows = self._sqlite.execute(
                 "SELECT key, verdict, error, seconds, at, figures FROM run WHERE campaign = ? ORDER BY number",

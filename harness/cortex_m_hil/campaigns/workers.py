@@ -1,4 +1,7 @@
-"""Processes that a campaign asks: a request a line, an answer a line, both JSON. One ends with its standard input."""
+"""Worker processes of a campaign, which answer its requests.
+
+A request and its answer are a line of JSON each. A worker ends when its standard input does.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,27 @@ Answering = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Worker:
-    """A process that runs `work`; it ends with this one, and with all that it has started."""
+    """A process that runs `work`; it ends with this process, and with it all that it has started."""
 
     def __init__(self, of: str, module: Sequence[str], log: Path) -> None:
-        """`of` is the command whose worker it is; `module` the one that is run, and its arguments but the log."""
+        """Start the worker process.
+
+        Args:
+            of: the command whose worker it is, for messages.
+            module: the module that is run, and its arguments except the last, which is the log.
+            log: the file for what the worker prints.
+        """
         self._of, self._log = of, log
         self._child = subprocesses.start([sys.executable, "-m", *module, str(log)])
         self._lock = threading.Lock()
         self._told = b""
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Its answer. LaunchError where it ends without one; what its harness raised is one as well."""
+        """Send a request and return its answer.
+
+        Raises:
+            LaunchError: the worker ended or was silent for `ANSWER_TIMEOUT`, or the harness in it raised an error.
+        """
         self._send(json.dumps(request).encode() + b"\n")
         answer: dict[str, Any] = json.loads(self._line(Deadline.after(ANSWER_TIMEOUT)))
         if problem := answer.get("error"):
@@ -46,7 +59,7 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Safe to call twice, and from another thread: a question under way then ends in LaunchError."""
+        """End the process; safe to call twice, and from another thread: a pending `ask` then raises LaunchError."""
         with self._lock:
             self._child.end()
 
@@ -81,10 +94,16 @@ class Worker:
 
 
 class Workers:
-    """As many as are asked at a time, each begun when it is needed first. Use `with`."""
+    """The workers of a campaign: one for each simultaneous request, started when it is needed first. Use `with`."""
 
     def __init__(self, of: str, module: Sequence[str], folder: Path) -> None:
-        """`folder` has their logs."""
+        """Prepare the workers, without starting one.
+
+        Args:
+            of: the command whose workers they are, for messages.
+            module: the module that is run, and its arguments except the last, which is the log.
+            folder: gets the workers' logs.
+        """
         self._of, self._module, self._folder = of, module, folder
         self._lock = threading.Lock()
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -98,14 +117,18 @@ class Workers:
         self.end()
 
     def end(self) -> None:
-        """Of all, and of what they are asked: that ends in LaunchError."""
+        """End all workers; pending and later calls of `ask` raise LaunchError."""
         with self._lock:
             self._ended = True
         for worker in self._all:
             worker.end()
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """LaunchError where the worker, or the harness in it, ends without an answer."""
+        """Send a request to an idle worker, or to a new one, and return the answer.
+
+        Raises:
+            LaunchError: the worker, or the harness in it, ended without an answer, or `end` was called.
+        """
         worker = self._take()
         answer = worker.ask(request)
         self._idle.put(worker)
@@ -124,9 +147,11 @@ class Workers:
 
 
 def work(log: str, make: Callable[[ExitStack], Answering]) -> None:
-    """Answers each request on standard input by what `make` gives; what the harness raises is an answer as well.
+    """Answer each request on standard input, until that ends; what the harness raises is an answer as well.
 
-    What is said beside is in the file `log`. What `make` puts on its stack is closed in the end.
+    Args:
+        log: the file that gets all other output of the process.
+        make: returns the function that answers; what it puts on its stack is closed in the end.
     """
     answers = _answers_apart(log)
     with ExitStack() as stack:
@@ -140,7 +165,7 @@ def work(log: str, make: Callable[[ExitStack], Answering]) -> None:
 
 
 def _answers_apart(log: str) -> Any:
-    """Where answers are written; from here on all that is said beside is in the log."""
+    """Return the stream for answers, and redirect all other output of the process into the log."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(said, 1)

@@ -1,4 +1,4 @@
-"""What a bisection found, and its log, which can be replayed."""
+"""The findings of a bisection, and its log, which can be replayed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ HEAD: Final = "# hil bisect log 1"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one commit that was run. `old`, `new`: runs that looked like that side; `why`: of the last with a reason."""
+    """The runs of one commit, counted by the side that they look like.
+
+    Attributes:
+        old: the number of runs that looked like the old side.
+        new: the number of runs that looked like the new side.
+        skipped: the number of runs that tell nothing.
+        why: the error of the last run that has one; "" if none has.
+    """
 
     position: int
     commit: Commit
@@ -31,10 +38,16 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Change:
-    """A test on a target, at the last old and the first new commit: verdicts, and whether the outputs differ.
+    """A test on a target, at the last old and the first new commit: its verdicts, and whether its outputs differ.
 
-    `None` where nothing is known. `isa`: the target's class. `at_fault`: operators that were localised on either side,
-    or that the error names. `operators`: those whose outputs differ. `bundle`: a file with all of the failure.
+    Attributes:
+        isa: the target's ISA class.
+        old: verdict and error at the last old commit.
+        new: verdict and error at the first new commit.
+        outputs_changed: None where the outputs of a side are not known.
+        at_fault: the operators that were localised on either side, or that the error names.
+        operators: the operators whose outputs differ; None where those of a side are not known.
+        bundle: the file with everything about the failure; "" if there is none.
     """
 
     test: str
@@ -49,7 +62,7 @@ class Change:
 
 
 def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
-    """Oldest commit first."""
+    """Return the evidence of each commit that was run, oldest commit first."""
     found = []
     for position, commit in enumerate(line.commits):
         if here := [run for run in runs if run.key == commit.sha]:
@@ -60,7 +73,7 @@ def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
 
 
 def changes(line: Line, state: State, runs: Sequence[Run]) -> list[Change]:
-    """Of each test and target that the runs' records name."""
+    """Return a change for each test and target that the runs' records name; none while there is no culprit."""
     if not state.candidates or state.outcome is Outcome.NO_CHANGE:
         return []
     before = _cases(line, runs, state.candidates[0] - 1, new=False)
@@ -87,7 +100,7 @@ def _differing(old: Case, new: Case) -> tuple[str, ...] | None:
 
 
 def _cases(line: Line, runs: Sequence[Run], position: int, *, new: bool) -> dict[tuple[str, str], Case]:
-    """By test and target, in the run with details, or else in the last that looked like this side."""
+    """Return a commit's records by test and target, from its run with details, or else its last run on this side."""
     sha = line.commits[position].sha
     here = [run.figures for run in runs if run.key == sha and line.plan.side(Told(run.verdict)) is new]
     found = line.plan.details.get(sha) or (here[-1] if here else {})
@@ -95,7 +108,7 @@ def _cases(line: Line, runs: Sequence[Run], position: int, *, new: bool) -> dict
 
 
 def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:
-    """Why an end cannot be run."""
+    """Return the error that says why an end of the line cannot be tested."""
     tested = {run.key for run in runs if line.plan.side(Told(run.verdict)) is not None}
     plan = line.plan
     ends = (plan.new, plan.new_asserted, "--assert-new"), (plan.old, plan.old_asserted, "--assert-old")
@@ -111,7 +124,7 @@ def untestable(line: Line, runs: Sequence[Run]) -> HarnessError:
 
 
 def log_lines(line: Line, runs: Sequence[Run]) -> Iterator[str]:
-    """All that a replay needs; lines with # are for people."""
+    """Yield the lines of a log that can be replayed; lines that begin with # are for people."""
     yield HEAD
     yield f"# {line.last} commits, {line.commits[0].short} to {line.commits[-1].short}, in {line.plan.source.path}"
     yield f"start {json.dumps(line.plan.as_fields())}"
@@ -130,7 +143,7 @@ def lines_of_run(line: Line, runs: Sequence[Run], number: int) -> Iterator[str]:
 
 
 def taught(line: Line, runs: Sequence[Run], number: int) -> str:
-    """What the run taught, and where that leaves the search."""
+    """Return in words what run `number`, counted from 1, taught, and how certain the search is after it."""
     before, after = (line.state(runs[:end]) for end in (number - 1, number))
     if after.outcome is Outcome.CONTRADICTION:
         return "no single change explains this"
@@ -144,7 +157,11 @@ def taught(line: Line, runs: Sequence[Run], number: int) -> str:
 
 
 def read_log(text: str) -> tuple[Plan, list[Run]]:
-    """ConfigError, with its number, for a line that makes no sense."""
+    """Read the plan and the runs from the text of a log.
+
+    Raises:
+        ConfigError: a line makes no sense (the message has its number), or the line `start` is missing.
+    """
     plan: Plan | None = None
     runs = []
     for number, row in enumerate(text.splitlines(), 1):
@@ -171,14 +188,14 @@ def _run(fields: dict[str, Any]) -> Run:
 
 
 def differing(before: Sequence[OperatorOutput], after: Sequence[OperatorOutput]) -> list[str]:
-    """Operators whose outputs differ, in the order of the later program; then those that it has no more."""
+    """Return the operators whose outputs differ, in the later program's order, then those that it no longer has."""
     old, new = _numbered(before), _numbered(after)
     changed = [name if name in old else f"{name}: new" for name, digest in new.items() if old.get(name) != digest]
     return [*changed, *(f"{name}: gone" for name in old if name not in new)]
 
 
 def _numbered(outputs: Sequence[OperatorOutput]) -> Mapping[str, str]:
-    """Digests by name; the second call of the same name is `name #2`."""
+    """Return the digests of operators' outputs by name; the second call of the same name is `name #2`."""
     found: dict[str, str] = {}
     seen: dict[str, int] = {}
     for one in outputs:

@@ -1,13 +1,13 @@
-"""Which commit changed how often a test fails? What runs have shown, as probabilities, and the run that tells most.
+"""Bayesian search for the commit that changed how often a test fails: the posterior, and the most informative next run.
 
-Positions 0 … n of a line of commits: 0 is the old end, n the new one. With the culprit at `c` a run at a position below
-`c` fails with one unknown rate, at `c` and above with another. Culprits 1 … n are in the range; 0 and n + 1 mean that
-the ends do not differ: every commit is a new one, or every commit an old one.
+A line of commits has positions 0 … n: 0 is the old end, n the new one. With the culprit at `c` a run at a position
+below `c` fails with one unknown rate, at `c` and above with another. Culprits 1 … n are in the range; 0 and n + 1 mean
+that the ends do not differ: every commit is a new one, or every commit an old one.
 
 The formula is that of git_bayesect (Shantanu Jain, https://hauntsaninja.github.io/git_bayesect.html, MIT): Beta priors
 of both rates integrated out, and the expected entropy of the posterior minimised one run ahead. Its package is not
-used: it needs scipy for a logarithm of Γ that is a sum here, gives commits that cannot be tested the probability 0,
-and knows neither a rate that is exactly 0 or 1 nor a range without a culprit.
+used: it needs scipy for a logarithm of Γ that is a sum here, gives commits that cannot be tested the probability 0, and
+knows neither a rate that is exactly 0 or 1 nor a range without a culprit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUTSIDE: Final = 0.01  # prior probability, at each end that is not asserted, th
 
 @dataclass(frozen=True)
 class Rate:
-    """A prior of a failure rate: `certainty` that it is exactly `exact`, 0 or 1, else Beta(alpha, beta)."""
+    """A prior of a failure rate: exactly `exact` (0 or 1) with probability `certainty`, else Beta(alpha, beta)."""
 
     exact: int
     certainty: float
@@ -34,7 +34,7 @@ class Rate:
     beta: float = 0.5
 
     def log_evidence(self, failures: Counts, passes: Counts) -> Array:
-        """The logarithm of the probability of so many failures and passes, in one order."""
+        """Return the logarithm of the probability of so many failures and passes, in one particular order."""
         rises = (self.alpha, failures), (self.beta, passes), (self.alpha + self.beta, failures + passes)
         ours, others, all_of_them = (_log_rising(start, count) for start, count in rises)
         impossible = (failures if self.exact == 0 else passes) > 0
@@ -44,7 +44,7 @@ class Rate:
 
 
 def _log_rising(start: float, count: Counts) -> Array:
-    """log(start · (start + 1) · … ), `count` factors."""
+    """Return log(start · (start + 1) · …) with `count` factors, for each element of `count`."""
     sums = np.concatenate([[0.0], np.cumsum(np.log(start + np.arange(count.max(initial=0))))])
     return np.asarray(sums[count])
 
@@ -64,12 +64,12 @@ FLAKY: Final = Rates(Rate(0, 0.2), Rate(1, 0.1))
 
 @dataclass(frozen=True)
 class Posterior:
-    """What the runs so far tell.
+    """The probabilities that follow from the runs so far.
 
     Attributes:
         culprit: the probability of each culprit, 0 … n + 1.
-        fails_next_old, fails_next_new: with each culprit, how probable it is that the next run fails at a position
-            below it, or from it on.
+        fails_next_old: for each culprit, the probability that the next run fails at a position below it.
+        fails_next_new: for each culprit, the probability that the next run fails at its position or above.
     """
 
     culprit: Array
@@ -78,15 +78,15 @@ class Posterior:
 
     @property
     def outside(self) -> float:
-        """The probability that the two ends do not differ."""
+        """Return the probability that the two ends do not differ."""
         return float(self.culprit[0] + self.culprit[-1])
 
     def entropy(self) -> float:
-        """Bits."""
+        """Return the entropy of the probabilities of the culprits, in bits."""
         return max(0.0, float(-_x_log_x(self.culprit).sum()))
 
     def expected_entropy(self) -> Array:
-        """Bits that are expected to be left after a run at each position, 0 … n."""
+        """Return for each position, 0 … n, the entropy in bits that is expected to be left after a run there."""
         left = np.zeros(len(self.culprit) - 1)
         for old, new in (
             (self.fails_next_old, self.fails_next_new),
@@ -108,7 +108,13 @@ def _x_log_x(values: Array) -> Array:
 
 
 def prior(weights: Sequence[float], *, old_asserted: bool = False, new_asserted: bool = False) -> Array:
-    """Of each culprit, 0 … n + 1. `weights` are those of the commits 1 … n, relative to each other."""
+    """Return the prior probability of each culprit, 0 … n + 1.
+
+    Args:
+        weights: those of the commits 1 … n, relative to each other.
+        old_asserted: the old end is known to be old, so culprit 0 is impossible.
+        new_asserted: the new end is known to be new, so culprit n + 1 is impossible.
+    """
     inside = np.asarray(weights, dtype=np.float64)
     ends = [0.0 if old_asserted else OUTSIDE], [0.0 if new_asserted else OUTSIDE]
     inside *= (1.0 - ends[0][0] - ends[1][0]) / inside.sum()
@@ -116,7 +122,17 @@ def prior(weights: Sequence[float], *, old_asserted: bool = False, new_asserted:
 
 
 def posterior(before: Array, rates: Rates, failures: Counts, passes: Counts) -> Posterior | None:
-    """Of the prior `before` and what runs showed at each position, 0 … n. None if no culprit can explain it."""
+    """Compute the posterior from a prior and the runs so far.
+
+    Args:
+        before: the prior probability of each culprit, 0 … n + 1.
+        rates: the priors of the failure rates.
+        failures: the number of failed runs at each position, 0 … n.
+        passes: the number of passed runs at each position.
+
+    Returns:
+        The posterior; None if no culprit can explain the runs.
+    """
     below, failed_below = _below(passes), _below(failures)
     old = failed_below, below
     new = failures.sum() - failed_below, passes.sum() - below
@@ -133,14 +149,14 @@ def posterior(before: Array, rates: Rates, failures: Counts, passes: Counts) -> 
 
 
 def _below(counts: Counts) -> Counts:
-    """For each culprit, 0 … n + 1, the sum over the positions below it."""
+    """Return for each culprit, 0 … n + 1, the sum of the counts at the positions below it."""
     return np.concatenate([[0], np.cumsum(counts)])
 
 
 def most_telling(found: Posterior, chances: Array) -> int | None:
-    """The position whose run is expected to tell most; the middle one of equals. None if none may be run.
+    """Return the position whose run is expected to tell most; the middle one of equals. None if none may be run.
 
-    `chances` are those that a run there tells anything at all; 0 where none may be.
+    `chances` has for each position the probability that a run there tells anything at all; 0 where none may be run.
     """
     gains = chances * (found.entropy() - found.expected_entropy())
     gains = np.where(chances > 0, gains, -np.inf)
@@ -152,10 +168,15 @@ def most_telling(found: Posterior, chances: Array) -> int | None:
 
 
 def chances(told: npt.NDArray[np.bool_], untestable: npt.NDArray[np.bool_]) -> Array:
-    """That a run at a position tells anything, by the nearest runs on both sides of it; a guess.
+    """Estimate for each position the probability that a run there tells anything, from the nearest runs on both sides.
 
-    Commits that cannot be tested come in stretches: what is missing was missing before. Between one that told
+    Commits that cannot be tested come in stretches: what is missing was missing before. Between a commit that told
     something and one that could not be tested the chance is linear, between two that could not be tested it is small.
+
+    Args:
+        told: True at positions where a run told something.
+        untestable: True at positions where a run could not be tested; the chance there is 0 unless another run told
+            something.
     """
     known = np.flatnonzero(told | untestable)
     if not len(known):

@@ -1,4 +1,4 @@
-"""Which files an operator that is at fault may lie in, by their names."""
+"""Guess the source files that may implement an operator at fault, from parts of its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _SHORTEST: Final = 3  # characters of a word that is looked for
 
 
 def words(operators: Iterable[str]) -> tuple[str, ...]:
-    """Parts of the names of files: `conv` of `cortex_m::quantized_conv2d.out`."""
+    """Return the parts of operators' names that file names may contain: `conv` for `quantized_conv2d`.
+
+    `operators` are names without namespace and overload. CMSIS-NN's words for the same are added, and the parts are
+    sorted.
+    """
     found: set[str] = set()
     for name in operators:
         for part in name.split("_"):
@@ -29,6 +33,6 @@ def words(operators: Iterable[str]) -> tuple[str, ...]:
 
 
 def at_fault(runs: Sequence[Run]) -> frozenset[str]:
-    """Operators, without namespace and overload, that the failed runs' records name."""
+    """Return the operators, without namespace and overload, that the failed runs' records name."""
     texts = (case.at_fault for run in runs if run.verdict == Told.FAIL for case in cases_of(run.figures))
     return frozenset(name for text in texts for name in _OPERATOR.findall(text))

@@ -53,7 +53,7 @@ BENCHMARKS: Final = {
 
 @dataclass(frozen=True)
 class Raw:
-    """What numbers in files mean: an input is ``(number - zero_point) * scale``.
+    """The meaning of numbers in files: an input is ``(number - zero_point) * scale``.
 
     ``dtype`` is that of raw files; "" where the data says it.
     """
@@ -69,7 +69,12 @@ class Raw:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """`windows` are inputs of the model, [number of windows, *shape of the input]; most samples have one."""
+    """A labelled sample of one or several windows.
+
+    Attributes:
+        label: the number of its class.
+        windows: inputs of the model, [number of windows, *shape of the input]; most samples have one.
+    """
 
     label: int
     windows: Array
@@ -77,10 +82,14 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Samples to evaluate on, and inputs to calibrate with; `benchmark` is the task whose data this is.
+    """Samples to evaluate on, and inputs to calibrate with.
 
-    `own_calibration` tells that the data brought inputs for that, which are no samples; `classes` how many it says that
-    there are, 0 where it does not.
+    Attributes:
+        calibration: inputs of the model.
+        own_calibration: the data has inputs for calibration, which are no samples; else they are taken from the
+            samples.
+        benchmark: the task whose data this is; None: it is of no benchmark.
+        classes: the number of classes that the data names; 0 where it names none.
     """
 
     name: str
@@ -96,7 +105,7 @@ class DataSet:
 
     @cached_property
     def digest(self) -> str:
-        """Of everything that results follow from."""
+        """Return the SHA-256 of labels, samples and calibration inputs, from which all results follow."""
         found = hashlib.sha256()
         for sample in self.samples:
             found.update(f"{sample.label} {sample.windows.dtype} {sample.windows.shape} ".encode())
@@ -107,13 +116,13 @@ class DataSet:
 
     @cached_property
     def differ(self) -> bool:
-        """Whether there are two inputs that are not the same."""
+        """Tell whether there are two inputs that are not the same."""
         first = self.samples[0].windows[0]
         return any(not np.array_equal(window, first) for sample in self.samples for window in sample.windows)
 
 
 def check_path(path: Path) -> None:
-    """ConfigError unless it is a folder or an `.npz`; what is in it is not read."""
+    """Raise ConfigError unless a path is a folder or an `.npz`; its content is not read."""
     if path.is_dir() or (path.suffix == ".npz" and path.is_file()):
         return
     problem = "there is no such folder or file" if not path.exists() else "no folder, and no .npz"
@@ -121,10 +130,17 @@ def check_path(path: Path) -> None:
 
 
 def read(path: Path, taken: Taken, raw: Raw, limit: int = 0, *, in_order: bool = False) -> DataSet:
-    """The data in a folder or an `.npz`, as inputs of a model that takes `taken`. No number is changed but by `raw`.
+    """Read the data in a folder or an `.npz`, as inputs of a model. No number is changed except by `raw`.
 
-    `limit` is how many samples are taken, 0 for all: evenly spread, since files are often sorted by class, or the first
-    ones `in_order`. ConfigError for what is wrong with the files, with file and line.
+    Args:
+        path: the folder or the `.npz`.
+        taken: what the model takes as its input.
+        raw: the meaning of the numbers.
+        limit: how many samples are taken, 0 for all: evenly spread, since files are often sorted by class.
+        in_order: take the first `limit` samples instead.
+
+    Raises:
+        ConfigError: something is wrong with the files; the message has file and line.
     """
     found = _of_folder if path.is_dir() else _of_archive
     data = found(path, taken, raw, lambda number: _chosen(number, limit, in_order=in_order))
@@ -146,7 +162,13 @@ def _chosen(number: int, limit: int, *, in_order: bool) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of y_labels.csv; `width` and `stride` are 0 where the whole file is the input."""
+    """A line of y_labels.csv.
+
+    Attributes:
+        place: file and line, for messages.
+        width: bytes of a window; 0 where the whole file is the input.
+        stride: bytes from the beginning of a window to that of the next; 0 where the whole file is the input.
+    """
 
     place: str
     file: str
@@ -210,7 +232,11 @@ def _number(place: str, word: str) -> int:
 
 
 def _dtype(folder: Path, row: _Row, spec: TensorSpec, said: str) -> np.dtype[Any]:
-    """Of the files' numbers. By the size of the first where nothing else tells: bytes may be signed or not."""
+    """Return the dtype of the files' numbers: as `said`, or float32 if the first file has 4 bytes for each element.
+
+    Raises:
+        ConfigError: nothing tells the dtype; bytes may be signed or not.
+    """
     size = row.width or len(_content(folder, row))
     if not said and size == spec.numel * 4:
         said = "float32"
@@ -221,7 +247,11 @@ def _dtype(folder: Path, row: _Row, spec: TensorSpec, said: str) -> np.dtype[Any
 
 
 def _windows(folder: Path, row: _Row, size: int, dtype: np.dtype[Any]) -> bytes:
-    """The file, or its windows one after the other, each of the `size` that an input takes, in bytes."""
+    """Return the content of a file, or its windows one after the other, each of the `size` bytes that an input takes.
+
+    Raises:
+        ConfigError: the file or its windows do not have the size of an input.
+    """
     data = _content(folder, row)
     wanted = f"the model's input takes {size} bytes of {dtype.name}"
     hint = "is it the data of this model? --raw says what the numbers are"
@@ -248,7 +278,7 @@ def _content(folder: Path, row: _Row) -> bytes:
 
 
 def _inputs(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
-    """Windows of raw numbers as inputs. Those of 4 dimensions lie channels last in files, as pixels do."""
+    """Return windows of raw numbers as inputs; those of 4 dimensions lie channels last in files, as pixels do."""
     shape = taken.spec.shape
     if len(shape) == 4:
         stored = numbers.reshape(-1, shape[0], shape[2], shape[3], shape[1])
@@ -257,7 +287,11 @@ def _inputs(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
 
 
 def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
-    """The numbers that the model is given. ConfigError where its dtype has none for one of them."""
+    """Return the numbers that the model is given: by the formula of `raw`, in the model's dtype.
+
+    Raises:
+        ConfigError: a number is not finite, or the model's dtype does not have it.
+    """
     is_computed = (raw.scale, raw.zero_point) != (1.0, 0)
     if is_computed:
         wide = converted(numbers, Taken(TensorSpec.contiguous("float64", numbers.shape)), place)
@@ -316,7 +350,11 @@ def _array(path: Path, name: str, found: dict[str, bytes]) -> Array:
 
 
 def _shaped(path: Path, name: str, inputs: Array, number: int, spec: TensorSpec) -> Array:
-    """The windows of one sample. The model's first dimension may be missing if it is 1."""
+    """Return the windows of one sample, [windows, *shape]. The model's first dimension may be missing if it is 1.
+
+    Raises:
+        ConfigError: the shape is not that of the model's input, or there are no windows.
+    """
     inner = spec.shape[1:] if spec.shape[:1] == (1,) else spec.shape
     if inputs.shape[1:] not in (inner, spec.shape) and inputs.shape[2:] not in (inner, spec.shape):
         what = f"{path}: {name} is {shown(inputs)}, the model takes {spec}"

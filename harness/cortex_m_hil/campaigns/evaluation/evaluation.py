@@ -1,4 +1,7 @@
-"""How accurate is a model on data? Samples are streamed to one target after the other, and to the references."""
+"""Evaluate how accurate a model is on data.
+
+Samples are streamed to one target after the other, and to the references.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ DONE, INFRA = "done", "infra"  # verdicts of runs; others are the class of an er
 
 
 class Task(str, Enum):
-    """What a model is asked, by the shape of its output."""
+    """The task of a model, by the shape of its output."""
 
     CLASSES = "classes"  # the largest output is the answer
     ANOMALY = "anomaly"  # the input comes back: a clip's score is the mean squared error, over its windows
@@ -45,13 +48,14 @@ class Task(str, Enum):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run; thresholds are no part of it.
+    """The plan of an evaluation; thresholds are no part of it.
 
     Attributes:
-        model, data: as the user named them.
+        model: as the user named it.
+        data: as the user named it.
         samples: how many.
         digest: of the samples and what is calibrated with.
-        content: by target, a digest of all that its outputs follow from besides: program, runner, simulator.
+        content: by target, a digest of everything else that its outputs follow from: program, runner, simulator.
     """
 
     model: str
@@ -68,7 +72,15 @@ class Model:
     """A `.pte` or `.bpte`, or a module by name, which is lowered for each ISA class. It has one input, a tensor."""
 
     def __init__(self, name: str, layout: str = "") -> None:
-        """ConfigError where there is none of the name, it has other inputs, or no such layout; "": the default one."""
+        """Load a program, or export a module.
+
+        Args:
+            name: a file's name, or a module's.
+            layout: of the module; "": the default one.
+
+        Raises:
+            ConfigError: there is none of the name, it has other inputs, or there is no such layout.
+        """
         self.name = name
         self._programs: dict[Isa, Program] = {}
         self._file: Program | None = None
@@ -91,7 +103,11 @@ class Model:
         return self._file is None
 
     def program(self, isa: Isa, data: DataSet) -> Program:
-        """Calibrated with the data's inputs for that. Raises LoweringError."""
+        """Return the program for an ISA class, calibrated with the data's inputs for that.
+
+        Raises:
+            LoweringError: the module cannot be lowered.
+        """
         if self._file is not None:
             return self._file
         if isa not in self._programs:
@@ -114,7 +130,11 @@ def _as_torch(window: Array) -> tuple[Any, ...]:
 
 
 def task_of(program: Program, data: DataSet) -> Task:
-    """ConfigError where program and data do not go together."""
+    """Return the task of a program on data.
+
+    Raises:
+        ConfigError: program and data do not go together.
+    """
     [given], first = program.file.input_specs(), program.file.output_specs()[0]
     windows = max(len(sample.windows) for sample in data.samples)
     if (given.shape, given.dtype) == (first.shape, first.dtype) and first.dtype == "float32":
@@ -134,7 +154,7 @@ def task_of(program: Program, data: DataSet) -> Task:
 
 @dataclass(frozen=True)
 class Job:
-    """A target with its program; `linted=False` runs what does not fit."""
+    """A target with its program; `linted=False` runs a program even if it does not fit."""
 
     dut: flow.Dut
     program: Program
@@ -142,13 +162,13 @@ class Job:
 
     @property
     def content(self) -> str:
-        """A digest of all that outputs follow from besides inputs."""
+        """Return a digest of everything that outputs follow from, except inputs."""
         parts = self.dut.elf.build_id, launchers.engine(self.dut.target), str(self.linted)
         return hashlib.sha256(self.program.pte + "\n".join(parts).encode()).hexdigest()
 
 
 class Evaluation:
-    """Carries out the runs of an evaluation. Use `with`: one target at a time is up."""
+    """The planner of an evaluation, which carries out its runs. Use `with`: one target at a time is up."""
 
     def __init__(self, jobs: Mapping[str, Job], data: DataSet, task: Task) -> None:
         self._jobs, self._data, self._task = jobs, data, task
@@ -170,7 +190,7 @@ class Evaluation:
         return [f"{name} {first}-{last}" for name in self._jobs for first, last in self._parts]
 
     def left(self, runs: Sequence[Run]) -> list[str]:
-        """What nothing is known of yet."""
+        """Return the keys of which no run tells anything yet."""
         done = {run.key for run in runs if run.verdict == DONE}
         ended = {target_of(run) for run in runs if run.verdict not in (DONE, INFRA)}
         return [key for key in self.keys if key not in done and key.partition(" ")[0] not in ended]
@@ -198,7 +218,7 @@ class Evaluation:
         self._up = name
 
     def _figures(self, name: str, samples: Sequence[Sample]) -> dict[str, Any]:
-        """What each sample gave, by name and in order (`evaluation_report.Results`)."""
+        """Run samples on a target and return what each gave, by name and in order (`evaluation_report.Results`)."""
         job = self._jobs[name]
         program = job.program
         inputs = [flow.arrange(program, (window,)) for sample in samples for window in sample.windows]
@@ -220,7 +240,7 @@ class Evaluation:
         return {"answers": answers, "quanta": quanta, "digests": digests, "seconds": seconds}
 
     def _answers(self, samples: Sequence[Sample], outputs: Sequence[Array]) -> list[Any]:
-        """A class, or a score: None where an output is not finite."""
+        """Return each sample's class or score; where an output is not finite, `accuracy.NONE` or None."""
         if self._task is Task.CLASSES:
             return [answer(output) for output in outputs]
         inputs = [window for sample in samples for window in sample.windows]
@@ -230,7 +250,7 @@ class Evaluation:
 
 
 def _ended(key: str, verdict: str, error: VerdictError | InfraError, began: float) -> Run:
-    """`error` is all that is told of it."""
+    """Return the run of a key that an error ended; the error's description is all of its figures."""
     figures = {"told": error.describe()}
     return Run(key, verdict, error.message, time.monotonic() - began, time.time(), figures)
 
@@ -238,7 +258,7 @@ def _ended(key: str, verdict: str, error: VerdictError | InfraError, began: floa
 def _quanta(
     program: Program, samples: Sequence[Sample], given: Sequence[Sequence[Array]], known: Sequence[Sequence[Array]]
 ) -> list[int] | None:
-    """The largest distance of each sample, over its windows and all outputs; None where nothing is quantised."""
+    """Return the largest distance of each sample, over its windows and all outputs; None where nothing is quantised."""
     far = [list(_distances(program, *both)) for both in zip(given, known, strict=True)]
     if not all(far):
         return None
@@ -253,7 +273,7 @@ def _distances(program: Program, given: Sequence[Array], known: Sequence[Array])
 
 
 def _by_sample(samples: Sequence[Sample], values: Sequence[Any]) -> Iterator[list[Any]]:
-    """What there is for each window, in groups."""
+    """Yield for each sample the values of its windows."""
     at = 0
     for sample in samples:
         yield list(values[at : at + len(sample.windows)])
@@ -268,6 +288,9 @@ Opened = Callable[[str], flow.Dut]
 
 
 def jobs_of(names: Sequence[str], opened: Opened, model: Model, data: DataSet, *, linted: bool) -> dict[str, Job]:
-    """By target. Builds runners and lowers; raises what these do."""
+    """Open the targets, build their runners, lower the model for each, and return the jobs by target.
+
+    Raises what these steps do.
+    """
     duts = {name: opened(name) for name in names}
     return {name: Job(dut, model.program(dut.target.isa, data), linted) for name, dut in duts.items()}

@@ -1,4 +1,4 @@
-"""What the runs of an evaluation say of one target: figures, and what of them does not meet what is asked."""
+"""The results of an evaluation for one target: figures, and those that do not meet what is asked."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ NAMES: Final = {"target": "target", "dialect": "dialect", "quantized": "fake-qua
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of every target. None where it is not.
+    """The thresholds that every target is asked to meet; None where nothing is asked.
 
     Attributes:
         min_top1: the share of right answers, 0 to 1.
         min_auc: the area under the ROC curve, 0 to 1.
-        max_false_accepts, max_false_rejects: how many of `Detections`.
+        max_false_accepts: how many `Detections` may have.
+        max_false_rejects: how many `Detections` may have.
         negative: classes that are nothing to detect; empty where the classes are all alike.
         stream: samples are windows of one stream, in order.
     """
@@ -38,9 +39,15 @@ class Asked:
     stream: bool = False
 
     def of(self, task: Task, classes: int, benchmark: Benchmark | None) -> Asked:
-        """With what goes without saying: the thresholds of the data's benchmark, and of two classes 0 is the negative.
+        """Return the thresholds with defaults: those of the data's benchmark, and of two classes 0 is the negative.
 
-        ConfigError where such a model gives no such figure.
+        Args:
+            task: the model's task.
+            classes: the number of classes that the model knows.
+            benchmark: the task whose data this is; None: it is of no benchmark.
+
+        Raises:
+            ConfigError: such a model does not give a figure that is asked, or has no such class.
         """
         if task is Task.ANOMALY:
             self._refuse_of_classes()
@@ -75,16 +82,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Results:
-    """Of one target. Lists have an item for each sample that was done, in the order of the data.
+    """The results of one target. Lists have an item for each sample that was done, in the order of the data.
 
     Attributes:
-        labels: of these samples.
-        answers: by source, classes or scores.
+        labels: the labels of these samples.
+        answers: by source (target or reference), classes or scores.
         quanta: by reference, the largest distance of the target's outputs from it; None where nothing is quantised.
-        digests: of the target's outputs.
-        seconds: on the target, all of them.
+        digests: those of the target's outputs.
+        seconds: the time of all runs on the target.
         left: how many samples are not done.
-        ended: what is told of the error that ended it; "" if none did.
+        ended: the description of the error that ended it; "" if none did.
         infra: whether that error says nothing of the program.
     """
 
@@ -117,7 +124,7 @@ class Results:
 
 
 def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The lists of each source, one after the other; None where a part has none."""
+    """Join the lists of each source, one after the other; None where a part has none."""
     found: dict[str, Any] = {}
     for source in parts[0] if parts else ():
         lists = [one[source] for one in parts]
@@ -127,7 +134,12 @@ def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Report:
-    """What is said of one target. `differ`: inputs do."""
+    """The report on one target.
+
+    Attributes:
+        differ: whether the data's inputs differ from each other.
+        first: the results of the target that is named first; None: it is this one.
+    """
 
     target: str
     task: Task
@@ -138,7 +150,7 @@ class Report:
 
     @cached_property
     def accuracy(self) -> dict[str, float | None]:
-        """Top-1 or AUC, by source; None where it cannot be told."""
+        """Return top-1 or AUC by source; None where it cannot be told."""
         return {source: self._accuracy(answers) for source, answers in self.results.answers.items()}
 
     def _accuracy(self, answers: Sequence[Any]) -> float | None:
@@ -151,7 +163,10 @@ class Report:
 
     @cached_property
     def same(self) -> dict[str, int | None]:
-        """How many samples have the same answer as by each reference; of scores None, where nothing is quantised."""
+        """Return by reference how many samples have the same answer.
+
+        For scores it is how many have no distance in quanta, and None where nothing is quantised.
+        """
         return {source: self._same(source) for source in REFERENCES if source in self.results.answers}
 
     def _same(self, source: str) -> int | None:
@@ -167,7 +182,7 @@ class Report:
 
     @cached_property
     def same_outputs(self) -> int | None:
-        """How many samples have the very outputs that they have on the first target."""
+        """Return how many samples have exactly the outputs of the first target; None if this is the first."""
         if self.first is None:
             return None
         return sum(one == other for one, other in zip(self.results.digests, self.first.digests, strict=False))
@@ -187,7 +202,7 @@ class Report:
 
     @cached_property
     def collapses(self) -> dict[str, Collapse]:
-        """By source, where nearly everything is told to be of one class."""
+        """Return the collapses by source: nearly all of its answers are one class. Other sources are left out."""
         if self.task is not Task.CLASSES or not self.results.labels:
             return {}
         found = {
@@ -197,17 +212,17 @@ class Report:
 
     @property
     def constant(self) -> bool:
-        """Whether all outputs are the same, of inputs that are not."""
+        """Tell whether all outputs are the same although the inputs are not."""
         return self.differ and len(self.results.digests) > 1 and len(set(self.results.digests)) == 1
 
     @property
     def speed(self) -> float | None:
-        """Samples a second of the host's clock, loading the program included."""
+        """Return the samples per second of the host's clock, loading the program included; None before any run."""
         return len(self.results.labels) / self.results.seconds if self.results.seconds else None
 
     @cached_property
     def problems(self) -> list[str]:
-        """What is wrong, or does not meet what is asked; gravest first."""
+        """Return what is wrong, or does not meet what is asked; gravest first."""
         return [*self._of_outputs(), *self._of_thresholds()] if self.results.labels else []
 
     def _of_outputs(self) -> Iterator[str]:
@@ -241,7 +256,7 @@ class Report:
 
     @property
     def unknown(self) -> str:
-        """Why it cannot be told whether the target meets what is asked; "" where it can."""
+        """Return why it cannot be told whether the target meets what is asked; "" where it can."""
         if self.results.infra:
             return self.results.ended
         if self.results.left and not self.results.ended:
@@ -257,11 +272,11 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether it is known that something is wrong, or does not meet what is asked."""
+        """Tell whether it is known that something is wrong, or does not meet what is asked."""
         return bool(self.results.ended and not self.results.infra) or bool(self.problems and not self.unknown)
 
     def fields(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the report as fields for JSON."""
         by_classes, found = self.task is Task.CLASSES, self.detections
         return {
             "task": self.task,

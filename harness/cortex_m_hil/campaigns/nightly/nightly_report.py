@@ -1,4 +1,4 @@
-"""A report of a nightly, from the store."""
+"""Reports of nightlies, built from the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ HISTORY: Final = 30  # nights, at most
 def report_of(
     kept: Store, campaign: Campaign, night: Night, against: Night | None, changed: Sequence[Change], folder: Path
 ) -> Report:
-    """What is written into `folder`, where the bundles may lie already. `night` is the campaign's."""
+    """Build the report of a nightly.
+
+    Args:
+        kept: the store.
+        campaign: the nightly.
+        night: its results.
+        against: the nightly that it is compared with; None: there is none.
+        changed: what changed since `against`.
+        folder: where the report is written; bundles that lie there already are named in it.
+    """
     plan = plan_of(campaign)
     targets = [f"--targets-file={plan.targets_file}"] if plan.targets_file else []
     return Report(
@@ -34,7 +43,7 @@ def report_of(
 
 
 def _figures_of(night: Night) -> Night:
-    """Of the nights before, all that is needed; they are many, and logs long."""
+    """Return a nightly without parts and logs: the report needs no more of the nights before, which are many."""
     return replace(
         night, results={key: replace(one, parts={}, log="", localized="") for key, one in night.results.items()}
     )

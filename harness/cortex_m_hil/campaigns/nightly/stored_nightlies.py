@@ -47,7 +47,14 @@ LAST: Final = "last"
 
 @dataclass(frozen=True)
 class Exported:
-    """What a file has: a nightly and its runs. `number` is the one that users know it by; 0 where it has none yet."""
+    """A nightly and its runs, as a file has them.
+
+    Attributes:
+        began: in seconds since 1970.
+        ended: in seconds since 1970; None: it is not complete.
+        name: what a user called it; "" if nothing.
+        number: the one that users know it by; 0 where it has none yet.
+    """
 
     plan: Plan
     began: float
@@ -58,12 +65,21 @@ class Exported:
 
 
 def find(kept: Store, word: str, *, complete: bool = False) -> Campaign:
-    """`last`, `last~2`, a number, a name, or the first characters of a commit: then the last of that commit.
+    """Return the nightly that a user's word names.
 
-    `last` is the newest that was begun in the current folder (of all, where none was), `complete` or not; `last~1` and
-    on are the complete ones before it. A number or a name is of the current folder, or of the only other that has it.
-    What else git knows in the current folder, such as a branch or a tag, stands for its commit, or for the nearest
-    before it, by first parents, that has a nightly. ConfigError where there is none.
+    `last` is the newest that was begun in the current folder (of all, where none was), complete or not; `last~1` and on
+    are the complete ones before it. A number or a name is of the current folder, or of the only other folder that has
+    it. The first characters of a commit, 7 at least, name its last nightly. Whatever else git knows in the current
+    folder, such as a branch or a tag, stands for its commit, or for the nearest before it, by first parents, that has a
+    nightly.
+
+    Args:
+        kept: the store.
+        word: `last`, `last~2`, a number, a name, the beginning of a commit, or a revision that git knows.
+        complete: `last` is a complete one, too.
+
+    Raises:
+        ConfigError: there is no such nightly, or only several other folders have one.
     """
     known = kept.campaigns(KIND)
     found = _by_age(known, word, complete) or _by_word(known, word) or _by_revision(known, word)
@@ -85,9 +101,10 @@ def _by_age(known: Sequence[Campaign], word: str, complete: bool) -> Campaign | 
 
 
 def _by_word(known: Sequence[Campaign], word: str) -> Campaign | None:
-    """By number, name or commit; one of the current folder first.
+    """Return the last nightly of this number, name or commit, one of the current folder first; None if there is none.
 
-    ConfigError where only other folders have one of that number or name, and several of them do.
+    Raises:
+        ConfigError: only other folders have one of that number or name, and several of them do.
     """
     ways: list[Callable[[Campaign], bool]] = [
         lambda one: word in (str(one.ordinal), one.name),
@@ -106,7 +123,10 @@ def _by_word(known: Sequence[Campaign], word: str) -> Campaign | None:
 
 
 def _by_revision(known: Sequence[Campaign], word: str) -> Campaign | None:
-    """Of the commit as it is: what was run with changes beside it is no nightly of a branch."""
+    """Return the last complete nightly of a revision that git knows, or of its nearest ancestor by first parents.
+
+    Nightlies with changes beside the commit do not count. None: there is none.
+    """
     plans = ((one, plan_of(one)) for one in known if one.ended is not None)
     latest = {plan.commit: one for one, plan in plans if not plan.difference}
     return next((latest[commit] for commit in commits_from(word) if commit in latest), None)
@@ -117,29 +137,35 @@ def night(kept: Store, campaign: Campaign) -> Night:
 
 
 def earlier(kept: Store, campaign: Campaign) -> list[Campaign]:
-    """The complete ones of the same folder before it, oldest first."""
+    """Return the complete nightlies of the same folder before this one, oldest first."""
     known = [one for one in kept.campaigns(KIND) if one.number < campaign.number and one.place == campaign.place]
     return [one for one in known if one.ended is not None]
 
 
 def previous(kept: Store, campaign: Campaign) -> Campaign | None:
-    """The last of those of the same tests and targets; where there is none, the last."""
+    """Return the last earlier nightly of the same tests and targets, or else the last of all; None if there is none."""
     known, scope = earlier(kept, campaign), plan_of(campaign).scope
     alike = [one for one in known if plan_of(one).scope == scope]
     return next(reversed(alike or known), None)
 
 
 def series(kept: Store, campaign: Campaign) -> list[Campaign]:
-    """Those whose figures can be compared, as far as tools go."""
+    """Return the earlier nightlies whose tools allow to compare their figures with this one's, oldest first."""
     tools = plan_of(campaign).tools
     return [one for one in earlier(kept, campaign) if comparable(plan_of(one).tools, tools)]
 
 
 def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night) -> list[Change]:
-    """From one to the other, which is the campaign's, and what is beyond its limits.
+    """Return what changed from one nightly to another, and the figures that are beyond their limits.
 
-    The course before it counts too: for verdicts that differ without a change of the code, and further back where
-    boards were measured or a test did not pass in the old one.
+    The nightlies before count too: for verdicts that differ without a change of the code, and further back where boards
+    were measured or a test did not pass in the old one.
+
+    Args:
+        kept: the store.
+        campaign: the new nightly.
+        old: the results to compare with; None: there are none.
+        new: the results of `campaign`.
     """
     plan = plan_of(campaign)
     limits = beyond(plan.limits, old, new, whole=new.complete and plan.shard == "1/1")
@@ -158,9 +184,9 @@ def what_changed(kept: Store, campaign: Campaign, old: Night | None, new: Night)
 
 
 def export(kept: Store, campaign: Campaign, file: Path) -> None:
-    """One JSON object a line, compressed: the nightly, then its runs. The same nightly gives the same bytes.
+    """Write a nightly to a file compressed by gzip, one JSON object a line: the nightly, then its runs.
 
-    Nothing in it says where files are on this machine.
+    The same nightly gives the same bytes. Nothing in the file says where files are on this machine.
     """
     head = {"hil_nightly": FORMAT, "began": campaign.began, "ended": campaign.ended, "name": campaign.name}
     head["number"] = campaign.ordinal
@@ -171,7 +197,11 @@ def export(kept: Store, campaign: Campaign, file: Path) -> None:
 
 
 def read(file: Path) -> Exported:
-    """ConfigError for what is no such file, with its line."""
+    """Read a nightly from a file that `export` wrote.
+
+    Raises:
+        ConfigError: the file is no such file (the message has the line), or of a newer hil.
+    """
     line = 1
     try:
         rows = _unpacked(files.read(file, LIMIT)).decode().splitlines()
@@ -198,7 +228,11 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _head(fields: dict[str, Any], file: Path) -> Exported:
-    """Without its runs."""
+    """Return the nightly that the first line of a file describes, without its runs.
+
+    Raises:
+        ConfigError: the file is of a newer hil.
+    """
     if fields["hil_nightly"] > FORMAT:
         raise ConfigError(f"{file} is of a newer hil", hint="use that hil")
     ended = None if fields["ended"] is None else float(fields["ended"])
@@ -216,7 +250,7 @@ def _checked_run(fields: dict[str, Any]) -> Run:
 
 
 def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
-    """Into the store, as it is. None where that nightly is there already."""
+    """Add a nightly to the store, as one of the folder `place`; return None where it is there already."""
     known = [(one.began, plan_of(one).without_places(one.place)) for one in kept.campaigns(KIND)]
     if (exported.began, exported.plan.without_places(place)) in known:
         return None
@@ -230,10 +264,12 @@ def add(kept: Store, place: str, exported: Exported) -> Campaign | None:
 
 
 def put_together(parts: Sequence[Exported]) -> Exported:
-    """One nightly from its shards, or from those of the same tests on other targets, or of both.
+    """Return one nightly made from its shards, or from those of the same tests on other targets, or from both.
 
-    It is complete if all shards are there, and complete. ConfigError where they are not of one nightly: code, tools or
-    what was asked for differ, or one is there twice.
+    It is complete if all shards are there, and complete.
+
+    Raises:
+        ConfigError: code, tools or what was asked for differ, or one part is there twice.
     """
     if len({json.dumps({**one.plan.as_fields(), **_APART}, sort_keys=True) for one in parts}) > 1:
         raise ConfigError("these are parts of different nightlies", hint="same code, tests, runtimes and options")
@@ -269,7 +305,7 @@ _APART: Final = {
 
 
 def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:
-    """By runtime."""
+    """Return the targets with coverage in any of the parts, by runtime."""
     found: dict[str, set[str]] = {}
     for one in parts:
         for runtime, names in one.plan.coverage.items():
@@ -278,7 +314,11 @@ def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:
 
 
 def _all_shards(group: Sequence[Exported]) -> bool:
-    """Whether these, of the same targets, are all, and complete. ConfigError where one is there twice."""
+    """Tell whether these parts, all of the same targets, are all shards, and complete.
+
+    Raises:
+        ConfigError: a shard is there twice, or they are shards of different numbers.
+    """
     numbers = [tuple(map(int, one.plan.shard.split("/"))) for one in group]
     if len({of for _, of in numbers}) > 1 or len(set(numbers)) < len(numbers):
         named = ", ".join(one.plan.shard for one in group)
@@ -287,7 +327,11 @@ def _all_shards(group: Sequence[Exported]) -> bool:
 
 
 def _all_tools(parts: Sequence[Exported]) -> dict[str, str]:
-    """Each target needs some of them. ConfigError where two are of different versions."""
+    """Return the versions of the tools of all parts; each target needs some of them.
+
+    Raises:
+        ConfigError: two parts have different versions of a tool.
+    """
     found: dict[str, str] = {}
     for name, version in sorted((name, version) for one in parts for name, version in one.plan.tools.items()):
         if found.setdefault(name, version) != version:
@@ -297,7 +341,10 @@ def _all_tools(parts: Sequence[Exported]) -> dict[str, str]:
 
 
 def _gravest(parts: Sequence[Exported]) -> Iterator[Run]:
-    """By key. Tests without a target are run in each part: a failure in one counts. Coverage is put together."""
+    """Yield one run for each key, in the order of keys: the one with the gravest verdict.
+
+    Tests without a target are run in each part: a failure in one counts. Coverage is put together.
+    """
     found: dict[str, Run] = {}
     for run in (run for one in parts for run in one.runs):
         before = found.setdefault(run.key, run)
