@@ -1,1 +1,1 @@
-"""What users read after a run."""
+"""Reports and summaries that users read after a run."""

@@ -1,6 +1,6 @@
-"""What changed from one nightly to another. Exact figures are compared exactly: one instruction more is told.
+"""The changes from one nightly to another. Exact figures are compared exactly: one instruction more is a change.
 
-Host seconds are not compared, they are as good as the machine was quiet; nor are the figures of a test whose tools
+Host seconds are not compared, since they depend on how busy the machine was; nor are the figures of a test whose tools
 changed in between.
 """
 
@@ -50,7 +50,7 @@ _POSITIVE: Final = (
 
 
 class Kind(str, Enum):
-    """Gravest first."""
+    """The kinds of changes, gravest first."""
 
     NEW_FAILURE = "new failure"
     LIMIT = "beyond limit"
@@ -84,7 +84,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True)
 class Part:
-    """Of a figure: what an operator or a section has of it; 0 where it is not there."""
+    """The share of an operator or a section in a changed figure, before and after; 0 where it is not there."""
 
     name: str
     before: int
@@ -93,10 +93,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Change:
-    """`figure` is empty for verdicts; `before` and `after` are verdicts, digests, versions or numbers as text.
+    """A change from one nightly to another, or something wrong in the new one.
 
-    `limit` is what a figure had to keep to; of a measured one, since when its level is new, if not since last night.
-    `program` is the same for all tests that run the same programs (`programs`); "" where that is not known.
+    Attributes:
+        key: the test and target; fields are "" where the change is of more than one.
+        figure: the name of the figure; "" for verdicts.
+        before: a verdict, digest, version or number as text.
+        after: likewise.
+        parts: the operators or sections whose share of the figure changed.
+        limit: what a figure had to keep to; for a measured one, since when its level is new, if not since last night.
+        program: the same for all tests that run the same programs (`programs`); "" where that is not known.
     """
 
     kind: Kind
@@ -109,7 +115,7 @@ class Change:
     program: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the change as fields for JSON."""
         told = {"figure": self.figure, "before": self.before, "after": self.after, "limit": self.limit}
         return {"kind": self.kind.value, **vars(self.key), **told, "parts": [vars(part) for part in self.parts]}
 
@@ -135,12 +141,16 @@ def programs(night: Night) -> dict[Key, str]:
 
 
 def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Change]:
-    """Gravest first, then by key. Of an incomplete nightly, only what it has is judged.
+    """Return what changed from one nightly to another, gravest first, then by key.
 
-    `history` are nightlies before the new one, oldest first: measured figures are judged by their course, a figure that
-    the old one has not is compared with when it was there last, and a test whose verdicts differed without a change of
-    the code is flaky. What was measured counts whatever the verdict, but what a wrong program had is compared with
-    nothing that comes after it.
+    Measured figures are judged by their course over the nights. A figure that the old nightly does not have is compared
+    with when it was there last, and a test whose verdicts differed without a change of the code is flaky. Figures count
+    whatever the verdict, but those of a wrong program are compared with nothing that comes after it.
+
+    Args:
+        old: the nightly to compare with.
+        new: the nightly that is judged; if it is incomplete, only by what it has.
+        history: nightlies before the new one, oldest first.
     """
     found = [*_tools(old, new), *_measured([*history, new]), *_uncovered(old, new), *of_itself(new)]
     found += _nothing_in_common(old, new)
@@ -153,7 +163,10 @@ def changes(old: Night, new: Night, history: Sequence[Night] = ()) -> list[Chang
 
 
 def _gone(old: Night, new: Night) -> Iterator[Change]:
-    """Of the suites, runtimes and targets that the new one has: others were not asked for, or are told as left out."""
+    """Yield the results that are no longer there, of the suites, runtimes and targets that the new nightly has.
+
+    Others were not asked for, or are reported as left out.
+    """
     if not new.complete or new.shard not in ("1/1", old.shard):
         return
     asked = {(key.suite, key.runtime, key.target) for key in new.results}
@@ -163,13 +176,13 @@ def _gone(old: Night, new: Night) -> Iterator[Change]:
 
 
 def _nothing_in_common(old: Night, new: Night) -> Iterator[Change]:
-    """Other tests, targets or runtimes, or none at all: that there is no change says nothing then."""
+    """Yield a change if no test of the new nightly is in the old one: that nothing else changed says nothing then."""
     if new.tests and not any(one.key in old.results for one in new.tests):
         yield Change(Kind.NOTHING_IN_COMMON, Key("", "", "", ""), after="no test of the one was run in the other")
 
 
 def needs_history(old: Night, new: Night) -> bool:
-    """Whether `changes` needs more than the old one: for measured figures, and where a test did not pass in it."""
+    """Tell whether `changes` needs nightlies before the old one: for cycles, or a test that did not pass in it."""
     passed = {key for key, one in old.results.items() if one.verdict in PASSED}
     return any(
         CYCLES in one.figures or (one.figures and key in old.results and key not in passed)
@@ -178,7 +191,7 @@ def needs_history(old: Night, new: Night) -> bool:
 
 
 def of_itself(new: Night) -> Iterator[Change]:
-    """What a nightly tells without another.
+    """Yield what is wrong in a nightly, without comparing it with another.
 
     Targets that were asked for and did not run, zeros that cannot be, quarantines that are needless or ended, and
     patterns (`fit:`, `models:`) of tests that are not there.
@@ -197,9 +210,10 @@ def of_itself(new: Night) -> Iterator[Change]:
 
 
 def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
-    """Of the same test, by the same engine and the same installed runtime, of programs that were right; newest first.
+    """Return a test's earlier results that figures can be compared with, newest first, up to the last that passed.
 
-    The last of them passed: it has all figures, so that those before it are not needed.
+    They are by the same engine and the same installed runtime, of programs that were right. One that passed has all
+    figures, so that those before it are not needed.
     """
     found = []
     for night in reversed(nights):
@@ -212,24 +226,27 @@ def _measured_before(result: Result, nights: Sequence[Night]) -> list[Result]:
 
 
 def in_order(found: Iterable[Change]) -> list[Change]:
-    """Gravest first, then by key."""
+    """Sort changes, gravest first, then by key."""
     order = list(Kind)
     return sorted(found, key=lambda one: (order.index(one.kind), one.key, one.figure))
 
 
 def _same_code(old: Night, new: Night) -> bool:
-    """By the same tools: what differs then is flaky."""
+    """Tell whether two nightlies ran the same unchanged commit by the same tools: a test that differs is flaky."""
     known = bool(old.commit) and not old.dirty and not new.dirty
     return known and old.commit == new.commit and comparable(old.tools, new.tools)
 
 
 def comparable(tools: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Whether figures are: a tool that only one of two nightlies had is of targets that the other had not."""
+    """Tell whether figures are comparable: all tools that both nightlies had are of the same version.
+
+    A tool that only one of them had is of targets that the other did not have.
+    """
     return all(others[name] == version for name, version in tools.items() if name in others)
 
 
 def _tools(old: Night, new: Night) -> Iterator[Change]:
-    """Once for each, and not for each test."""
+    """Yield each tool, engine and installed runtime that differs once, and not for each test."""
     for name in sorted({*old.tools, *new.tools}):
         before, after = old.tools.get(name, "-"), new.tools.get(name, "-")
         if before != after:
@@ -252,7 +269,10 @@ def _differing(what: str, key: Key, old: set[str], new: set[str]) -> Iterator[Ch
 
 
 def _uncovered(old: Night, new: Night) -> Iterator[Change]:
-    """Lines of kernels that tests executed before. Counts that were lost are no evidence, nor are those of a part."""
+    """Yield lines of kernels that tests executed before and no longer do.
+
+    Nothing follows from counts that were lost, nor from an incomplete nightly.
+    """
     if old.coverage is None or new.coverage is None or new.coverage.lost or not new.complete:
         return
     for name, now in new.coverage.classes.items():
@@ -280,7 +300,7 @@ def _verdict(before: Result | None, after: Result, *, same_code: bool) -> Iterat
 
 
 def _flaky(nights: Sequence[Night]) -> Iterator[Change]:
-    """Of the last one's tests: those that passed and failed in nightlies of one commit and the same tools."""
+    """Yield the last nightly's tests that passed and failed in nightlies of one commit and the same tools."""
     new = nights[-1]
     by_commit: dict[str, list[Night]] = {}
     for one in nights[-RECENT:]:
@@ -309,7 +329,7 @@ def _needless(result: Result) -> Iterator[Change]:
 def _figures(after: Result, earlier: Sequence[Result], *, fit: bool) -> Iterator[Change]:
     """Yield what differs from the newest of the `earlier` results that each figure can be compared with.
 
-    Without `fit` nobody asked for the least memory.
+    Figures of the least memory are compared only with `fit`: else nobody asked for them.
     """
     for figure in sorted({name for one in (after, *earlier) for name in one.figures}):
         found = ((one, common(one, after, figure)) for one in earlier)
@@ -333,7 +353,7 @@ _Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, tuple[float, Mapping[str,
 
 
 def _measured(nights: Sequence[Night]) -> Iterator[Change]:
-    """Of boards' cycles: whether the last nightly shows a new level, among those with the same tools."""
+    """Yield changes of boards' cycles that have a new level in the last nightly, among those with the same tools."""
     new = nights[-1]
     alike = [one for one in nights[-LONGEST:] if comparable(one.tools, new.tools)]
     boards: dict[tuple[str, str], list[Key]] = {}
@@ -351,7 +371,7 @@ def _measured(nights: Sequence[Night]) -> Iterator[Change]:
 def _cycles(one: Result | None, like: Result) -> tuple[float, Mapping[str, int]] | None:
     """Return the cycles of a test and those of its operators, to be compared with those of `like`, a later night's.
 
-    None where it has none, by another engine or installed runtime, and of a program that went wrong before.
+    None: it has no cycles, they are by another engine or installed runtime, or an earlier program went wrong.
     """
     if one is None or one.origin != like.origin or (one.went_wrong and one is not like):
         return None
@@ -361,7 +381,13 @@ def _cycles(one: Result | None, like: Result) -> tuple[float, Mapping[str, int]]
 
 
 def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]:
-    """Of one board, whose nights have a name each, and results."""
+    """Yield the changes of one board.
+
+    Args:
+        every: the key for a change of all tests together.
+        keys: the tests.
+        nights: the name of each night, and its cycles by test.
+    """
     series = {key: [of[key][0] if key in of else 0.0 for _, of in nights] for key in keys}
     together, alone = shifts(series)
     if together is not None:
@@ -373,13 +399,13 @@ def _board(every: Key, keys: Sequence[Key], nights: _Nights) -> Iterator[Change]
 
 
 def _moved(key: Key, before: str, after: str, shift: Shift, keys: Sequence[Key], nights: _Nights) -> Change:
-    """With the operators, and since when, if that is not the last night."""
+    """Return the change of a shift, with its operators, and since when, if that is not the last night."""
     since = f"since nightly {nights[shift.at][0]}" if shift.at < len(nights) - 1 else ""
     return Change(_kind(shift.before, shift.after), key, CYCLES, before, after, _operators(shift, keys, nights), since)
 
 
 def _operators(shift: Shift, keys: Sequence[Key], nights: _Nights) -> tuple[Part, ...]:
-    """Those that moved, of the tests that have cycles by operator on most of these nights."""
+    """Return the operators that moved, of the tests that have cycles by operator on most of these nights."""
     found = [[of[key][1] if key in of else {} for key in keys] for _, of in nights]
     often = [sum(map(bool, of)) for of in zip(*found[shift.begin :], strict=True)]
     there = [[of for of, number in zip(night, often, strict=True) if number == max(often)] for night in found]
@@ -402,7 +428,7 @@ def _kind(before: float, after: float) -> Kind:
 
 
 def is_exact(figure: str) -> bool:
-    """Counted, and not measured by a clock."""
+    """Tell whether a figure is counted, and not measured by a clock."""
     return figure in (INSTRUCTIONS, CORTEX_M_MACS) or figure.endswith("_bytes")
 
 
@@ -423,7 +449,7 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
 
 
 def differing(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[Part]:
-    """What differs, the largest difference first."""
+    """Return the parts that differ, the largest difference first."""
     parts = [Part(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
     return sorted(
         (one for one in parts if one.before != one.after), key=lambda one: (-abs(one.after - one.before), one.name)

@@ -1,4 +1,4 @@
-"""What a report tells: a nightly, what changed since another, and the nights before it."""
+"""The contents of a report: a nightly, what changed since another, and the nights before it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ BUNDLES: Final = "bundles"  # the folder beside the report
 
 @dataclass(frozen=True)
 class Report:
-    """What a report is made of.
+    """The contents of a report.
 
     Attributes:
-        against: what `changes` are since; None where there was nothing to compare with.
+        night: the nightly that the report is about.
+        against: the nightly since which there are `changes`; None where there was nothing to compare with.
         history: nights before it whose figures can be compared with it, oldest first.
-        options: of pytest, for whoever runs a test again.
+        options: options of pytest for the commands that run a test again.
         bundles: names of the files that are beside the report, in `BUNDLES`.
     """
 
@@ -34,11 +35,11 @@ class Report:
     bundles: frozenset[str] = field(default=frozenset(), repr=False)
 
     def bundle(self, result: Result) -> str:
-        """Where its bundle is, from the report; "" if there is none."""
+        """Return the path of a result's bundle, relative to the report; "" if there is none."""
         return f"{BUNDLES}/{result.bundle}" if result.bundle in self.bundles else ""
 
     def command(self, result: Result) -> str:
-        """What runs it again; "" for what is no test."""
+        """Return the command that runs a result's test again; "" where the result is of a runner."""
         key = result.key
         if key.test == RUNNER:
             return ""

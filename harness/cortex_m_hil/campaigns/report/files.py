@@ -15,7 +15,11 @@ _WRITERS: Final = {"index.html": html, "results.json": results_json, "junit.xml"
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """The files that were written. InfraError where they cannot be."""
+    """Write the files of a report into a folder, and return their paths.
+
+    Raises:
+        InfraError: a file cannot be written.
+    """
     for name, writer in _WRITERS.items():
         text = writer(report)
         # A lone surrogate, which no target sends but an imported file may have, has no UTF-8.

@@ -1,4 +1,4 @@
-"""Changes that belong together: one of an operator, or of a program, wherever it shows, is one entry."""
+"""Groups of changes that belong together: those of one operator or one program are one entry, wherever they show."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """At least one change, all of one kind."""
+    """A group of changes of one kind with one cause; it has at least one."""
 
     changes: tuple[Change, ...]
 
     @property
     def example(self) -> Change:
-        """The largest of them."""
+        """Return the largest of the changes."""
         return max(self.changes, key=_size)
 
     @property
     def rows(self) -> list[Row]:
-        """By test and change; that of the example first, then those with the same change."""
+        """Return a row for each test and change; that of the example first, then those with the same change."""
         found: dict[tuple[str, str], list[Change]] = {}
         example = self.example
         for one in sorted(self.changes, key=lambda one: (values(one) != values(example), one is not example)):
@@ -54,7 +54,7 @@ class Group:
 
     @property
     def others(self) -> str:
-        """How much there is besides the first row: `2 tests more`, `3 targets more`; nothing where that is all."""
+        """Return how much there is besides the first row: `2 tests more`, `3 targets more`; "" where that is all."""
         first = self.rows[0]
         tests = {one.key.test for one in self.changes} - {first.change.key.test}
         targets = {one.key.target for one in self.changes} - {*first.targets}
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def what(self) -> str:
-        """The figure of the example, from what to what, and the operators that have it."""
+        """Return the example in words: its figure, its change, and the operators that have it; "" for outputs."""
         one = self.example
         if one.kind is Kind.OUTPUTS:  # digests tell nobody anything
             return ""
@@ -76,7 +76,7 @@ class Group:
 
 
 def values(one: Change) -> str:
-    """Return from what to what, and of numbers the difference, in percent too: `1000 → 1010: +10, +1 %`."""
+    """Return the change of a value as text, for numbers with the difference, in percent too: `10 → 11: +1, +10 %`."""
     told = f"{one.before} → {one.after}" if one.before else one.after
     numbers = _numbers(one)
     if numbers is None:
@@ -93,7 +93,7 @@ def _numbers(one: Change) -> tuple[float, float] | None:
 
 
 def groups(changed: Iterable[Change]) -> list[Group]:
-    """Gravest kind first."""
+    """Group changes by kind and cause, gravest kind first."""
     return [Group(tuple(group)) for _, group in groupby(sorted(changed, key=_order), key=_order)]
 
 
@@ -102,10 +102,10 @@ def _order(one: Change) -> _Order:
 
 
 def _cause(one: Change) -> Iterator[str]:
-    """Yield what changes of a kind and a figure have in common, if they are one.
+    """Yield what changes of a kind and a figure have in common, if they belong to one group.
 
-    Of what is slower or larger that is the operators, of whatever program, test and target; else the program, whatever
-    the test and the target, and what is told of it.
+    For slower or larger ones that is the operators, whatever the program, test and target; for changed outputs and
+    tests that are gone or skipped, nothing; else the program, whatever the test and target, and the values.
     """
     if one.kind in _OF_FIGURES:
         yield from sorted(part.name for part in one.parts)

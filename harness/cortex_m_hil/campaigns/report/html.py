@@ -1,4 +1,4 @@
-"""index.html: one file without a server, with all that it needs in it. Its texts come from targets and programs.
+"""The page index.html: one file without a server, with all that it needs. Its texts come from targets and programs.
 
 The template escapes what it is given. What the script shows is JSON, which it puts into the page as text alone; a
 policy in the page forbids any other script, and any request.
@@ -32,7 +32,14 @@ _ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 @dataclass(frozen=True)
 class Column:
-    """A target, by a runtime. `ran` and `engine` are what ran there."""
+    """A column of the matrix: a target, by a runtime.
+
+    Attributes:
+        ran: the targets that really ran.
+        engine: the simulators or boards that ran.
+        executes: a description of the runtime; "" without a target.
+        counts: how many tests ended with each verdict.
+    """
 
     place: Place
     ran: str
@@ -43,14 +50,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """A test. `cells` has for each column a result's number and itself, or None."""
+    """A line of the matrix: a test.
+
+    Attributes:
+        cells: for each column the number of a result and the result; None where there is none.
+    """
 
     test: str
     cells: tuple[tuple[int, Result] | None, ...]
 
 
 def html(report: Report) -> str:
-    """The page, in UTF-8 at most 3 MB for 2,000 results and 30 nights."""
+    """Return the page, in UTF-8 at most 3 MB for 2,000 results and 30 nights."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("cortex_m_hil.campaigns.report", "page")
@@ -85,14 +96,14 @@ def html(report: Report) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """What a browser may do for this page: use these two, and nothing else."""
+    """Return the policy for browsers: the page may use this style and this script, and nothing else."""
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
     of_style, of_script = (f"'sha256-{digest}'" for digest in digests)
     return f"default-src 'none'; style-src {of_style}; script-src {of_script}; base-uri 'none'; form-action 'none'"
 
 
 def _embedded(fields: Any) -> str:
-    """JSON that ends no element and begins none, wherever its texts come from."""
+    """Return JSON that can neither end nor begin an element of HTML, wherever its texts come from."""
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
 
 
@@ -143,7 +154,7 @@ def _name(one: tuple[tuple[str, str], Any]) -> tuple[str, str]:
 
 
 def _with_share(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, ...]]]:
-    """Each row with its share of the largest number of each column."""
+    """Return each row with its numbers in percent of the largest in their columns."""
     largest = [max((row.values[index] or 0 for row in rows), default=0) for index in range(len(rows[0].values))]
     return [
         (

@@ -1,4 +1,4 @@
-"""What index.html shows of a cell once it is opened, in little room: names once, long texts cut off."""
+"""The details that index.html shows of an opened cell, kept small: names once, long texts cut off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRENDS: Final = 800_000  # characters of all trends together
 
 
 class Names:
-    """Texts that come often, by number."""
+    """Numbers for texts that come often."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -32,7 +32,12 @@ class Names:
 
 
 class Cells:
-    """`numbers` has the place of each result; `shown_nights` how many nights the trends are of."""
+    """The cells of index.html's matrix.
+
+    Attributes:
+        numbers: the position of each result.
+        shown_nights: how many nights the trends are of.
+    """
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -53,7 +58,10 @@ class Cells:
         return {"nights": nights, "cells": cells, "names": list(self._names)}
 
     def _cell(self, key: Key, one: Result) -> dict[str, Any]:
-        """Without what is empty. Names of tests, targets, figures, operators and engines are numbers."""
+        """Return the fields of a cell, without empty ones.
+
+        Names of tests, targets, figures, operators and engines are numbers.
+        """
         found = {
             "suite": self._names(key.suite),
             "test": self._names(key.test),
@@ -96,7 +104,7 @@ class Cells:
 
 
 def _that_fit(report: Report) -> tuple[Sequence[Night], Mapping[Key, Mapping[str, list[Value]]]]:
-    """The last nights, as many as there is room for."""
+    """Return the last nights, as many as there is room for, and their trends by key and figure."""
     nights = [*report.history, report.night]
     while True:
         found = {key: trends(key, nights) for key in report.night.results}
@@ -106,7 +114,7 @@ def _that_fit(report: Report) -> tuple[Sequence[Night], Mapping[Key, Mapping[str
 
 
 def _shown(value: Figure) -> Figure:
-    """JSON has no form for what is not finite."""
+    """Return a figure for JSON: as text if it is not finite, for which JSON has no form."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

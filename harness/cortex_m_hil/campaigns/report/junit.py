@@ -1,4 +1,4 @@
-"""junit.xml as pytest writes it with junit_family=xunit2: every result a testcase, its figures as properties."""
+"""The file junit.xml, as pytest writes it with junit_family=xunit2: a testcase a result, figures as properties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def junit(report: Report) -> str:
-    """A suite for each pytest that ran."""
+    """Return the text of junit.xml, with a suite for each pytest that ran."""
     root = ElementTree.Element("testsuites", name="hil nightly")
     began = datetime.fromtimestamp(report.night.began, timezone.utc).isoformat()
     ordered = sorted(report.night.tests, key=_suite)
@@ -67,7 +67,7 @@ def _add_case(suite: ElementTree.Element, one: Result, prefix: str, report: Repo
 
 
 def _names(one: Result) -> tuple[str, str]:
-    """A module or class and a name, as pytest makes them of an id; the name has the target."""
+    """Return module or class, and name, as pytest makes them of an id; the name has the target."""
     test = one.rerun or one.key.test
     path, bracket, parameters = test.partition("[")
     head, *classes, name = path.split("::") if "::" in path else (path, path)
@@ -77,7 +77,7 @@ def _names(one: Result) -> tuple[str, str]:
 
 
 def _properties(one: Result, report: Report) -> Iterator[tuple[str, object]]:
-    """By the names that pytest's own JUnit files have."""
+    """Yield a result's properties, by the names that pytest's own JUnit files have, without `hil_`."""
     key = one.key
     yield from {
         "test": key.test,

@@ -1,4 +1,4 @@
-"""Limits of figures: what a `fail_if` of a nightly.yaml says, and which results are beyond it."""
+"""Limits of figures, as `fail_if` of a nightly.yaml sets them, and the results that are beyond them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _bound(sign: str) -> Any:
 
 
 class Limit(Strict):
-    """Of a figure, for each test and target that the patterns name. Exactly one of `above` and `below` is given.
+    """A limit of a figure, for each test and target that the patterns name. One of `above` and `below` is given.
 
     A number is absolute; a text such as `+1 %` is relative to the nightly that is compared with.
     """
@@ -73,7 +73,10 @@ class Limit(Strict):
         return matches(key.test, key.target, self.test, self.target)
 
     def bound(self, before: float | None) -> float | Fraction | None:
-        """The last value that is allowed; None where it is relative, and there was none before."""
+        """Return the last value that is allowed, `before` being the one to compare with.
+
+        None: the limit is relative, and there was no value before.
+        """
         given = self._given
         if not isinstance(given, str):
             return given
@@ -84,7 +87,7 @@ class Limit(Strict):
         return Fraction(before) + Fraction(found[1] + found[2]) / 100 * abs(Fraction(before))
 
     def allows(self, value: float, bound: float | Fraction) -> bool:
-        """What is not a number is not allowed, and nothing is where the bound is none."""
+        """Tell whether a value is within the bound; NaN never is, and no value is where the bound is NaN."""
         return value <= bound if self.above is not None else value >= bound
 
     def text(self, bound: float | Fraction) -> str:
@@ -93,11 +96,15 @@ class Limit(Strict):
 
 
 def beyond(limits: Sequence[Limit], old: Night | None, new: Night, *, whole: bool) -> Iterator[Change]:
-    """What is beyond a limit, and figures that are missing: of one test, or of all that a limit names.
+    """Yield figures that are beyond a limit, and figures that are missing: of one test, or of all that a limit names.
 
     A figure that was measured is judged, whatever the verdict.
 
-    Of an incomplete nightly, and of a shard, only what it has is judged: they are not `whole`.
+    Args:
+        limits: those of the nightly.
+        old: the nightly that relative limits refer to; None: there is none.
+        new: the nightly that is judged.
+        whole: False for an incomplete nightly and for a shard, of which only what they have is judged.
     """
     for limit in limits:
         named = [one for key, one in new.results.items() if limit.names(key)]

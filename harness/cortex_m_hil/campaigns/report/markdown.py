@@ -25,11 +25,12 @@ _ROWS: Final = 10  # of an entry
 
 
 def markdown(report: Report, *, all_results: str, all_changes: str) -> str:
-    """Return the verdict, a table of targets, failures with what runs them again, and what changed.
+    """Return a short report: the verdict, a table of targets, failures with what runs them again, and what changed.
 
     Args:
         report: what is told.
-        all_results, all_changes: commands that show what there is no room for here.
+        all_results: the command that shows results for which there is no room here.
+        all_changes: the command that shows changes for which there is no room here.
     """
     bad = [one for one in report.night.tests if one.verdict.is_bad]
     blocks = [_head(report), *_fitting(_table(report), all_results)]
@@ -47,7 +48,7 @@ def markdown(report: Report, *, all_results: str, all_changes: str) -> str:
 
 
 def _fitting(blocks: Iterable[str], rest: str) -> Iterator[str]:
-    """Yield blocks while there is room, and then how many more there are."""
+    """Yield blocks while there is room, and then a line that says how many more there are."""
     found, room = list(blocks), _PART
     for number, block in enumerate(found):
         room -= len(block.encode(errors="backslashreplace")) + 1
@@ -82,7 +83,7 @@ def _head(report: Report) -> str:
 
 
 def _table(report: Report) -> Iterator[str]:
-    """A line for each target and runtime."""
+    """Yield the lines of a table with a row for each target and runtime."""
     places = dict.fromkeys((one.key.target, one.key.runtime) for one in report.night.tests)
     if places:
         yield "| target | runtime | ran on | passed | failed | other |\n|---|---|---|---|---|---|"
@@ -106,7 +107,7 @@ def _failure(report: Report, one: Result) -> str:
 
 
 def _entry(group: Group, rest: str) -> str:
-    """A change with its tests and targets; the values of those that have others than the first."""
+    """Return the entry of a group: the change, its tests and targets, and values that differ from the first's."""
     first, *rows = group.rows
     lines = [" ".join(filter(None, (f"- **{group.example.kind.value}**", _code(group.what), _code(first.where))))]
     for row in rows[:_ROWS]:

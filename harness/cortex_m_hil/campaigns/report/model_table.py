@@ -1,6 +1,6 @@
-"""The models of a nightly: what became of each on each target, and whose the first obstacle is.
+"""The table of a nightly's models: the results of each on each target, and the owner of the first obstacle.
 
-They are the tests that `models:` of nightly.yaml names.
+Models are the tests that `models:` of nightly.yaml names.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _NONE: Final = "–"
 
 
 def owner(error: str, message: str) -> str:
-    """Who has to do with an error, by the name of its class and its message.
+    """Return the component that an error belongs to, by the name of the error's class and its message.
 
-    `exporter`, `quantiser`, `pass`, `kernel`, `memory` or `model`; nothing for an infra error and for what is no error
+    It is `exporter`, `quantiser`, `pass`, `kernel`, `memory` or `model`; "" for an infra error and for what is no error
     of the harness.
     """
     kind = vars(errors).get(error)
@@ -56,8 +56,13 @@ def owner(error: str, message: str) -> str:
 class Row:
     """A model on a target, as text; what was not reached is `–`.
 
-    `operators` and `macs` are shares on Cortex-M kernels, `quanta` those from the dialect, `sqnr` against the float
-    module, `planned` bytes of tensors.
+    Attributes:
+        operators: the share of operators on Cortex-M kernels.
+        macs: the share of multiply-accumulates on Cortex-M kernels.
+        quanta: the largest distance from the dialect.
+        sqnr: against the float module.
+        planned: bytes of tensors.
+        obstacle: the error that ended the test, with its owner; "" if it passed.
     """
 
     result: Result
@@ -71,7 +76,7 @@ class Row:
 
 
 def models(night: Night) -> Iterator[Row]:
-    """In the order of tests and targets."""
+    """Yield a row for each model and target, in the order of tests and targets."""
     yield from (_row(one) for one in night.tests if one.key.target and is_named(one.key.test, night.models))
 
 
@@ -90,5 +95,5 @@ def _row(one: Result) -> Row:
 
 
 def _obstacle(one: Result) -> str:
-    """The headline begins with the error's name."""
+    """Return the owner of a result's error and its headline, which begins with the error's name."""
     return ": ".join(filter(None, (owner(one.error, one.headline), one.headline or one.error)))

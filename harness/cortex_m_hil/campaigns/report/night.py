@@ -1,4 +1,4 @@
-"""What one nightly found: a result for each test, target and runtime, and what it was run with."""
+"""The results of one nightly, for each test, target and runtime, and what it was run with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner i
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What a result is of. `suite` is a path of tests, or `upstream`; `target` the one that was asked for."""
+    """The key of a result: the test, its suite, the runtime and the target.
+
+    Attributes:
+        suite: a path of tests, or `upstream`.
+        target: the one that was asked for.
+    """
 
     suite: str
     runtime: str
@@ -45,21 +50,23 @@ class Key:
 
 @dataclass(frozen=True)
 class Result:
-    """A test on a target, by a runtime.
+    """The result of a test on a target, by a runtime.
 
     Attributes:
-        ran, engine: the target that really ran, and the simulator with its version or the board; empty where none did.
-        verdict: a name of `Verdict`.
-        error, headline: the class of the error, and the first line of what was said of it.
+        ran: the target that really ran; "" where none did.
+        engine: the simulator with its version, or the board; "" where none ran.
+        verdict: how the test ended.
+        error: the class of the error.
+        headline: the first line of the error's message.
         seconds: by the host's clock, of setup, call and teardown.
         cpu_seconds: those of the test's process.
         earlier: what attempts before the last ended with.
         figures: by their names in JUnit files without `hil_`; a value for each program that the test ran.
-        about: what is no figure, by its name in JUnit files without `hil_`, likewise: the runtime with its version, the
-            runner's build id, a digest of the program, the ISA class, the seed, where the program came from, seconds of
-            lowering and runs.
-        parts: of some of the figures, what each operator or section has of it: `{"instructions": {"aten::add": 90}}`.
-        rerun: pytest's id of it.
+        about: facts that are no figures, by their names in JUnit files without `hil_`, likewise: the runtime with its
+            version, the runner's build id, a digest of the program, the ISA class, the seed, where the program came
+            from, seconds of lowering and runs.
+        parts: for some of the figures, the share of each operator or section: `{"instructions": {"aten::add": 90}}`.
+        rerun: pytest's id of the test.
         localized: where the outputs depart from the references, with `--hil-localize`.
         bundle: the name of the file that the failure left; "" if none.
     """
@@ -83,7 +90,7 @@ class Result:
 
     @property
     def origin(self) -> tuple[str, ...]:
-        """Of its figures: they are compared with those of the same alone.
+        """Return what the figures depend on besides the code: only figures of the same origin are compared.
 
         That is the engine, and an installed ExecuTorch, which is no part of the code that the nightly is of.
         """
@@ -91,32 +98,32 @@ class Result:
 
     @property
     def installed(self) -> tuple[str, ...]:
-        """The runtime with its version, which has a digest of an ExecuTorch's libraries."""
+        """Return the runtime with its version, which has a digest of an ExecuTorch's libraries."""
         return tuple(dict.fromkeys(map(str, self.about.get("runtime", ()))))
 
     @property
     def went_wrong(self) -> bool:
-        """Whether a verdict on a program ended it: the figures are those of a program that was not right."""
+        """Tell whether a verdict on a program ended the test: its figures are those of a program that was not right."""
         kind = vars(errors).get(self.error)
         wrong = isinstance(kind, type) and issubclass(kind, errors.VerdictError)
         return wrong and self.verdict not in PASSED
 
     def total(self, figure: str) -> float | None:
-        """The sum over the programs of the test; None where it has no such number."""
+        """Return the sum of a figure over the programs of the test; None where it has no such number."""
         values = _numbers(self.figures.get(figure, ()))
         return sum(values) if values else None
 
     def value(self, figure: str) -> float | None:
-        """What the programs of the test have together: the sum, or the worst where that is what counts."""
+        """Return a figure of all programs of the test together: the sum, or the worst where that is what counts."""
         return together(figure, self.figures.get(figure, ()))
 
     def parts_of(self, figure: str) -> Mapping[str, int]:
-        """Return the parts of a figure; nothing where a test that did not pass has them of some programs only."""
+        """Return the parts of a figure; nothing where a test that did not pass has them for some programs only."""
         parts = self.parts.get(figure, {})
         return parts if self.verdict in PASSED or sum(parts.values()) == self.total(figure) else {}
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it. `of_fields` reads it."""
+        """Return the result as fields for JSON, which `of_fields` reads."""
         names = ("ran", "engine", "headline", "seconds", "cpu_seconds", "earlier", "figures", "parts", "about")
         return {
             **vars(self.key),
@@ -127,7 +134,11 @@ class Result:
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> Result:
-        """KeyError, TypeError or ValueError where they make no sense."""
+        """Build a result from what `fields` returned.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: the fields make no sense.
+        """
         key = Key(*(str(fields[name]) for name in ("suite", "runtime", "test", "target")))
         figures, about = (
             {str(name): tuple(values) for name, values in of.items()}
@@ -156,17 +167,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Night:
-    """One nightly.
+    """A nightly and its results.
 
     Attributes:
-        name: its number. `called`: what its user calls it, or nothing.
-        commit: of the folder it was run in; empty outside of a repository. `dirty`: files differed from it.
+        name: its number.
+        called: the name that its user gave it; "" if none.
+        commit: of the folder it was run in; "" outside of a repository.
+        dirty: files differed from the commit.
         began: seconds since 1970.
         tools: what figures depend on, with versions; where one changes, figures are not compared.
         complete: False while tests are left.
         results: one for each key.
         coverage: of the kernels; None where that was not asked for.
-        fit: patterns of the tests whose programs' least memory was asked for. `models`: of those that are models.
+        fit: patterns of the tests whose programs' least memory was asked for.
+        models: patterns of the tests that are models.
         shard: `i/n`, the part of the tests that it has.
         left_out: targets that were asked for and do not run there, and why.
     """
@@ -187,11 +201,11 @@ class Night:
 
     @property
     def tests(self) -> list[Result]:
-        """Without those of runners."""
+        """Return the results of tests, without those of runners."""
         return [one for key, one in self.results.items() if key.test != RUNNER]
 
     def fits(self, test: str) -> bool:
-        """Whether the least memory of this test's programs was asked for."""
+        """Tell whether the least memory of this test's programs was asked for."""
         return is_named(test, self.fit)
 
 
@@ -218,19 +232,19 @@ def common(before: Result, after: Result, figure: str) -> tuple[Figures, Figures
 
 
 def by_key(results: Iterable[Result]) -> dict[Key, Result]:
-    """In the order of keys; of two with the same key the last."""
+    """Return results by their keys, in order; of two with the same key the last."""
     found = {one.key: one for one in results}
     return {key: found[key] for key in sorted(found)}
 
 
 def matches(test: str, target: str, test_pattern: str, target_pattern: str) -> bool:
-    """Whether globs name a test, by its id without the target, on a target. Brackets are those of parameters."""
+    """Tell whether globs match a test, by its id without the target, and a target. Brackets are those of parameters."""
     pattern = test_pattern.replace("[", "[[]")
     return fnmatch.fnmatchcase(test, pattern) and fnmatch.fnmatchcase(target, target_pattern)
 
 
 def is_named(test: str, patterns: Iterable[str]) -> bool:
-    """Whether one of several globs names a test, on whatever target."""
+    """Tell whether one of several globs matches a test, on whatever target."""
     return any(matches(test, "", pattern, "*") for pattern in patterns)
 
 
@@ -239,5 +253,5 @@ def count(results: Iterable[Result], verdicts: Collection[Verdict]) -> int:
 
 
 def as_text(total: float | None) -> str:
-    """A figure as it is shown: counts in full."""
+    """Return a figure as it is shown: counts in full, None as `-`."""
     return "-" if total is None else f"{total:.15g}"

@@ -1,4 +1,4 @@
-"""results.json: all of a report for machines. `results.schema.json` beside this module is its schema."""
+"""The file results.json: all of a report for machines. `results.schema.json` beside this module is its schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA: Final = Path(__file__).parent / "results.schema.json"
 
 
 def results_json(report: Report) -> str:
-    """A number that is not finite is null."""
+    """Return the text of results.json; a number that is not finite is null in it."""
     verdicts = Counter(one.verdict for one in report.night.tests)
     found = {
         "schema_version": SCHEMA_VERSION,

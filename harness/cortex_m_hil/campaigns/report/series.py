@@ -3,8 +3,8 @@
 The changepoint model of Hawkins, Qiu and Kang ("The Changepoint Model for Statistical Process Control", Journal of
 Quality Technology 35, 2003): each night, every split of the level so far is tested by Student's t; where one is
 significant, the new level begins there, and later nights are compared with it. So a step that its first night does not
-show is told by a later one, a drift when it has gone far enough, and both once. Nothing is remembered: the nights
-before are judged again, each by what it could know.
+show is reported by a later one, a drift when it has gone far enough, and both once. No state is kept from night to
+night: the nights before are judged again, each by the data that it had.
 
 What all tests of a board have in common, as with a slower clock, is a series of its own. The noise of the tests is that
 of all of them together, since one test has few nightlies.
@@ -34,11 +34,14 @@ _ROUNDING: Final = 1e-12  # of logarithms: a board that always takes the same cy
 
 @dataclass(frozen=True)
 class Shift:
-    """From the mean of a level to that of the next.
+    """A step from the mean of a level to that of the next.
 
     Attributes:
-        begin, at: the positions of the nights with which the level before and the new one begin.
-        stayed: of all tests together, those that did not move.
+        before: the mean of the level before.
+        after: the mean of the new level.
+        begin: the position of the night with which the level before begins.
+        at: the position of the night with which the new level begins.
+        stayed: for a shift of all tests together, the number of tests that did not move.
     """
 
     before: float
@@ -49,9 +52,13 @@ class Shift:
 
 
 def shifts(series: Mapping[Label, Sequence[float]]) -> tuple[Shift | None, dict[Label, Shift]]:
-    """What the last night shows: of all tests of a board together (as a ratio), and of those that moved otherwise.
+    """Return what the last night shows of the tests of a board.
 
-    Each series has a value for each night, in their order; NaN, or what is not positive, where there is none.
+    Args:
+        series: for each test a value for each night, in their order; NaN, or what is not positive, where there is none.
+
+    Returns:
+        The shift of all tests together (as a ratio; None: there is none), and the shifts of tests that moved otherwise.
     """
     found: tuple[Shift | None, dict[Label, Shift]] = None, {}
     for found in night_by_night(series):  # noqa: B007 - the last is meant
@@ -60,7 +67,7 @@ def shifts(series: Mapping[Label, Sequence[float]]) -> tuple[Shift | None, dict[
 
 
 def night_by_night(series: Mapping[Label, Sequence[float]]) -> Iterator[tuple[Shift | None, dict[Label, Shift]]]:
-    """What each night shows, by itself and those before it."""
+    """Yield what each night shows, by itself and those before it, as `shifts` returns it."""
     labels, logs = list(series), _logs(list(series.values()))
     own = _Levels(len(logs), logs.shape[1], TESTS_ALPHA if len(logs) >= FEWEST else ALPHA)
     shared = _Levels(1, logs.shape[1], ALPHA)
@@ -89,13 +96,16 @@ def _logs(values: Sequence[Sequence[float]]) -> Array:
 
 
 def _common(away: Array) -> float:
-    """How far most tests are from their levels; NaN where they are too few."""
+    """Return how far most tests are from their levels (their median); NaN where they are fewer than `FEWEST`."""
     known = away[np.isfinite(away)]
     return float(np.median(known)) if len(known) >= FEWEST else float("nan")
 
 
 def _of_others(away: Array) -> Array:
-    """The same of the others of each test: compared with what it is part of, one of a few has too little noise."""
+    """Return for each test how far most of the others are from their levels.
+
+    A test is left out of its own median: compared with what it is part of, one of a few would have too little noise.
+    """
     order = np.argsort(away)[: np.isfinite(away).sum()]
     found = np.full(len(away), np.median(away[order]))
     middle = np.array([len(order) // 2 - 1, (len(order) - 1) // 2])
@@ -104,19 +114,19 @@ def _of_others(away: Array) -> Array:
 
 
 def _shift(logs: Array, begins: Sequence[int], at: int) -> Shift:
-    """As it was measured, from where both the test and the board had their levels."""
+    """Return a shift as it was measured, from the night on where both the test and the board had their levels."""
     begin = max(one for one in begins if one < at)
     before, after = (float(np.exp(np.nanmean(part))) for part in (logs[begin:at], logs[at:]))
     return Shift(before, after, begin, at)
 
 
 def _stayed(one: Shift, step: float) -> bool:
-    """Whether it is the others that moved: of a step from them, the test itself has made less than a half."""
+    """Tell whether the others moved and not the test: it made less than half of its step relative to them."""
     return float(np.log(one.after / one.before)) / step < 1 / 2
 
 
 class _Levels:
-    """Series side by side, as far as nights were added: where their levels begin, and the noise of all of them."""
+    """Levels of several series, as far as nights were added: where they begin, and the noise of all of them."""
 
     def __init__(self, series: int, nights: int, alpha: float) -> None:
         self._alpha = alpha
@@ -127,7 +137,7 @@ class _Levels:
         self._freedom, self._squares = 0.0, 0.0  # of levels that ended
 
     def add(self, values: Array) -> None:
-        """NaN where there is none."""
+        """Add a night with a value for each series; NaN where there is none."""
         self._first = np.where(np.isfinite(self._first), self._first, values)
         known = np.isfinite(values)
         small = np.where(known, values - self._first, 0.0)  # squares of large numbers would lose small differences
@@ -135,25 +145,25 @@ class _Levels:
         self._nights += 1
 
     def means(self) -> Array:
-        """Of the levels; NaN where there was no value yet."""
+        """Return the mean of each series' current level; NaN where there was no value yet."""
         number, total, _ = self._level(self._nights)
         return np.asarray(self._first + total / np.maximum(number, 1), dtype=np.float64)
 
     def step(self, one: int, at: int) -> float:
-        """From the level to another that begins there."""
+        """Return the step of the series `one` from its current level to another that would begin at the night `at`."""
         ends = self._sums[:2, one, [self.begins[one], at, self._nights]]
         number, total = np.diff(ends)
         return float(np.diff(total / number)[0])
 
     def begin(self, one: int, at: int) -> None:
-        """Another level."""
+        """Begin a new level of the series `one` at the night `at`."""
         ended = self._sums[:, [one], at] - self._sums[:, [one], self.begins[one]]
         self._freedom += float(ended[0, 0]) - 1
         self._squares += float(_squares(ended)[0])
         self.begins[one] = at
 
     def new_levels(self) -> dict[int, int]:
-        """Of the series that have one, as the last night shows, where it begins."""
+        """Return by series where a new level begins; only series for which the last night shows one are in it."""
         now, past = self._level(self._nights), self._level(self._nights - 1)
         judged = np.flatnonzero((now[0] > past[0]) & (past[0] >= SHORTEST))
         if not len(judged):
@@ -173,15 +183,15 @@ class _Levels:
 
 
 def _squares(sums: Array) -> Array:
-    """Of the differences from the mean."""
+    """Return the sums of squared differences from the mean, from numbers of values, their sums and sums of squares."""
     number, total, squares = sums
     return np.asarray(np.maximum(squares - total**2 / np.maximum(number, 1), 0.0), dtype=np.float64)
 
 
 def _ratios(before: Array, after: Array, squares: Array, freedom: float, alpha: float) -> Array:
-    """How far the means before and after each split are apart, by what noise may do. A row for each of the series.
+    """Return how far the means before and after each split are apart, relative to what noise may do: [series, splits].
 
-    Of the probability of a false alarm, splits that leave n nights after them have 1 / (n (n + 1)), which sum to one.
+    A split with n nights after it has the share 1 / (n (n + 1)) of the probability of a false alarm; they sum to one.
     """
     possible = (before[0] > 0) & (after[0] > 0)
     left, right = (np.where(possible, part[0], 1.0) for part in (before, after))
@@ -195,7 +205,7 @@ def _ratios(before: Array, after: Array, squares: Array, freedom: float, alpha: 
 
 
 def _students(tails: Array, freedom: float) -> Array:
-    """The values that Student's t with so many degrees of freedom exceeds with these probabilities."""
+    """Return the values that Student's t with so many degrees of freedom exceeds with the probabilities `tails`."""
     # SciPy is for this alone: quantiles of tails as small as 1e-9, which no smaller package has exactly.
     from scipy.special import stdtrit
 
@@ -205,10 +215,17 @@ def _students(tails: Array, freedom: float) -> Array:
 def moved_parts(
     before: Sequence[Mapping[str, int]], after: Sequence[Mapping[str, int]]
 ) -> dict[str, tuple[float, float]]:
-    """Of the operators whose cycles moved from those nights to these by more than noise, the means; most first.
+    """Return the operators whose cycles moved between two sets of nights by more than noise, largest step first.
 
-    Where more than half of them did so, and none otherwise than all together, it is `ALL_PARTS`, as with a slower
-    clock. An operator has its own noise, or that of them all if it seems to have less.
+    An operator has its own noise, or that of all operators if it seems to have less.
+
+    Args:
+        before: the cycles by operator, for each night of the level before.
+        after: the same for each night of the new level.
+
+    Returns:
+        By operator the means before and after. Where more than half of them moved, and none otherwise than all
+        together, as with a slower clock, only `ALL_PARTS` with the sums.
     """
     names = sorted({name for night in (*before, *after) for name in night})
     nights = len(before) + len(after)

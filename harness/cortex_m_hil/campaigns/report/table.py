@@ -1,4 +1,4 @@
-"""What a run says at its end: the test × target table, and a line for each target."""
+"""The summary at the end of a run: the test × target table, and a line for each target."""
 
 from __future__ import annotations
 
@@ -28,12 +28,17 @@ NO_RUNNER: Final = "no runner (own ELF or none)"
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test on one target.
+    """The outcome of one test on one target.
 
-    `ran` is what really ran: `m4-fvp → m4-qemu`. `error` is the class of the error and `headline` the first line that
-    was said of it, both "" where there is none. `seconds` are those of setup, call and teardown. `earlier` has what
-    previous attempts of the same test ended with, where a plugin ran it again. `peaks` has the figures whose largest
-    are shown, by name and unit. `runner` is whether the test uses this package's.
+    Attributes:
+        requested: the target that was asked for.
+        ran: what really ran: `m4-fvp → m4-qemu`.
+        error: the class of the error; "" where there is none.
+        headline: the first line of the error's message; "" where there is none.
+        seconds: those of setup, call and teardown.
+        earlier: what previous attempts of the same test ended with, where a plugin ran it again.
+        peaks: the figures whose largest values are shown, by name and unit.
+        runner: whether the test uses this package's runner.
     """
 
     test: str
@@ -60,7 +65,7 @@ class Outcome:
 
 
 def table(outcomes: Iterable[Outcome]) -> list[str]:
-    """Lines: a test a row, a target a column. Rows and columns in order of first appearance."""
+    """Return the lines of a table: a test a row, a target a column, both in order of first appearance."""
     cells: dict[str, dict[str, str]] = {}
     targets: dict[str, str] = {}
     for outcome in outcomes:
@@ -72,7 +77,7 @@ def table(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def largest(outcomes: Iterable[Outcome]) -> list[str]:
-    """Lines: a figure of the runner a row, its largest value on each target; none where nothing was run."""
+    """Return the lines of a table: a figure of the runner a row, its largest value on each target; [] without any."""
     found: dict[str, dict[str, int]] = {}
     targets: dict[str, str] = {}
     for outcome in outcomes:
@@ -85,13 +90,13 @@ def largest(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def noteworthy(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """All targets of the tests that went wrong on one, or were run again."""
+    """Return the outcomes, on all targets, of the tests that went wrong on one, or were run again."""
     tests = {outcome.test for outcome in outcomes if outcome.verdict.is_bad or outcome.earlier}
     return [outcome for outcome in outcomes if outcome.test in tests]
 
 
 def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
-    """A line for each target of `labels` that has an outcome: what it is, what came of its tests, and their seconds."""
+    """Return a line for each target of `labels` that has an outcome: its label, counts of verdicts, and seconds."""
     by_target: dict[str, list[Outcome]] = {name: [] for name in labels}
     for outcome in outcomes:
         by_target[outcome.requested].append(outcome)
@@ -104,12 +109,12 @@ def totals(outcomes: Iterable[Outcome], labels: Mapping[str, str]) -> list[str]:
 
 
 def _label(runner: str, outcomes: Sequence[Outcome]) -> str:
-    """Return what ran: `runner`, where a test uses it."""
+    """Return what ran: `runner`, if a test uses it."""
     return runner if any(outcome.runner for outcome in outcomes) else f"{outcomes[0].ran} · {NO_RUNNER}"
 
 
 def counted_by_verdict(verdicts: Mapping[Verdict, int]) -> list[str]:
-    """`3 passed`, `2 errors`: of those that there are."""
+    """Return the count of each verdict that there is: `3 passed`, `2 errors`."""
     counts = [(one, word, verdicts[one]) for one, word in COUNTED.items() if verdicts.get(one)]
     return [counted(count, word) if one is Verdict.ERROR else f"{count} {word}" for one, word, count in counts]
 

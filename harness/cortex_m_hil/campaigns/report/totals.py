@@ -1,4 +1,4 @@
-"""What all tests of a target cost together: instructions by operator, and sizes."""
+"""Totals of all tests of a target: instructions by operator, and sizes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ _BYTES: Final = "_bytes"
 
 @dataclass(frozen=True)
 class Row:
-    """A number for each place; None where it has none."""
+    """A named row of numbers, one for each place; None where it has none."""
 
     name: str
     values: tuple[int | None, ...]
 
 
 def places(night: Night) -> list[Place]:
-    """Columns of a report: each target, by each runtime."""
+    """Return the columns of a report: each target, by each runtime."""
     return sorted({(key.target, key.runtime) for key in night.results if key.target}, key=lambda one: (one[1], one[0]))
 
 
 def by_operator(night: Night) -> dict[str, list[Row]]:
-    """By figure, those of most first: of all programs together, and bytes of the largest runner."""
+    """Return by figure a row for each operator, largest first.
+
+    Counts are sums over all programs, bytes those of the largest runner.
+    """
     columns = [_measured(night, place) for place in places(night)]
     figures = {**dict.fromkeys(COUNTS, _sum), ELF_BYTES: _most}
     return {figure: rows for figure, put in figures.items() if (rows := _operators(columns, figure, put))}
@@ -47,7 +50,7 @@ def _operators(columns: Sequence[Sequence[Result]], figure: str, put_together: _
 
 
 def sizes(night: Night) -> Iterator[Row]:
-    """Bytes: of all programs together, and of the test that needs the most."""
+    """Yield rows of bytes: of all programs together, and of the test that needs the most."""
     columns = [_measured(night, place) for place in places(night)]
     if any(any(_PROGRAM in one.figures for one in results) for results in columns):
         yield Row(f"{_PROGRAM}, all together", tuple(_sum(_values(results, _PROGRAM)) for results in columns))
@@ -57,7 +60,7 @@ def sizes(night: Night) -> Iterator[Row]:
 
 
 def _measured(night: Night, place: Place) -> list[Result]:
-    """Return what was measured, whatever the verdicts."""
+    """Return the results of a place, whatever their verdicts."""
     return [one for key, one in night.results.items() if (key.target, key.runtime) == place]
 
 

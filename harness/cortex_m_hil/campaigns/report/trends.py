@@ -1,4 +1,4 @@
-"""How a figure went from night to night, in few bytes: most figures stay as they are for weeks."""
+"""Figures from night to night, encoded in few bytes: most figures stay as they are for weeks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _DIGITS: Final = 4  # of measured figures
 
 
 def encoded(values: Sequence[Value]) -> list[Value]:
-    """`[1, 1, 1, 7]` as `[1, 3, 7, 1]`: each value is followed by how often it comes."""
+    """Encode values by their runs: `[1, 1, 1, 7]` as `[1, 3, 7, 1]`, each value followed by how often it comes."""
     return [part for value, run in groupby(values) for part in (value, sum(1 for _ in run))]
 
 
 def decoded(runs: Sequence[Value]) -> list[Value]:
-    """What was encoded."""
+    """Decode what `encoded` returned."""
     return [value for value, often in zip(runs[::2], runs[1::2], strict=True) for _ in range(int(often or 0))]
 
 
 def trends(key: Key, nights: Sequence[Night]) -> Mapping[str, list[Value]]:
-    """By figure, encoded: what it was in each night, oldest first; None where it had none of the last one's origin.
+    """Return by figure its encoded value in each night, oldest first.
 
-    What was measured counts, whatever the verdict; each night's is that of the programs which the last one with the
-    figure ran.
+    A night has None where it has no value, or none of the last night's origin. What was measured counts, whatever the
+    verdict; each night's value is that of the programs which the last night with the figure ran.
     """
     if len(nights) < 2 or key not in nights[-1].results:
         return {}
