@@ -29,7 +29,7 @@ _HEAD: Final = (
 
 
 def rendered(page: str, answers: Iterator[Mapping[str, Any]]) -> str:
-    """The page with its table made anew."""
+    """Return the page with its table made anew."""
     table = _HEAD + "".join(f"| {' | '.join(_cells(one))} |\n" for one in answers)
     return _BLOCK.sub(lambda block: block[1] + table, page)
 
@@ -44,7 +44,7 @@ def _cells(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def evaluated() -> Iterator[Mapping[str, Any]]:
-    """What `hil evaluate` answers of each model, on each target."""
+    """Yield the answers of `hil evaluate` for each model, on each target."""
     environment = {**os.environ, "PYTHONPATH": f"{EXAMPLE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, str(EXAMPLE / "tasks.py")], cwd=folder, check=True, stdout=subprocess.DEVNULL)

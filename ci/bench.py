@@ -58,7 +58,7 @@ def bench_lowering(
 
 
 def _with_progress(runs: int) -> Iterable[int]:
-    """Their numbers; a terminal shows which is under way."""
+    """Yield the numbers of the runs; a terminal shows which is under way."""
     with Console(stderr=True, markup=False).status("") as status:
         for run in range(runs):
             status.update(f"run {run + 1} of {runs}")
@@ -118,7 +118,7 @@ def bench_matrix(
 def _upstream_sides(
     names: Sequence[str], options: Sequence[str], keyword: str, folder: Path
 ) -> tuple[matrix.Command, matrix.Command]:
-    """ExecuTorch's tests here and by its own command, whose runners are built now."""
+    """Return the commands that run ExecuTorch's tests here and by its own command, whose runners are built now."""
     ours = (*matrix.upstream_command(names, options), "-k", keyword)
     theirs = ("sh", "-c", matrix.upstreams_own(names, options, keyword, folder))
     return matrix.Command(ours, matrix.build_command(names, options)), matrix.Command(theirs, None, caches=False)

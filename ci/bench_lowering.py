@@ -26,7 +26,12 @@ DEADLINE = 1800.0  # seconds for one module
 
 @dataclass(frozen=True)
 class StageSeconds:
-    """Medians. `first`: the module's first lowering in a process; `again`: its second, with nothing remembered."""
+    """The median seconds of a stage.
+
+    Attributes:
+        first: of the module's first lowering in a process.
+        again: of its second, with nothing remembered.
+    """
 
     stage: str
     first: float
@@ -41,14 +46,26 @@ class ModuleSeconds:
 
 @dataclass(frozen=True)
 class Measured:
-    """`imports`: seconds by package."""
+    """The measured seconds of imports and modules.
+
+    Attributes:
+        imports: seconds by package.
+    """
 
     imports: Mapping[str, float]
     modules: tuple[ModuleSeconds, ...]
 
 
 def measure(modules: Sequence[str], repetitions: Iterable[int]) -> Measured:
-    """Names as `named_modules.load` takes them. ToolchainError where a process fails, in its own words."""
+    """Measure the seconds of imports and of each stage of lowering modules.
+
+    Args:
+        modules: names as `named_modules.load` takes them.
+        repetitions: for each of these, all is measured in a process of its own.
+
+    Raises:
+        ToolchainError: a process fails; the error has its output.
+    """
     runs = [_in_a_process(modules) for _ in repetitions]
     imports = {name: statistics.median(run["imports"][name] for run in runs) for name in runs[0]["imports"]}
     return Measured(imports, tuple(_medians(module, [run["modules"][module] for run in runs]) for module in modules))
@@ -74,7 +91,7 @@ def _in_a_process(modules: Sequence[str]) -> dict[str, Any]:
 
 
 def _one_process(modules: Sequence[str]) -> dict[str, Any]:
-    disk.enabled = False  # what is measured is done
+    disk.enabled = False  # so that what is measured is really done
     with seconds_by_stage() as imports:
         with stage_of("torch"):
             load_torch()
@@ -84,7 +101,10 @@ def _one_process(modules: Sequence[str]) -> dict[str, Any]:
 
 
 def _once(name: str) -> Counter[str]:
-    """Lowered for every ISA class, with the references of one: of what is shared, nothing is done twice."""
+    """Lower a module for every ISA class, and compute the references of one; return the seconds by stage.
+
+    The cache is cleared before, but not between ISA classes: work that they share is done once.
+    """
     clear_cache()
     module, inputs = load(name)
     with seconds_by_stage() as seconds:

@@ -26,9 +26,11 @@ DEADLINE = 4 * 3600.0  # seconds for one run
 
 @dataclass(frozen=True)
 class Command:
-    """What is timed, and what builds its runners before: None if nothing has to.
+    """A command that is timed.
 
-    One that caches nothing is as fast the second time as the first: one run counts as cold and as warm.
+    Attributes:
+        first: the command that builds its runners before; None if nothing has to.
+        caches: False for a command that is as fast the second time as the first: one run counts as cold and as warm.
     """
 
     words: tuple[str, ...]
@@ -37,13 +39,13 @@ class Command:
 
     @classmethod
     def building(cls, words: tuple[str, ...]) -> Command:
-        """One that builds what it needs when it runs for the first time."""
+        """Return a command that builds what it needs when it runs for the first time."""
         return cls(words, words)
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of each run, in order; cold and warm ones alternate."""
+    """The seconds of each run of a command, in order; cold and warm runs alternate."""
 
     command: tuple[str, ...]
     cold: tuple[float, ...]
@@ -56,7 +58,10 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Compared:
-    """`cold_ratio`, `warm_ratio`: medians of ours divided by theirs, run for run; None without theirs."""
+    """The seconds of our command and of theirs.
+
+    `cold_ratio` and `warm_ratio` are medians of ours divided by theirs, run for run; None without theirs.
+    """
 
     ours: Seconds
     theirs: Seconds | None
@@ -76,15 +81,24 @@ def pytest_command(targets: Sequence[str], paths: Sequence[Path]) -> tuple[str, 
 
 
 def upstream_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-    """`hil dev upstream` of its tests of operators."""
+    """Return the `hil dev upstream` command that runs ExecuTorch's tests of operators."""
     ours = (sys.executable, "-m", "cortex_m_hil.cli", "dev", "upstream", f"--target={','.join(targets)}", *options)
     return (*ours, "--", "-q", str(find_suite() / "ops"))
 
 
 def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, folder: Path) -> str:
-    """A line for the shell: ExecuTorch's own command for each target, on runners in `folder`, which are built here.
+    """Return a line for the shell that runs ExecuTorch's own command for each target, on runners that are built here.
 
     None of our code is in those pytests; behind what they take for an FVP is QEMU.
+
+    Args:
+        targets: the targets' names.
+        options: further options of `hil dev fvp-shim install`.
+        keyword: what pytest's -k takes.
+        folder: gets the runners.
+
+    Raises:
+        ConfigError: the runners cannot be built.
     """
     here = (sys.executable, "-m", "cortex_m_hil.cli")
     runners = [f"--runner={name}" for name in targets]
@@ -100,15 +114,23 @@ def upstreams_own(targets: Sequence[str], options: Sequence[str], keyword: str, 
 
 
 def build_command(targets: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-    """`hil build` of the runners that the tests will find in the cache."""
+    """Return the `hil build` command for the runners that the tests will find in the cache."""
     return (sys.executable, "-m", "cortex_m_hil.cli", "build", f"--target={','.join(targets)}", *options)
 
 
 def measure(ours: Command, theirs: Command | None, repetitions: Iterable[int]) -> Compared:
-    """Each repetition runs both commands cold, then those that cache something warm; first, what each needs is built.
+    """Measure the seconds of commands, cold and warm.
 
-    Each has a cache folder of its own (`HIL_CACHE_DIR`). ToolchainError where a run fails: its seconds would mean
-    nothing.
+    First, what each command needs is built. Each repetition then runs both commands cold, then those that cache
+    something warm. Each command has a cache folder of its own (`HIL_CACHE_DIR`).
+
+    Args:
+        ours: the command that is measured.
+        theirs: the command to compare with; None: there is none.
+        repetitions: one item for each repetition.
+
+    Raises:
+        ToolchainError: a run fails: its seconds would mean nothing.
     """
     with TemporaryFolder() as folder:
         commands = [ours] if theirs is None else [ours, theirs]
@@ -141,7 +163,11 @@ class _Side:
         return self.run(self.command.words) if self.command.caches else cold
 
     def run(self, words: tuple[str, ...]) -> float:
-        """Seconds."""
+        """Run a command with this side's cache folder, and return its seconds.
+
+        Raises:
+            ToolchainError: the command fails.
+        """
         self.cache.mkdir(exist_ok=True)
         log = self.cache.with_suffix(".log")
         log.unlink(missing_ok=True)

@@ -1,10 +1,11 @@
-"""How many runs does a search for a culprit take, and is it right? Simulated tests that fail at known rates.
+"""Simulate searches for a culprit at known failure rates, and count their runs and how often they are right.
 
     python ci/bisect_trials.py --trials 200 --seed 1
 
-Beside `hil bisect`: the procedure of git_bayesect (the formula of its paper, Jeffreys priors, both ends believed, ends
-at the confidence), and a plain bisection that repeats each commit's run until enough failures are counted, with the
-fewest repeats that are right as often as `hil bisect` was. The latter knows both failure rates, which nobody does.
+Beside `hil bisect` these are the procedure of git_bayesect (the formula of its paper, Jeffreys priors, both ends
+believed, ends at the confidence), and a plain bisection that repeats each commit's run until enough failures are
+counted, with the fewest repeats that are right as often as `hil bisect` was. The latter knows both failure rates, which
+nobody does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ _JEFFREYS: Final = beliefs.Rates(beliefs.Rate(0, 0.0), beliefs.Rate(1, 0.0))
 
 @dataclass(frozen=True)
 class Trial:
-    """`claimed`: the search ended with a culprit; `right`: it is the culprit."""
+    """The result of one search for a culprit.
+
+    Attributes:
+        claimed: the search ended with a culprit.
+        right: it is the culprit.
+        runs: the number of runs that the search took.
+    """
 
     claimed: bool
     right: bool
@@ -41,7 +48,7 @@ class Trial:
 
 
 class Flaky:
-    """A test that fails at these rates, with a culprit at a random place."""
+    """A simulated test that fails at the rates `bad` and `good`, with a culprit at a random position."""
 
     def __init__(self, generator: random.Random, bad: float, good: float, commits: int = COMMITS) -> None:
         self._random, self._bad, self._good = generator, bad, good
@@ -54,7 +61,7 @@ class Flaky:
 
 
 def line(commits: int, *, deterministic: bool = False) -> Line:
-    """A line of commits that no repository has."""
+    """Return a line of commits that no repository has."""
     made = [Commit(f"{number:040d}", "", "", "", ()) for number in range(commits + 1)]
     return Line(Plan(Source("/"), made[0].sha, made[-1].sha, deterministic=deterministic), made)
 
@@ -83,7 +90,7 @@ def bayesect(test: Flaky) -> Trial:
 
 
 def plain(test: Flaky, repeats: int, enough: int) -> Trial:
-    """Both ends, and halving; a commit is bad if `enough` of at most `repeats` runs fail."""
+    """Search by running both ends, and halving; a commit is bad if `enough` of at most `repeats` runs fail."""
 
     def is_bad(position: int) -> bool:
         failed = passed = 0
@@ -104,12 +111,18 @@ def plain(test: Flaky, repeats: int, enough: int) -> Trial:
 
 
 def _at_least(repeats: int, enough: int, rate: float) -> float:
-    """The probability of `enough` failures in so many runs."""
+    """Return the probability of at least `enough` failures in `repeats` runs."""
     return sum(math.comb(repeats, k) * rate**k * (1 - rate) ** (repeats - k) for k in range(enough, repeats + 1))
 
 
 def fewest_repeats(bad: float, good: float, accuracy: float) -> tuple[int, int]:
-    """Repeats and failures with which halving 64 commits is right so often; it is asked of bad and good ones alike."""
+    """Return the fewest repeats, and failures among them, with which halving 64 commits is right often enough.
+
+    Args:
+        bad: the failure rate of bad commits.
+        good: the failure rate of good commits.
+        accuracy: how often it has to be right, with as many bad commits as good ones on its way.
+    """
     steps = math.log2(COMMITS) / 2 + 1  # of each kind
     for repeats in range(1, MOST_REPEATS):
         for enough in range(1, repeats + 1):
@@ -121,7 +134,14 @@ def fewest_repeats(bad: float, good: float, accuracy: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Row:
-    """Of the trials that claimed a culprit, the share that is right; runs of all of them."""
+    """A row of the table: a procedure, at the failure rates of bad and good commits.
+
+    Attributes:
+        right: the share that is right of the trials that claimed a culprit.
+        claimed: the number of these trials.
+        median: of the runs of all trials.
+        p90: the 90th percentile of the runs of all trials.
+    """
 
     procedure: str
     bad: float
@@ -142,7 +162,7 @@ def row(procedure: str, rates: tuple[float, float], trials: Sequence[Trial]) -> 
 
 
 def trials(rates: tuple[float, float], number: int, seed: int, search: Callable[[Flaky], Trial]) -> list[Trial]:
-    """The same culprits for each procedure."""
+    """Run a procedure on `number` tests; the same culprits for each procedure."""
     return [search(Flaky(random.Random(f"{seed} {rates} {one}"), *rates)) for one in range(number)]
 
 

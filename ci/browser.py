@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to by its DevTools protocol over two pipes: no port, no driver, no package."""
+"""A headless Chromium, controlled by its DevTools protocol over two pipes: no port, no driver, no package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ _QUIET: Final = ("--disable-background-networking", "--disable-component-update"
 
 
 class Page:
-    """A tab. `requests` has all addresses that were asked for, `problems` what the console had of errors."""
+    """A tab of the browser.
+
+    Attributes:
+        requests: all addresses that were asked for.
+        problems: errors and warnings of the console.
+    """
 
     def __init__(self, to: int, back: int) -> None:
         self._to, self._back = to, back
@@ -48,7 +53,7 @@ class Page:
         self.run("new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))")
 
     def run(self, script: str) -> Any:
-        """What an expression, or the promise that it is, ends with."""
+        """Evaluate a script's expression, and return its value, or that of the promise that it is."""
         done = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
@@ -60,11 +65,11 @@ class Page:
             self._call("Input.dispatchKeyEvent", type=kind, **about)
 
     def type(self, text: str) -> None:
-        """Into what has the focus."""
+        """Send text to the element that has the focus."""
         self._call("Input.insertText", text=text)
 
     def press_and_load(self, key: str) -> None:
-        """A key that leads to another page; returns when that is loaded."""
+        """Send a key that leads to another page, and return when that is loaded."""
         before = self._loads
         self.press(key)
         messages = self._messages(Deadline.after(SECONDS))
@@ -72,7 +77,14 @@ class Page:
             self._note(next(messages))
 
     def emulate(self, width: int = 0, height: int = 0, medium: str = "", **features: str) -> None:
-        """A window of another size, if given, without scroll bars; `print`; features of CSS such as a dark scheme."""
+        """Show the page as in another window or medium.
+
+        Args:
+            width: of the window in pixels, without scroll bars; 0: the window is not changed.
+            height: of the window in pixels.
+            medium: such as `print`; "": the screen.
+            **features: features of CSS such as `prefers_color_scheme="dark"`.
+        """
         if width:
             self._call("Emulation.setScrollbarsHidden", hidden=True)
             self._call(
@@ -82,7 +94,7 @@ class Page:
         self._call("Emulation.setEmulatedMedia", media=medium, features=named)
 
     def picture(self) -> bytes:
-        """A PNG of what is in the window."""
+        """Return a PNG of what is in the window."""
         return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def pdf(self) -> bytes:
@@ -127,7 +139,7 @@ class Page:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Page]:
-    """A page of a browser whose profile is in `folder`; ended in any case, with all that it started."""
+    """Start a browser whose profile is in `folder`, and yield a page; end it in any case, with all that it started."""
     pipes = [os.pipe(), os.pipe()]
     # Above the two that Chromium expects, so that neither is overwritten by the other.
     given, taken = (fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in (pipes[0][0], pipes[1][1]))

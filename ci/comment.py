@@ -1,4 +1,4 @@
-"""Comments what another workflow's run found: on its pull request, or on the issue of the nightlies.
+"""Comments with the findings of another workflow's run: on its pull request, or on the issue of the nightlies.
 
     python3 ci/comment.py FOLDER      # with the comment.json of that run
 
@@ -75,7 +75,7 @@ def on_pull_request(api: Api, run: dict[str, Any], told: Told) -> None:
 
 
 def on_nightly(api: Api, run: dict[str, Any], told: Told) -> None:
-    """On the open issue with the label; the first time it is made."""
+    """Write a comment on the open issue with the label, which is made the first time; nothing where nothing is new."""
     if not told.news:
         print("nothing changed: no comment")
         return

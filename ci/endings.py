@@ -1,4 +1,4 @@
-"""Is all that a child has started gone with it, time after time, however busy the host is?
+"""Check that everything a child has started is gone with it, time after time, however busy the host is.
 
     python ci/endings.py --repetitions 1000 --busy 8
 
@@ -26,7 +26,7 @@ from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.targets.connection import LinkClosed
 
 MARKER = "HIL_MARKER"  # an environment variable, which is inherited by all that a process starts
-SECONDS = 120.0  # nothing comes near
+SECONDS = 120.0  # limit of a repetition; nothing comes near
 STATUS = 3
 # What runs when the shell goes on holds its standard error open, and is sure to have been started.
 WAYS = {
@@ -39,7 +39,7 @@ ENDS = {"by itself": f"exit {STATUS}", "ended by us": "echo up; exec sleep 1000"
 
 
 def marked(marker: str) -> list[psutil.Process]:
-    """The living processes whose environment has the marker."""
+    """Return the living processes whose environment has the marker."""
     return [process for process in psutil.process_iter() if _environment(process).get(MARKER) == marker]
 
 
@@ -51,7 +51,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def left(way: str, end: str) -> list[str]:
-    """Names of the processes that are left after one repetition, or what went wrong with it."""
+    """Return the names of the processes that are left after one repetition, or what went wrong with it."""
     marker = uuid.uuid4().hex
     command = ["sh", "-c", f"{WAYS[way]}\n{ENDS[end]}"]
     with closing(Process(command, env={**os.environ, MARKER: marker})) as process:
@@ -65,7 +65,7 @@ def left(way: str, end: str) -> list[str]:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """So many processes that do nothing but compute."""
+    """Run `count` processes that do nothing but compute, until the block ends."""
     loops = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

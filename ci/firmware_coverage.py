@@ -28,7 +28,7 @@ LEAST: Final = {"lines": 72.0, "branches": 57.0}  # percent: a little below what
 
 
 def count(build: Path) -> Files:
-    """Of the firmware, without its tests."""
+    """Count the lines and branches of the firmware, by file, without its tests."""
     data = sorted(path.resolve() for path in build.rglob("*.gcda"))
     if not data:
         raise SystemExit(f"{build}: no .gcda file: nothing of it was executed, or it is no -DHIL_COVERAGE=ON")
@@ -37,7 +37,7 @@ def count(build: Path) -> Files:
 
 
 def run_all(runner: Path, programs: Path) -> None:
-    """Each program once, in a process of its own, on the inputs that it was kept with."""
+    """Run each program once, in a process of its own, on the inputs that it was kept with."""
     found = sorted(programs.glob("*.pte"))
     if not found:
         raise SystemExit(f"{programs}: no programs; pytest --keep-programs {programs} writes them")

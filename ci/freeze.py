@@ -29,7 +29,7 @@ def canonical(name: str) -> str:
 
 
 def pin(distribution: Distribution) -> str:
-    """`name==version`, without a local suffix such as `+cpu`, with a marker where Python limits it."""
+    """Return `name==version`, without a local suffix such as `+cpu`, with a marker where Python limits it."""
     metadata = distribution.metadata
     name = canonical(metadata["Name"])
     line = f"{name}=={Version(distribution.version).public}"

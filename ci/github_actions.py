@@ -1,4 +1,4 @@
-"""What the scripts of the workflows share: GitHub's files and its API. Python's own library only.
+"""Helpers that the scripts of the workflows share: GitHub's files and its API. Python's own library only.
 
 https://docs.github.com/en/actions/reference/workflow-commands, https://docs.github.com/en/rest
 """
@@ -23,24 +23,24 @@ def fail(what: str, status: int = 2) -> NoReturn:
 
 
 def append(variable: str, line: str) -> None:
-    """To the file that GITHUB_OUTPUT, GITHUB_ENV, GITHUB_PATH or GITHUB_STEP_SUMMARY names."""
+    """Append a line to the file that GITHUB_OUTPUT, GITHUB_ENV, GITHUB_PATH or GITHUB_STEP_SUMMARY names."""
     with open(os.environ[variable], "a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{line}\n")
 
 
 def fenced(text: str) -> str:
-    """As a block of Markdown that its content cannot end: no link, mention or HTML in it counts."""
+    """Return text as a block of Markdown that its content cannot end: no link, mention or HTML in it counts."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
 
 
 class NotThere(Exception):
-    """Status 404."""
+    """GitHub answered with status 404."""
 
 
 class Api:
-    """Of the repository that the workflow runs in, with the token in GITHUB_TOKEN."""
+    """The API for the repository that the workflow runs in, with the token in GITHUB_TOKEN."""
 
     def __init__(self) -> None:
         self.repository = os.environ["GITHUB_REPOSITORY"]

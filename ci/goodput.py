@@ -1,4 +1,4 @@
-"""How much of a line's rate a program gets: bytes of payload a second over bytes a second on the wire.
+"""Measure the share of a line's rate that programs get: bytes of payload a second over bytes a second on the wire.
 
     python ci/goodput.py --baud 115200 --corrupt 0.001
     python ci/goodput.py --target nucleo-f446re
@@ -31,7 +31,7 @@ USERS = Path("targets.yaml")
 
 @dataclass(frozen=True)
 class Goodput:
-    """Shares of the line's rate, 0 to 1, of a transfer to the target and back."""
+    """The shares of the line's rate, 0 to 1, that a transfer to the target and back reached."""
 
     write: float
     read: float
@@ -42,7 +42,14 @@ class Goodput:
 
 
 def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
-    """One transfer each way over a line of `baud`; what arrived is compared with what was sent."""
+    """Measure one transfer each way over a virtual line of `baud`; what arrived is compared with what was sent.
+
+    Args:
+        baud: the rate of the line.
+        corrupt: the share of bytes that are damaged, 0 to 1.
+        nbytes: the payload of each transfer.
+        seed: chooses the bytes that are damaged.
+    """
     name = f"goodput-{os.getpid()}"
     target = dataclasses.replace(
         load_targets()["native"], name="vboard-native", launcher=vboard.launcher("native", name, baud)
@@ -54,7 +61,7 @@ def measure(baud: int, corrupt: float, nbytes: int, seed: int = 0) -> Goodput:
 
 
 def measure_board(name: str, nbytes: int) -> Goodput:
-    """The same over a real line, as often as the board's memory takes for `nbytes`."""
+    """Measure transfers over a real line, as many as the board's memory needs for `nbytes`."""
     target = load_targets(USERS if USERS.exists() else None)[name]
     assert isinstance(target.launcher, SerialLauncher), f"{name} is on no serial line"
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def command(python: Path, extras: str, install: str) -> list[str]:
-    """One resolve of everything: torch must never be looked up without its exact version."""
+    """Return a pip command that resolves everything at once: torch is never looked up without its exact version."""
     project = f"{ROOT}[{extras}]" if extras else str(ROOT)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return [*pip, "--constraint", str(ROOT / "constraints.txt"), project, *shlex.split(install)]

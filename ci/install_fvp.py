@@ -40,7 +40,7 @@ def download(url: str, wanted: str, file: Path) -> None:
 
 
 def install(archive: Path, folder: Path) -> Path:
-    """The folder with the model's executable."""
+    """Install the model from Arm's archive, and return the folder with its executable."""
     folder.mkdir()
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")

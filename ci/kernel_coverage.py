@@ -1,4 +1,4 @@
-"""Do programs use every operator of the builtin runtime, each with values that tell its attributes apart?
+"""Check that programs use every operator of the builtin runtime, each with values that tell its attributes apart.
 
     pytest --target=native --keep-programs FOLDER tests/targets
     python ci/kernel_coverage.py FOLDER
@@ -23,17 +23,20 @@ OPERATORS: Final = Path(__file__).parent.parent / "firmware" / "runtime" / "buil
 
 Read = Callable[[PteFile, Instruction], Any]  # one value of an attribute
 DIFFER: Final = "unequal"
-"""An attribute's value that alone tells enough: numbers of one instruction that a kernel could mix up."""
+"""The value of an attribute whose numbers differ within one instruction, so that one program shows a mix-up."""
 
 
 def operators() -> list[str]:
-    """The builtin runtime's, but for what only the harness's own tests call."""
+    """Return the operators of the builtin runtime, except those that only the harness's own tests call."""
     names = re.findall(r'^HIL_OPERATOR\("([^"]+)"', OPERATORS.read_text(), re.M)
     return [name for name in names if not name.startswith("hil_test::")]
 
 
 def pair(at: int, item: int) -> Read:
-    """One item stands for both; none, of a pool's stride, for the size of its window."""
+    """Return a reader of the height (`item` 0) or width (1) in a list of integers, the argument `at`.
+
+    A list of one item stands for both; an empty one, of a pool's stride, for the size of its window.
+    """
     return lambda file, call: (file.ints(call.args[at]) * 2 or ("none", "none"))[item]
 
 
@@ -74,7 +77,10 @@ def dtype(at: int) -> Read:
 
 
 def varies(at: int) -> Read:
-    """Whether a constant tensor's elements differ: multipliers, shifts and biases of several channels."""
+    """Return a reader that tells whether a constant tensor's elements differ.
+
+    Such tensors are multipliers, shifts and biases of several channels.
+    """
 
     def read(file: PteFile, call: Instruction) -> Any:
         constant = file.constant(call.args[at])
@@ -199,11 +205,11 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, Read]]] = {
     "cortex_m::softmax.out": {"size": shape(0, -1)},
     "cortex_m::transpose.out": {"rank": rank(0)},
 }  # fmt: skip
-"""What must take at least two values among the programs, by operator."""
+"""By operator, the attributes that must take at least two values among the programs."""
 
 
 def gaps(files: Iterable[PteFile]) -> Iterator[str]:
-    """Operators that no program uses, and attributes that are the same in all."""
+    """Yield a line for each operator that no program uses, and each attribute that is the same in all."""
     calls: dict[str, list[tuple[PteFile, Instruction]]] = {}
     for file in files:
         for instruction in file.instructions:

@@ -1,9 +1,9 @@
-"""Whatever of a test run is killed, by whatever signal: is anything left, and is the next run clean and green?
+"""Kill any part of a test run by any signal, and check that nothing is left and that the next run is clean and green.
 
     python ci/kills.py --rounds 2
 
-Victims are pytest, xdist's worker and controller, QEMU, and in a run that builds its runner ninja and a compiler. What
-is left of processes is found by an environment variable that all of them inherit.
+Victims are pytest, xdist's worker and controller, QEMU, and in a run that builds its runner ninja and a compiler.
+Processes that are left are found by an environment variable that all of them inherit.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Run:
         return self.folder / "tmp"
 
     def folders(self) -> list[str]:
-        """What a run must not leave."""
+        """Return the names of the folders that the run has left and must not leave."""
         left = list(self.temporary.glob("hil-*"))
         left += self.cache.glob("runners/*-*") if self.cache else []
         return [path.name for path in left]
@@ -85,7 +85,7 @@ class Run:
 
 
 def until(condition: Callable[[], bool], seconds: float) -> float:
-    """How long it took; seconds at most."""
+    """Wait until a condition is true, `seconds` at most, and return how long it took."""
     start = time.monotonic()
     while not condition() and time.monotonic() - start < seconds:
         time.sleep(0.02)
@@ -93,7 +93,11 @@ def until(condition: Callable[[], bool], seconds: float) -> float:
 
 
 def victim(name: str, process: subprocess.Popen[bytes], run: Run) -> psutil.Process:
-    """As soon as it is there: a test is running, or the build."""
+    """Return the process that is to be killed, once a test is running, or the build.
+
+    Raises:
+        RuntimeError: there is no such process.
+    """
 
     def found() -> psutil.Process | None:
         if run.cache is None and not (run.folder / "started").exists():
@@ -117,7 +121,10 @@ def victim(name: str, process: subprocess.Popen[bytes], run: Run) -> psutil.Proc
 
 
 def building(name: str, run: Run) -> psutil.Process | None:
-    """A compiler that is at one of the runner's sources, or the ninja above it; not those that cmake tries."""
+    """Return a compiler at one of the runner's sources, or the ninja above it; None if there is none.
+
+    Compilers that cmake tries do not count.
+    """
     for one in marked(run.marker):
         with contextlib.suppress(psutil.Error):
             if one.name() == "cc1plus" and any("/runtime/" in word for word in one.cmdline()):
@@ -139,7 +146,7 @@ class Outcome:
 
 
 def kill(name: str, number: signal.Signals, parent: Path) -> Outcome:
-    """One run whose part `name` gets the signal, and the next."""
+    """Run a test, send a signal to the part `name` of the run, run the test again, and return the outcome."""
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         builds = name in ("ninja", "cc1plus")
         cache = Path(folder, "cache") if builds else None
@@ -159,7 +166,7 @@ def kill(name: str, number: signal.Signals, parent: Path) -> Outcome:
 
 
 def next_run(run: Run) -> list[str]:
-    """What is wrong with it."""
+    """Run the test once more, and return what is wrong with that run."""
     done = subprocess.run(run.command(), cwd=run.folder, env=run.environment(), capture_output=True, check=False)
     trouble = [f"left: {name}" for name in run.folders()] + [f"left: {one.name()}" for one in marked(run.marker)]
     return trouble + ([f"status {done.returncode}"] if done.returncode else [])

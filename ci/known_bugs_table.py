@@ -17,17 +17,17 @@ from known_bugs.bugs import FINDS, THREADS, How, KnownBug, Shown  # noqa: E402 -
 PAGE: Final = ROOT / "docs" / "known_bugs.md"
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _HEAD: Final = "| bug | upstream | shown by | on | caught by | operator |\n|---|---|---|---|---|---|\n"
-_SAID: Final = "by the message"  # how an operator is named where the table says nothing of it
+_SAID: Final = "by the message"  # the value of `named_by` that the table leaves out
 
 
 def rendered(page: str) -> str:
-    """The page with its tables and its count made anew."""
+    """Return the page with its tables and its count made anew."""
     made = {"threads": _table(THREADS), "finds": _table(FINDS), "count": _count(THREADS + FINDS)}
     return _BLOCK.sub(lambda block: block[1] + made[block[2]], page)
 
 
 def _count(bugs: Iterable[KnownBug]) -> str:
-    """By the best that there is of each."""
+    """Return a table of how many bugs are shown in which way, by the best way of each."""
     kinds = [_kind(bug) for bug in bugs]
     rows = "".join(f"| {kind} | {kinds.count(kind)} |\n" for kind in dict.fromkeys(_KINDS))
     return f"| shown | bugs |\n|---|---|\n{rows}| all | {len(kinds)} |\n"
@@ -53,7 +53,7 @@ def _table(bugs: Iterable[KnownBug]) -> str:
 
 
 def _rows(bug: KnownBug) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a bug; the symptom of one that this project found is told with the find."""
+    """Yield the rows of a bug; the symptom of one that this project found is described with the find."""
     symptom = "" if bug in FINDS else f": {bug.symptom}"
     first = (f"**{bug.name}**{symptom}", ", ".join(map(_link, bug.upstream)))
     for cells in (*map(_shown, bug.shown), *_elsewhere(bug), *_not_shown(bug)):

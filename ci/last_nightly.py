@@ -1,6 +1,7 @@
-"""Which run of the workflow HISTORY has the nightlies to compare with, as the output `run`; empty where there is none.
+"""Find the run of the workflow HISTORY that has the nightlies to compare with.
 
-Only runs of the default branch that nobody's pull request started count, the last one first.
+It is the output `run`; empty where there is none. Only runs of the default branch that nobody's pull request started
+count, the last one first.
 """
 
 from __future__ import annotations

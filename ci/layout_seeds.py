@@ -1,4 +1,4 @@
-"""Does MVE's layout of linear layers explain tests of MobileNets that are flaky? Weights and inputs of many seeds.
+"""Check whether MVE's layout of linear layers explains flaky tests of MobileNets, by weights and inputs of many seeds.
 
     python ci/layout_seeds.py mobilenet_v3_small --seeds 20 --side 96
 
@@ -28,15 +28,18 @@ from cortex_m_hil.maintainers.networks.network_judge import NO_SQNR
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 QTOL: Final = 20
 SAMPLES: Final = 8  # of calibration
-DEADLINE: Final = 20.0  # how often a run may take the ordinary time
+DEADLINE: Final = 20.0  # a run may take this many times the ordinary time
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one network on one target: quanta from fake-quant, and what the two judges say.
+    """The outcome of one network on one target.
 
-    `mismatch`: by the default tolerances, but for eager's: how coarse the quantisation of random weights is, is no
-    matter of the layout.
+    Attributes:
+        quanta: the largest distance from fake-quant.
+        same_class: whether the class is that of fake-quant.
+        mismatch: by this harness's default tolerances, except eager's: how coarse the quantisation of random weights
+            is, is no matter of the layout.
     """
 
     quanta: float
@@ -49,7 +52,7 @@ class Outcome:
 
 
 def network(name: str, seed: int, side: int) -> tuple[hil.Exported, list[tuple[torch.Tensor, ...]]]:
-    """The network exported, and samples for its calibration."""
+    """Return a network, exported, and samples for its calibration."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
     import architectures
 
@@ -74,7 +77,7 @@ def outcome(target: hil.OpenTarget, program: hil.Program) -> Outcome:
 
 
 def measure(name: str, seeds: Sequence[int], side: int) -> dict[tuple[str, str], list[Outcome]]:
-    """By target and layout, an outcome for each seed."""
+    """Run a network of many seeds, and return by target and layout an outcome for each seed."""
     found: dict[tuple[str, str], list[Outcome]] = {}
     opened = {target: hil.open(target, timeout_multiplier=DEADLINE) for target in TARGETS}
     try:

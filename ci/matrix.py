@@ -1,4 +1,4 @@
-"""Which targets get a job of their own: simulators that run here as themselves, of the names that are given.
+"""Choose the targets that get a job of their own: those of the given names that are simulators and run here themselves.
 
 hil targets --json | python ci/matrix.py '*-qemu'
 """

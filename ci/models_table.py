@@ -41,7 +41,7 @@ from cortex_m_hil.maintainers import executorch_suites as suite  # noqa: E402
 PAGE: Final = ROOT / "docs" / "models.md"
 TARGETS: Final = ("m55-qemu", "m4-qemu", "m0-qemu")
 LONGER: Final = 40.0  # times the 30 s that a program has: MobileNetV2 on a Cortex-M0
-NOT_RUN: Final = "not run"  # in the place of an obstacle: since the model or operator is listed
+NOT_RUN: Final = "not run"  # in the place of an obstacle: nothing was run since the model or operator is listed
 ALL: Final = "all"  # in the place of a target: what does not depend on one
 OWNERS: Final = ("package", "suite", "model", "exporter", "quantiser", "pass", "kernel", "memory")
 COLUMNS: Final = (
@@ -59,7 +59,11 @@ Module = tuple[Any, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Model:
-    """`load` gives module and inputs; it raises what its package raises."""
+    """A model by name, and the collection that it is of.
+
+    Attributes:
+        load: returns module and inputs; it raises what the model's package raises.
+    """
 
     name: str
     of: str
@@ -70,7 +74,7 @@ class Model:
 
 
 def models() -> list[Model]:
-    """Found by reading: nothing is imported."""
+    """Return all models, found by reading sources: nothing is imported."""
     ours = ("mobilenet_v2", "mobilenet_v3_small", "llama")
     found = [Model(name, "MLPerf Tiny", functools.partial(networks.load, name)) for name in networks.NETWORKS]
     found += [Model(name, "tests/support/architectures.py", functools.partial(_own, name)) for name in ours]
@@ -93,7 +97,7 @@ def operators() -> list[str]:
 
 
 def tests_of(operator: str) -> list[Model]:
-    """The tests that the backend suite has of an operator."""
+    """Return the tests that the backend suite has of an operator."""
     module = f"executorch.backends.test.suite.operators.test_{operator}"
     tests = [one for one in vars(importlib.import_module(module)) if one.startswith("test_")]
     return [Model(one, operator, functools.partial(_handed_over, module, one)) for one in tests]
@@ -104,7 +108,7 @@ def layers() -> list[str]:
 
 
 def cases_of(collection: str) -> list[Model]:
-    """The networks of a few layers that one module of the Cortex-M tests has."""
+    """Return the networks of a few layers that one module of the Cortex-M tests has."""
     cases = importlib.import_module(_of_cortex_m_tests(collection)).test_cases
     return [Model(name, collection, functools.partial(_case, case)) for name, case in cases.items()]
 
@@ -128,7 +132,7 @@ def _own(name: str) -> Module:
 
 
 def _only_case(module: str) -> Module:
-    """The only McuTestCase of a test module of ExecuTorch's."""
+    """Load the only McuTestCase of a test module of ExecuTorch's."""
     [case] = importlib.import_module(module).test_cases.values()
     return _case(case)
 
@@ -138,10 +142,10 @@ def _case(case: Any) -> Module:
 
 
 class _TestRunner:
-    """What a test of the backend suite is given in place of its runner: it keeps what it is told to run."""
+    """A replacement for the runner that tests of the backend suite are given: it keeps what it is told to run."""
 
     def __init__(self) -> None:
-        self._flow = SimpleNamespace(quantize=True)  # all that tests ask of it
+        self._flow = SimpleNamespace(quantize=True)  # the only attribute that tests read
         self.told: Module | None = None
 
     def lower_and_run_model(self, model: Any, inputs: Any, **_: Any) -> None:
@@ -149,7 +153,7 @@ class _TestRunner:
 
 
 def _handed_over(module: str, name: str) -> Module:
-    """What a test gives to its runner, with the first value of each of its parameters."""
+    """Return what a test gives to its runner, with the first value of each of its parameters."""
     import torch
 
     function = getattr(importlib.import_module(module), name)
@@ -166,7 +170,7 @@ def _handed_over(module: str, name: str) -> Module:
 
 @dataclass(frozen=True)
 class Row:
-    """One model on one target; what was not reached is empty."""
+    """The results of one model on one target; what was not reached is empty."""
 
     target: str
     lowers: str = ""
@@ -187,7 +191,7 @@ Open = Mapping[str, api.OpenTarget]
 
 
 def judged(model: Model, targets: Open) -> Iterator[Row]:
-    """On each target, or once where it comes to none."""
+    """Yield a row for each target, or a single one where the model cannot be loaded or exported."""
     try:
         module, inputs = model.load()
     except (ModuleNotFoundError, pytest.skip.Exception) as error:
@@ -237,7 +241,7 @@ def _measured(row: Row, checked: api.Checked) -> Row:
 
 
 def obstacle(error: HarnessError) -> str:
-    """Whose it is, and what it is."""
+    """Return the owner of an error and the error, as a cell of the table."""
     name, message = type(error).__name__, error.message.splitlines()[0]
     return _cell(": ".join(filter(None, (owner(name, message), name, message))))
 
@@ -252,7 +256,7 @@ def _cell(text: str) -> str:
 
 
 def judged_together(name: str, tests: Sequence[Model], targets: Open) -> str:
-    """The line of an operator, or of a collection: how many tests pass on each target, and what stops the others."""
+    """Return the line of an operator or a collection: how many tests pass on each target, and what stops others."""
     passed, stopped = Counter[str](), Counter[str]()
     for test in tests:
         rows = list(judged(test, targets))
@@ -263,7 +267,7 @@ def judged_together(name: str, tests: Sequence[Model], targets: Open) -> str:
 
 
 def _obstacles(stopped: Counter[str]) -> str:
-    """By owner how many tests, the most frequent one's in words."""
+    """Return how many tests are stopped by owner, with the most frequent obstacle in words."""
     owners = Counter[str]()
     for text, count in stopped.items():
         owners[text.partition(":")[0]] += count
@@ -311,14 +315,17 @@ def cells_of(line: str) -> list[str]:
 
 
 def written(page: str, name: str, columns: Sequence[str], lines: Sequence[str]) -> str:
-    """The page with one of its tables made anew."""
+    """Return the page with one of its tables made anew."""
     return _BLOCK.sub(
         lambda block: block[1] + (table(columns, lines) if block[2] == name else block[0][len(block[1]) :]), page
     )
 
 
 def main(patterns: Sequence[str]) -> None:
-    """Rows are written as they come: what is interrupted goes on with the names that are left."""
+    """Run what the patterns name, and write each row as it comes.
+
+    What is interrupted goes on with the names that are left.
+    """
     wanted = patterns or ["*"]
     with ExitStack() as stack:
         targets = {name: stack.enter_context(api.open(name, timeout_multiplier=LONGER)) for name in TARGETS}

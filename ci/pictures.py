@@ -17,7 +17,7 @@ from typing import Final
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "README.md"
 WIDTH: Final = 118
-# All that a command sees of this environment: pytest prints otherwise with CI, TERM, PY_COLORS, PYTEST_ADDOPTS, …
+# The only variables that a command gets: pytest prints otherwise with CI, TERM, PY_COLORS, PYTEST_ADDOPTS, …
 KEPT: Final = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 DEADLINE: Final = 900.0  # seconds, for a command that may have to build runners
 _BLOCK: Final = re.compile(r"(<!-- (file|output): (.+?) -->\n```\w*\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
@@ -25,7 +25,11 @@ _OF_THIS_MACHINE: Final = ("platform ", "rootdir: ", "configfile: ", "plugins: "
 
 
 def rendered(page: str) -> str:
-    """The page with all outputs made anew. CalledProcessError where a command could not be run at all."""
+    """Return the page with all outputs made anew.
+
+    Raises:
+        CalledProcessError: a command could not be run at all.
+    """
     with tempfile.TemporaryDirectory() as folder:
 
         def made(block: re.Match[str]) -> str:
@@ -39,7 +43,7 @@ def rendered(page: str) -> str:
 
 
 def _output(command: str, folder: Path) -> str:
-    """What a command of this environment prints; pytest's 1 is an answer as well."""
+    """Return what a command of this environment prints; status 1, which pytest has for a failed test, is no error."""
     program, *arguments = shlex.split(command)
     environment = {name: value for name, value in os.environ.items() if name in KEPT}
     environment |= {"LC_ALL": "C.UTF-8", "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -53,7 +57,7 @@ def _output(command: str, folder: Path) -> str:
 
 
 def masked(text: str) -> str:
-    """Without what is another on each machine and in each run; rules keep their width."""
+    """Return text without what is another on each machine and in each run; rules keep their width."""
     lines = [line.rstrip() for line in text.splitlines() if not line.startswith(_OF_THIS_MACHINE)]
     return "".join(f"{_ruled(_plain(line))}\n" for line in lines)
 

@@ -1,4 +1,6 @@
-"""The picture in README.md and docs/nightly.md: the report of a nightly that is really run: python ci/report_picture.py
+"""Make the picture in README.md and docs/nightly.md: the report of a nightly that is really run.
+
+    python ci/report_picture.py
 
 Three nightlies of a few tests on three targets; in the third a layer grew, and on one target a program is too large.
 The digests beside the picture are of the page that it shows: template, style and script.
@@ -41,17 +43,21 @@ def test_has_room(hil):
     program = hil.lower(torch.nn.Linear(16, HIDDEN), (torch.rand(1, 16),))
     assert len(program.pte) < 2700, f"{len(program.pte)} bytes: the program does not fit our flash"
 """
-_HIDDEN: Final = (16, 16, 24)  # of each nightly
+_HIDDEN: Final = (16, 16, 24)  # the width of the hidden layer in each nightly
 
 
 def digests(folder: Path) -> str:
-    """Of each file of a folder, as sha256sum writes them."""
+    """Return the digests of all files of a folder, as sha256sum writes them."""
     files = sorted(folder.iterdir())
     return "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
 
 
 def made(folder: Path) -> bytes:
-    """A PNG. CalledProcessError where a nightly could not be run at all."""
+    """Run the nightlies, and return a PNG of the report of the last.
+
+    Raises:
+        CalledProcessError: a nightly could not be run at all.
+    """
     for hidden in _HIDDEN:
         (folder / "test_model.py").write_text(f"HIDDEN = {hidden}\n{_TESTS}")
         _nightly(folder)

@@ -35,7 +35,13 @@ PARTS, NIGHTLIES, REPORT, COMMENT = (Path(f"hil-{name}") for name in ("parts", "
 
 @dataclass(frozen=True)
 class Found:
-    """`missing`: targets that were expected and have no results. `before`: what it is compared with."""
+    """The findings of a run.
+
+    Attributes:
+        before: the nightly that it is compared with; None: there is none.
+        changed: what changed since then.
+        missing: targets that were expected and have no results.
+    """
 
     night: Night
     before: Campaign | None
@@ -76,9 +82,14 @@ class Found:
 
 
 def examine(store: Store, parts: Sequence[Path], expected: Sequence[str], against: str, *, whole: bool) -> Found:
-    """`against`: what `nights.find` takes; the last where it is empty.
+    """Put the parts of a nightly together, compare it with an earlier one, and write the report.
 
-    `whole`: it is of all that is asked for, and is kept for the next ones to be compared with.
+    Args:
+        store: a store, which gets the earlier nightlies and this one.
+        parts: files of the jobs.
+        expected: the targets that are to have results.
+        against: the nightly to compare with, as `nights.find` takes it; "": the last.
+        whole: it is of all that is asked for, and is kept for the next ones to be compared with.
     """
     for file in sorted(NIGHTLIES.glob("*.jsonl.gz")):
         nights.add(store, os.getcwd(), nights.read(file))

@@ -1,4 +1,4 @@
-"""Programs on a board, run after run, over a bad wire: how many verdicts are wrong, and how many are missing?
+"""Run programs on a board over a bad wire, many times, and count wrong verdicts and lost results.
 
     python ci/soak.py --runs 1000 --corrupt 0.001 --vanish-every 100
     python ci/soak.py --runs 1000 --target nucleo-f446re
@@ -51,7 +51,15 @@ class Tally:
 
 
 def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int = 0) -> Tally:
-    """`vanish_every` 0 for never."""
+    """Run the self-test on a virtual board over a bad wire.
+
+    Args:
+        machine: a key of `BASES`.
+        runs: how many runs.
+        corrupt: the share of bytes that are damaged, 0 to 1.
+        vanish_every: the port vanishes in every so many-th run; 0: never.
+        seed: chooses the bytes that are damaged.
+    """
     name = f"soak-{os.getpid()}"
     target = dataclasses.replace(
         load_targets()[BASES[machine]], name=f"vboard-{machine}", launcher=vboard.launcher(machine, name)
@@ -65,7 +73,7 @@ def soak(machine: str, runs: int, corrupt: float, vanish_every: int, seed: int =
 
 
 def soak_board(name: str, runs: int) -> Tally:
-    """A board as it is, whatever happens to its cable."""
+    """Run the self-test on a board as it is, whatever happens to its cable."""
     target = load_targets(USERS if USERS.exists() else None)[name]
     with flow.open_dut(Resolved(target, target, "builtin")) as dut:
         return _soak(dut, runs, 0, lambda vanish: None)

@@ -31,7 +31,7 @@ CREATE TABLE run (
     PRIMARY KEY (campaign, number)
 );
 """
-# By the schema they lead to. What was called by its number in the file keeps that.
+# By the schema that they lead to. Campaigns that users knew by `id` keep that as their ordinal.
 _MIGRATIONS: Final = {
     2: ("ALTER TABLE campaign ADD COLUMN name TEXT NOT NULL DEFAULT ''",),
     3: ("ALTER TABLE campaign ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0", "UPDATE campaign SET ordinal = id"),

@@ -144,7 +144,7 @@ def posterior(before: Array, rates: Rates, failures: Counts, passes: Counts) -> 
         weights = np.exp(logs - logs.max())
         next_old = np.exp(rates.old.log_evidence(old[0] + 1, old[1]) - log_old)
         next_new = np.exp(rates.new.log_evidence(new[0] + 1, new[1]) - log_new)
-    # What is impossible has no next run, and no weight.
+    # An impossible culprit has no next run (NaN), and no weight.
     return Posterior(weights / weights.sum(), np.nan_to_num(next_old), np.nan_to_num(next_new))
 
 

@@ -12,7 +12,7 @@ from cortex_m_hil.campaigns.store import Run
 _OPERATOR: Final = re.compile(r"\b\w+::(\w+)")
 # Parts of operators' names that say nothing of the kernel.
 _OF_ANY: Final = frozenset({"quantized", "per", "tensor", "copy", "default", "nhwc", "out", "dim", "order", "clone"})
-# What CMSIS-NN calls it, where no part of the operator's name is in the names of its files.
+# CMSIS-NN's words for operators of whose names no part is in the names of their files.
 _ALSO: Final = {"linear": ("fully_connected",), "avg": ("pool",), "bmm": ("batch_matmul",)}
 _SHORTEST: Final = 3  # characters of a word that is looked for
 

@@ -42,7 +42,7 @@ class Benchmark:
     negative: tuple[int, ...] = ()
 
 
-# By the folder's name, which is the runner's own. The last two classes of kws01 are silence and unknown.
+# Keys are names of folders, as the runner has them. The last two classes of kws01 are silence and unknown.
 BENCHMARKS: Final = {
     "vww01": Benchmark("uint8", min_top1=0.80, negative=(0,)),
     "ic01": Benchmark("uint8", min_top1=0.85),

@@ -301,7 +301,7 @@ _APART: Final = {
     "coverage": {},
     "tools": {},
     "left_out": {},
-}  # in what parts of a nightly may differ
+}  # fields of plans in which the parts of a nightly may differ
 
 
 def _all_counting(parts: Sequence[Exported]) -> dict[str, tuple[str, ...]]:

@@ -38,11 +38,11 @@ RECENT: Final = 30  # nightlies in which a test's verdicts are looked at
 OUTPUTS: Final = "outputs"
 # Where an interrupt falls decides whether its frame and its handler are at the peak of the stack.
 _LOOSE: Final = {"stack_bytes": 256}
-_FIT: Final = "fit_"  # begins figures of the least memory
-PROGRAM: Final = "program"  # a digest of it
-QUARANTINE: Final = "quarantine"  # why a test is in there
-QUARANTINE_ENDED: Final = "quarantine_ended"  # when it ended, and why a test was in there
-# Where zero is no measurement. A program may do without planned tensors.
+_FIT: Final = "fit_"  # the beginning of the names of figures of the least memory
+PROGRAM: Final = "program"  # a digest of the program
+QUARANTINE: Final = "quarantine"  # why a test is quarantined
+QUARANTINE_ENDED: Final = "quarantine_ended"  # when it ended, and why the test was quarantined
+# Figures of which zero is no measurement. A program may do without planned tensors.
 _POSITIVE: Final = (
     *(INSTRUCTIONS, CYCLES, "pte_bytes", "elf_bytes", "elf_stored_bytes"),
     *("fit_program_bytes", "fit_method_bytes", "fit_stack_bytes"),
@@ -79,7 +79,7 @@ _KINDS: Final = {
     INSTRUCTIONS: (Kind.SLOWER, Kind.FASTER),
     CORTEX_M_MACS: (Kind.MORE_CORTEX_M, Kind.LESS_CORTEX_M),
 }
-"""Of a figure that is higher, and lower; bytes are larger and smaller."""
+"""By figure, the kinds of change if it is higher and if it is lower; for bytes, LARGER and SMALLER."""
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ def _digests(key: Key, *values: Figures) -> Iterator[Change]:
 
 
 _Nights: TypeAlias = "Sequence[tuple[str, Mapping[Key, tuple[float, Mapping[str, int]]]]]"
-"""Of a board: their names, and of each test the cycles, with those of its operators."""
+"""The nights of a board: the name of each, and by test the cycles and those of its operators."""
 
 
 def _measured(nights: Sequence[Night]) -> Iterator[Change]:
@@ -437,7 +437,7 @@ def _compared(figure: str, before: Result, after: Result, *values: Figures) -> I
     if was is None:
         return
     if is_now == 0 and figure in _POSITIVE:
-        return  # told of by itself
+        return  # of_itself reports it
     if is_now is None:
         yield Change(Kind.MISSING, after.key, figure, as_text(was), as_text(is_now))
         return

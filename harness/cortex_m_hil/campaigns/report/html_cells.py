@@ -13,8 +13,8 @@ from cortex_m_hil.campaigns.report.night import Figure, Key, Night, Result
 from cortex_m_hil.campaigns.report.trends import Value, trends
 
 LOGS: Final = 450_000  # characters of all logs together
-LEAST: Final = 200  # of one
-HEADLINE: Final = 300
+LEAST: Final = 200  # characters of a log, however many there are
+HEADLINE: Final = 300  # characters
 TRENDS: Final = 800_000  # characters of all trends together
 
 

@@ -16,7 +16,7 @@ from cortex_m_hil.checks.comparison import Kind
 from cortex_m_hil.errors.text import percent
 
 _KERNEL: Final = "kernel"
-# What a LoweringError's message says of the stage in which it was raised.
+# Owners of LoweringErrors, by the words of the message that tell the stage in which it was raised.
 _STAGES: Final = {
     "export": "exporter",
     "prepare_pt2e": "quantiser",

@@ -25,7 +25,7 @@ WORST: Final = {
     CORTEX_M_MACS: min,
     CORTEX_M_OPERATORS: min,
 }
-"""Figures of which the worst of a test's programs counts, and not the sum."""
+"""Figures for which the worst of a test's programs counts, not the sum; with the function that finds it."""
 BUILTIN: Final = "builtin"  # the runtime that is this project's own
 RUNNER: Final = "(runner)"  # what stands for a test in the result of a runner itself
 
@@ -220,7 +220,7 @@ def together(figure: str, values: Figures) -> float | None:
 
 
 def common(before: Result, after: Result, figure: str) -> tuple[Figures, Figures] | None:
-    """Return the values of a figure that can be compared, whatever the verdicts.
+    """Return the values of a figure, earlier and later, that can be compared, whatever the verdicts.
 
     A test that did not pass may have ended before it ran all of its programs; what it measured until then is compared
     with what the same programs had. None where the earlier result does not have as many.

@@ -1,4 +1,4 @@
-"""Measured figures, such as a board's cycles, over many nightlies: does the last one show that they have a new level?
+"""Detection of new levels of measured figures, such as a board's cycles, in the last of many nightlies.
 
 The changepoint model of Hawkins, Qiu and Kang ("The Changepoint Model for Statistical Process Control", Journal of
 Quality Technology 35, 2003): each night, every split of the level so far is tested by Student's t; where one is
@@ -22,8 +22,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Label = TypeVar("Label", bound=Hashable)
 ALPHA: Final = 1e-3  # the probability of a false alarm a night, of what all tests of a board have in common
-TESTS_ALPHA: Final = 2e-4  # and of the tests apart from it: their noise is known so well that this costs little
-PART_ALPHA: Final = 0.01  # that an operator of what is told is named, and did not move
+TESTS_ALPHA: Final = 2e-4  # likewise, of the tests apart from that: their noise is known well, so this costs little
+PART_ALPHA: Final = 0.01  # the probability that an operator is named in a reported shift and did not move
 SHORTEST: Final = 3  # nights of a level, for its end to be seen
 LONGEST: Final = 100  # nights that are looked at
 FEWEST: Final = 3  # tests, to have something in common

@@ -19,11 +19,11 @@ COUNTED: Final[Mapping[Verdict, str]] = {
     Verdict.XFAIL: "xfailed",
     Verdict.SKIP: "skipped",
 }
-"""How each verdict is called where it is counted, in this order."""
+"""The word for each verdict where it is counted; counts are shown in this order."""
 
 
 NO_RUNNER: Final = "no runner (own ELF or none)"
-"""What ran on a target in a test that does not use this package's runner."""
+"""The label of what ran on a target in a test that does not use this package's runner."""
 
 
 @dataclass(frozen=True)

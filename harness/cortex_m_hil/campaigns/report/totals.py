@@ -12,7 +12,7 @@ from cortex_m_hil.campaigns.report.night import Night, Result
 Place: TypeAlias = "tuple[str, str]"  # target, runtime
 _Together: TypeAlias = "Callable[[Iterable[int | None]], int | None]"
 COUNTS: Final = (INSTRUCTIONS, "cycles")
-ELF_BYTES: Final = "elf_bytes"  # of a runner, those that are there for one operator alone
+ELF_BYTES: Final = "elf_bytes"  # bytes of a runner that are there for one operator alone
 _PROGRAM: Final = "pte_bytes"
 _BYTES: Final = "_bytes"
 
