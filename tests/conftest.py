@@ -36,6 +36,17 @@ WITHOUT_OTHER_PLUGINS = " ".join(
 os.environ["PYTEST_ADDOPTS"] = WITHOUT_OTHER_PLUGINS
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what `first_only` leaves to the nightly, before pytest selects by marks."""
+    seen: set[str] = set()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("first_only") and name in seen:
+            item.add_marker(pytest.mark.slow)
+        seen.add(name)
+
+
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """pytest's own, which takes PYTEST_ADDOPTS away."""
