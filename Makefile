@@ -55,11 +55,13 @@ docs: install ## the site of the docs, with a search, in build/site; a dead link
 	rm -rf build/site
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/site
 
-lint: install ## ruff, mypy, import-linter, the workflows, clang-format and clang-tidy; changes nothing
+lint: install ## ruff, mypy, import-linter, docstrings, budgets, the workflows, clang-format and clang-tidy; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python ci/check_docstrings.py harness ci
+	$(BIN)/python ci/check_budgets.py
 	$(BIN)/zizmor --offline --quiet .github action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml

@@ -1,0 +1,111 @@
+"""Budgets of this repository: rooms and the arrows between them, words, commands. `make lint` runs this.
+
+    python ci/check_budgets.py
+
+A room is a folder of the package, its `__init__`, `api.py`, `ci/` or `firmware/`; an arrow from one to another stands
+for any import, those for type checkers included; a room's floor is one above the highest that it imports. Who adds
+must make room: a limit may only go down.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import grimp
+
+from cortex_m_hil.cli.app import SECTIONS
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PACKAGE: Final = "cortex_m_hil"
+LIMITS: Final = {
+    "rooms": 18,
+    "arrows between rooms": 105,
+    "floors": 12,
+    "commands of hil --help": 20,
+    "words of README.md": 1_400,
+    "words of CHANGELOG.md": 1_500,
+    "pages of docs": 33,
+    "words of docs": 74_000,
+}
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module by its dotted name."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Return pairs of rooms, the first of which imports the second."""
+    graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=False)
+    found = {
+        (room_of(module), room_of(imported))
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+    }
+    for path in (ROOT / "ci").glob("*.py"):
+        found |= {("ci", room_of(name)) for name in _imported(path, graph.modules)}
+    return {(one, other) for one, other in found if one != other}
+
+
+def _imported(path: Path, modules: Iterable[str]) -> Iterable[str]:
+    """Yield the modules of the package that a script imports."""
+    known = set(modules)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == PACKAGE:
+            names = {f"{node.module}.{one.name}" for one in node.names}
+            yield from (names & known) or {str(node.module)}
+
+
+def floors(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return the number of floors; the imports between rooms have no circle, which import-linter checks."""
+    below: dict[str, set[str]] = {}
+    for one, other in pairs:
+        below.setdefault(one, set()).add(other)
+    heights: dict[str, int] = {}
+
+    def height(room: str) -> int:
+        """Return the floor of a room, 1 for one that imports no other."""
+        if room not in heights:
+            heights[room] = 1 + max(map(height, below.get(room, ())), default=0)
+        return heights[room]
+
+    return max(map(height, below))
+
+
+def words(paths: Iterable[Path]) -> int:
+    """Return the number of words in files."""
+    return sum(len(path.read_text().split()) for path in paths)
+
+
+def figures() -> Mapping[str, int]:
+    """Return each figure that has a limit, by its name."""
+    pairs = arrows()
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    return {
+        "rooms": len({room for pair in pairs for room in pair}) + 1,  # firmware imports nothing
+        "arrows between rooms": len(pairs),
+        "floors": floors(pairs),
+        "commands of hil --help": sum(map(len, SECTIONS.values())),
+        "words of README.md": words([ROOT / "README.md"]),
+        "words of CHANGELOG.md": words([ROOT / "CHANGELOG.md"]),
+        "pages of docs": len(pages),
+        "words of docs": words(pages),
+    }
+
+
+def main() -> int:
+    """Print each figure with its limit, and return the exit status: 1 where one is over."""
+    found = figures()
+    for name, limit in LIMITS.items():
+        over = "  OVER" if found[name] > limit else ""
+        print(f"{name:24} {found[name]:6} of {limit}{over}")
+    return int(any(found[name] > limit for name, limit in LIMITS.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
