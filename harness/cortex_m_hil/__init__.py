@@ -1,7 +1,8 @@
 """Hardware-in-the-loop tests for ExecuTorch programs on Arm Cortex-M.
 
-A library first: the pytest plugin, the ``hil`` command and scripts are callers of it. Its public API is `__all__`, and
-`hil docs api`; it is imported when a name of it is first used, and torch when something is first lowered.
+This is a library first: the pytest plugin, the ``hil`` command and scripts call it. Its public API is `__all__`,
+described in `hil docs api`. The API is imported when one of its names is first used, and torch when something is first
+lowered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The public Python API, for scripts, notebooks and the fixture `hil`. Its names are those of `cortex_m_hil`.
+"""The public Python API, for scripts, notebooks and the fixture `hil`; its names are exported by `cortex_m_hil`.
 
-docs/api.md is its page. No logic of its own: it brings `flow` the right target, and the caller what `flow` found.
+docs/api.md describes it. It has no logic of its own: it passes the right target to `flow`, and the results of `flow` to
+the caller.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ _DEFAULT: Final = Tolerance()
 
 @checked_call("hil.load_targets")
 def load_targets(file: Path | str | None = None) -> dict[str, Target]:
-    """The targets that there are, by name.
+    """Return the known targets by name.
 
-    Arguments:
+    Args:
         file: a `targets.yaml` that extends the default targets. None: the one in the current folder, if there is one.
 
     Raises:
@@ -73,10 +74,14 @@ def load_targets(file: Path | str | None = None) -> dict[str, Target]:
 
 @checked_call("hil.load_program")
 def load_program(source: Path | str | bytes) -> Program:
-    """A program from a `.pte` or `.bpte` file, or from its bytes.
+    """Load a program from a `.pte` or `.bpte` file, or from its bytes.
 
-    One of a `.pte` has no example inputs and no references. One of a `.bpte` has those of its first test case, and all
-    in `cases`, a tuple of programs: `verify` runs one and compares its outputs with those that the file expects.
+    A program from a `.pte` has no example inputs and no references. One from a `.bpte` has those of its first test
+    case, and all test cases in `cases`, a tuple of programs: `verify` runs one of them and compares its outputs with
+    those that the file expects.
+
+    Args:
+        source: the path of the file, or the bytes of a program.
 
     Raises:
         ProgramRejected: the bytes are not a valid program.
@@ -97,13 +102,13 @@ def open(
     timeout_multiplier: float = 1.0,
     redzones: bool = False,
 ) -> OpenTarget:
-    """A target with its runner, to be used in a `with` statement; it boots when first used.
+    """Open a target with its runner, to be used in a `with` statement; it boots when first used.
 
-    The first call for a target compiles its runner, which takes half a minute or so; later ones find it in a cache.
+    The first call for a target compiles its runner, which takes half a minute or so; later calls find it in a cache.
 
-    Arguments:
+    Args:
         name: of a target, such as `m4-qemu`.
-        targets: what there is to choose from; None: `load_targets()`.
+        targets: the targets to choose from, by name; None: `load_targets()`.
         runtime: what executes programs: `builtin`, or `executorch` (an ExecuTorch that you installed for the CPU).
         require_fvp: an FVP that is not installed is a ToolchainError, and no reason to take the target's fallback.
         timeout_multiplier: stretches the 30 s of engine time that a program may take; 0.01 to 1000.
@@ -124,16 +129,16 @@ def open(
 
 
 class Reporting:
-    """Gives an error the name that the user asked for, and a traceback that ends at the user's call.
+    """A context manager that gives errors the target's display name and a traceback that ends at the user's call.
 
-    A class, because contextlib puts the traceback back that is cut here.
+    It is a class because contextlib would restore the traceback that is cut here.
     """
 
     def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Return nothing, for there is nothing to prepare."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         __tracebackhide__ = True  # pytest shows no frame that has it
@@ -144,7 +149,7 @@ class Reporting:
 
 
 class Lowering:
-    """Lowers modules for one target."""
+    """A callable that lowers modules for one target."""
 
     def __init__(self, resolved: Resolved, redzones: bool) -> None:
         self._resolved = resolved
@@ -163,7 +168,7 @@ class Lowering:
         layout: Layout = LoweringOptions.layout,
         dynamic_shapes: Any = None,
     ) -> Program:
-        """The module lowered for the target's ISA class, or for `isa`.
+        """Lower a module for the target's ISA class, or for `isa`.
 
         Arguments, result and errors are those of `cortex_m_hil.lower`.
         """
@@ -176,7 +181,7 @@ class Lowering:
 
 
 class OpenTarget:
-    """A target that is ready to run programs: what `open` gives, and the fixture `hil`.
+    """A target that is ready to run programs: the result of `open`, and the fixture `hil`.
 
     All methods raise VerdictError where something is wrong with the program, its lowering or the code that ran it, and
     InfraError where nothing was learnt about the program. After either the target can be used again.
@@ -184,7 +189,7 @@ class OpenTarget:
     Attributes:
         lower: `lower(module, inputs=None, *, isa=None, calibration=None, quantize=True, quantizer=None,
             layout="channels_last", dynamic_shapes=None)` lowers a module for this target (`Lowering`).
-        dut: what is below, for the harness's own tests: no part of the public API.
+        dut: the underlying device under test, for the harness's own tests: no part of the public API.
     """
 
     def __init__(self, dut: flow.Dut, *, redzones: bool = False) -> None:
@@ -194,25 +199,30 @@ class OpenTarget:
 
     @property
     def target(self) -> Target:
-        """What runs: the target that was asked for, or its fallback."""
+        """Return the target that runs: the one that was requested, or its fallback."""
         return self.dut.target
 
     @property
     def isa(self) -> Isa:
-        """The target's ISA class."""
+        """Return the target's ISA class."""
         return self.target.isa
 
     @property
     def label(self) -> str:
-        """What really runs, in words: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
+        """Return what really runs, as text: `m4-fvp → m4-qemu · builtin (no ExecuTorch or CMSIS-NN code executed)`."""
         return self.dut.resolved.label
 
     @checked_call("hil.lint")
     def lint(self, program: Program) -> tuple[LintFinding, ...]:
-        """What does not fit between the program, the target and its runner, without running the program.
+        """Check that a program fits the target and its runner, without running it.
 
-        Boots the target for the runner's list of operators. Returns the findings, empty where everything fits; those
-        with `is_note` stop nothing. `run` and `check` lint too, and raise.
+        Boots the target for the runner's list of operators. `run` and `check` lint too, and raise.
+
+        Args:
+            program: from `lower` or `load_program`.
+
+        Returns:
+            The findings, none where everything fits; those with `is_note` do not prevent a run.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -223,14 +233,14 @@ class OpenTarget:
     def run(
         self, program: Program, inputs: tuple[Any, ...] | list[Any] | None = None, *, lint: bool = True
     ) -> RunResult:
-        """Runs a program once, compares with nothing.
+        """Run a program once, and compare its outputs with nothing.
 
-        Arguments:
+        Args:
             program: from `lower` or `load_program`.
             inputs: a tuple, one item for each input of the program, of its shape and dtype. A torch tensor is sent as
                 it lies in memory and has to have the program's dim order; a NumPy array of the logical shape is laid
                 out in it; a number is for a scalar input. None: the program's example inputs.
-            lint: False runs what does not fit the target.
+            lint: False runs a program that does not fit the target, too.
 
         Returns:
             `outputs`, each with `array()` of logical shape; `stats`, peaks of memory in bytes; `instructions`, exact,
@@ -243,7 +253,7 @@ class OpenTarget:
             Mismatch: an element of an output was never written.
             RedzoneViolation, LifetimeViolation: something wrote outside its tensor, or read one whose lifetime was over
                 (with `redzones`).
-            ConfigError: the inputs are none, or do not fit the program in number, dtype, shape or dim order.
+            ConfigError: there are no inputs, or they do not fit the program in number, dtype, shape or dim order.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -274,32 +284,34 @@ class OpenTarget:
         layout: Layout = LoweringOptions.layout,
         dynamic_shapes: Any = None,
     ) -> Comparison:
-        """Lowers a module for the target, lints it, runs it, and compares each output with three references.
+        """Lower a module for the target, lint it, run it, and compare each output with three references.
 
         The references are made on this machine: the *dialect* (ExecuTorch's Python Cortex-M operators run the lowered
         program), *fake-quant* (the quantised module, in float) and *eager* (the module itself).
 
-        Arguments:
+        Args:
             module: a `torch.nn.Module`, used in `eval()` mode; it is not changed. Or a `torch.export.ExportedProgram`,
-                or what `export` gave: its layout is that of the export, and so are its inputs where none are given.
+                or the result of `export`: its layout is that of the export, and so are its inputs where none are given.
             inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
                 become the program's.
-            more_inputs: further ones like `inputs`: the same program runs on each, and is compared with references for
-                them. They calibrate nothing.
+            more_inputs: further tuples like `inputs`: the same program runs on each, and is compared with references
+                for them. They calibrate nothing.
             qtol: quanta (steps of the output's quantisation) that an element may differ from the dialect.
             fake_quant_qtol: quanta that an element may differ from fake-quant; None: as far as rounding through this
                 network explains, and `qtol` more.
-            atol, rtol: for outputs that are not quantised: an element may differ by `atol + rtol·|expected|` from
-                fake-quant, or from eager where nothing is quantised. In units of the output, and as a part of it.
-            eager_sqnr: dB of signal to quantisation noise against eager, at least.
-            min_cortex_m: the share of multiply-accumulates and of operators on Cortex-M kernels (`Program.partition`),
-                at least: 0 to 1. None: any share will do, and a HilWarning says what is left in float, where and why.
+            atol: for outputs that are not quantised, in units of the output: an element may differ by `atol +
+                rtol·|expected|` from fake-quant, or from eager where nothing is quantised.
+            rtol: for outputs that are not quantised: the part of the expected value in that bound.
+            eager_sqnr: minimum signal-to-quantisation-noise ratio against eager, in dB.
+            min_cortex_m: the least share of multiply-accumulates and of operators on Cortex-M kernels
+                (`Program.partition`), 0 to 1. None: any share will do, and a HilWarning says what is left in float,
+                where and why.
             isa: lower for another ISA class than the target's, to test that this is caught.
-            lint: False runs what does not fit the target.
+            lint: False runs a program that does not fit the target, too.
             calibration: input tuples (at least one), like the inputs, for the quantiser's observers; None: the inputs.
             quantize: to int8; False lowers the float module.
-            quantizer: such as `prepare_pt2e` takes, a `CortexMQuantizer` for one; it is not changed. None: ExecuTorch's
-                for Cortex-M, for the layout.
+            quantizer: a quantiser as `prepare_pt2e` takes it, such as a `CortexMQuantizer`; it is not changed. None:
+                ExecuTorch's for Cortex-M, for the layout.
             layout: `channels_last` turns 4-D tensors channels-last; `explicit` keeps them contiguous and lets the
                 compiler insert transposes (ExecuTorch 1.5 or newer).
             dynamic_shapes: as `torch.export.export` takes them, with an upper bound for each dimension: `inputs` and
@@ -307,15 +319,15 @@ class OpenTarget:
                 shapes of `inputs` are fixed.
 
         Returns:
-            What was found, with the worst figures of each output (`Comparison.outputs`), over all inputs. Findings that
+            The comparison, with the worst figures of each output (`Comparison.outputs`) over all inputs. Findings that
             prove nothing wrong are issued as HilWarning.
 
         Raises:
             LoweringError: the module cannot be exported, quantised or lowered, or `min_cortex_m` is not reached.
-            Mismatch: an output is not what a reference says; the message has the distances from all three, and with
-                `more_inputs` which inputs they are of.
+            Mismatch: an output differs from a reference; the message has the distances from all three, and with
+                `more_inputs` which inputs they belong to.
             ConfigError: an argument is wrong, or the module itself fails on these inputs.
-            And what `run` raises.
+            HarnessError: the errors of `run` too.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -341,10 +353,10 @@ class OpenTarget:
 
     @checked_call("hil.verify")
     def verify(self, program: Program, tolerance: Tolerance = _DEFAULT, *, excluded: Sequence[str] = ()) -> Checked:
-        """`check` for a program that is lowered already: lints it, runs it on its example inputs, and compares.
+        """Check a program that is lowered already: lint it, run it on its example inputs, and compare its outputs.
 
-        Arguments:
-            program: from `lower`. One from `load_program` has no references, so it is compared with nothing.
+        Args:
+            program: from `lower`. A program from `load_program` has no references, so it is compared with nothing.
             tolerance: how far outputs may be from each reference.
             excluded: patterns of operators that lint takes for absent, though the runner has them.
 
@@ -352,14 +364,17 @@ class OpenTarget:
             The program, the result of the run and the comparison.
 
         Raises:
-            What `check` raises, but LoweringError.
+            HarnessError: the errors of `check`, except LoweringError.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
             return self._verify(program, tolerance, excluded=tuple(excluded))
 
     def _verify_set(self, number: int, program: Program, tolerance: Tolerance, linted: bool) -> Comparison:
-        """Of one set of inputs, which a verdict names."""
+        """Verify a program on one set of inputs, and name the set in the details of a verdict.
+
+        `number` is 0 for `inputs`, and n for `more_inputs[n - 1]`.
+        """
         try:
             return self._verify(program, tolerance, linted=linted).comparison
         except VerdictError as error:
@@ -397,18 +412,19 @@ class OpenTarget:
         tolerance: Tolerance = _DEFAULT,
         lint: bool = True,
     ) -> Streamed:
-        """Runs a program that keeps state once for each frame. It is loaded once; what one frame leaves the next finds.
+        """Run a program that keeps state once for each frame.
 
-        Each call begins with the program's initial state, as `run` and `check` do: nothing is left of an earlier one.
+        The program is loaded once, and each frame finds the state that the frame before left. Each call begins with the
+        program's initial state, as `run` and `check` do: nothing is left of an earlier one.
 
-        Arguments:
+        Args:
             program: from `lower` or `load_program`.
             frames: the inputs of each frame, as `run` takes them.
             state: what the first frame finds, `Streamed.state` of an earlier stream; None: the initial state.
-            tolerance: how far outputs and state of each frame may be from the dialect, stepped on this machine with a
-                state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` against the float module.
-                A program from `load_program` is compared with nothing.
-            lint: False runs what does not fit the target.
+            tolerance: how far outputs and state of each frame may be from the dialect, which is stepped on this machine
+                with a state of its own. Where nothing is quantised, `atol`, `rtol` and `eager_sqnr` apply against the
+                float module. A program from `load_program` is compared with nothing.
+            lint: False runs a program that does not fit the target, too.
 
         Returns:
             `frames`, each with its `outputs`, a digest of its `state` and its `ticks`; `state`, the content after the
@@ -416,9 +432,9 @@ class OpenTarget:
             wholly infinite, as the reference is: it proves nothing.
 
         Raises:
-            Mismatch: an output or a state is not the dialect's; the message names the frame.
-            ConfigError: there are no frames, the inputs or the state are not the program's, or a NaN is quantised.
-            And what `run` raises.
+            Mismatch: an output or a state differs from the dialect's; the message names the frame.
+            ConfigError: there are no frames, the inputs or the state do not fit the program, or a NaN is quantised.
+            HarnessError: the errors of `run` too.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -452,7 +468,7 @@ class OpenTarget:
             return localize(self.dut, program, None if inputs is None else _host(program, inputs))
 
     def close(self) -> None:
-        """Ends the simulator, or gives the board back. The next use boots anew."""
+        """Stop the simulator, or release the board; the next use boots the target anew."""
         self.dut.close()
 
     def __enter__(self) -> OpenTarget:
@@ -473,16 +489,16 @@ class OpenTarget:
         return memory
 
     def _ran(self, program: Program, result: RunResult) -> None:
-        """Told of every run."""
+        """Observe each run, with its program; a hook for subclasses."""
 
     def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
-        """Told of every verdict on a program that is about to be raised, with what was compared before."""
+        """Observe each verdict about a program before it is raised, with its comparison or None; a hook for subclasses."""
 
     def _passed(self, task: Task, checked: Checked | None) -> None:
-        """Told of every program that passes, with what was compared."""
+        """Observe each program that passes, with its comparison or None; a hook for subclasses."""
 
     def _compared(self, checked: Checked) -> None:
-        """Told of every comparison, before its verdict is raised."""
+        """Observe each comparison before its verdict is raised: pass its run to `_ran`, and issue its warnings."""
         self._ran(checked.program, checked.result)
         for finding in checked.comparison.warnings:
             name = self.dut.resolved.display_name
@@ -490,7 +506,7 @@ class OpenTarget:
 
 
 class _Attempt:
-    """One program on an open target, which is told of what was compared, and of the verdict."""
+    """A context manager around one task on an open target; it passes the comparison and the verdict to that target."""
 
     def __init__(self, target: OpenTarget, task: Task) -> None:
         self._target = target
@@ -512,14 +528,14 @@ class _Attempt:
 
 
 def _inputs(given: Any) -> Inputs:
-    """ConfigError for a tensor: taken for a set of inputs it would be its rows."""
+    """Return a set of inputs as a tuple; raise ConfigError for a tensor, whose rows would be taken for the inputs."""
     if not isinstance(given, (tuple, list)):
         raise ConfigError(f"more_inputs has {shown(given)}", hint="a tuple for each: more_inputs=[(x,), (y,)]")
     return tuple(given)
 
 
 def _frame(number: int, given: Any) -> Inputs:
-    """ConfigError for a tensor: taken for the inputs of a frame it would be its rows."""
+    """Return a frame's inputs as a tuple; raise ConfigError for a tensor, whose rows would be taken for the inputs."""
     if not isinstance(given, (tuple, list)):
         what = f"frame {number} is {shown(given)}, and has to be a tuple of inputs"
         raise ConfigError(what, hint="[(x,) for x in …], even for one input")
@@ -527,7 +543,7 @@ def _frame(number: int, given: Any) -> Inputs:
 
 
 def _host(program: Program, inputs: Sequence[Any]) -> tuple[HostTensor, ...]:
-    """The inputs as they travel."""
+    """Return inputs as host tensors, laid out for the program."""
     torch = sys.modules.get("torch")  # where it is not imported, nothing is a tensor
     values = list(inputs)
     if torch is not None:

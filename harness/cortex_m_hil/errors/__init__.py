@@ -1,6 +1,6 @@
-"""One tree of errors with two branches: infra (nothing was learnt about the program) and verdict.
+"""The exceptions of the harness, in two branches: InfraError (nothing was learnt about the program) and VerdictError.
 
-Retries and bisection key on the branch, so a class sits under exactly one of them.
+Retries and bisection depend on the branch, so each class belongs to exactly one of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cortex_m_hil.errors.text import printable, printable_lines
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'm4-qemu'?`, or the known words where none is near."""
+    """Return a hint such as `did you mean 'm4-qemu'?`, or a list of the known words where none is similar."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
@@ -22,16 +22,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def known_bug(find: int) -> str:
-    """Return where a bug of ExecuTorch's or CMSIS-NN's is told of, for a message that says what it does."""
+    """Return a reference to a known bug of ExecuTorch or CMSIS-NN, by its number in docs/verification.md.
+
+    It is for a message that says what the bug does.
+    """
     return f"a known bug: find {find} in hil docs verification"
 
 
 class HarnessError(Exception):
-    """What happened, where, and what to do next; names and output of others in it are made printable.
+    """An error that says what happened, where, and what to do next; names and foreign output in it are made printable.
 
-    ``message`` is one line. ``details`` are more of them, each with its label, in the order in which they are shown;
-    ``hint`` is the next step, that of the class where none is given. ``target`` and ``operator`` are empty where they
-    do not apply; ``log`` is the tail of what the target or the tool printed.
+    Attributes:
+        message: one line.
+        target: name of the target; empty where it does not apply.
+        operator: name of the operator; empty where it does not apply.
+        hint: the next step; `default_hint` of the class where none is given.
+        log: the tail of what the target or the tool printed.
+        details: further lines, each with its label, in the order in which they are shown.
     """
 
     default_hint: ClassVar[str] = ""
@@ -55,7 +62,7 @@ class HarnessError(Exception):
         self.details = tuple((label, printable_lines(text)) for label, text in details)
 
     def __str__(self) -> str:
-        """The headline: message and place. Below it a line for each detail, and what to do next."""
+        """Return the message with target and operator, then a line for each detail and one for the hint."""
         places = [
             f"target {self.target}" if self.target else "",
             f"operator {self.operator}" if self.operator else "",
@@ -67,16 +74,16 @@ class HarnessError(Exception):
         return "\n".join([self.message + (f" [{where}]" if where else ""), *below])
 
     def describe(self) -> str:
-        """The same with the class's name in front, for where no traceback says it."""
+        """Return `str(self)` with the class's name in front, for output without a traceback."""
         return f"{type(self).__name__}: {self}"
 
 
 class InfraError(HarnessError):
-    """Nothing was learnt about the program."""
+    """An error from which nothing was learnt about the program."""
 
 
 class ConfigError(InfraError):
-    """targets.yaml, an option or an argument is wrong."""
+    """A mistake in targets.yaml, in an option or in an argument."""
 
 
 class ToolchainError(InfraError):
@@ -110,7 +117,7 @@ class FlashError(InfraError):
 
 
 class BoardBusy(InfraError):
-    """Somebody else holds the board."""
+    """The board is leased by somebody else."""
 
 
 class BoardWedged(InfraError):
@@ -118,19 +125,19 @@ class BoardWedged(InfraError):
 
 
 class LinkError(InfraError):
-    """Bytes do not get through."""
+    """Bytes do not get through the link to the target."""
 
     default_hint = "on a board: cable, power, baud rate; else run it again, and report it if it stays"
 
 
 class ProtocolError(InfraError):
-    """Bytes get through and make no sense."""
+    """Bytes arrive over the link, but do not form a valid message."""
 
     default_hint = "a defect of the runner or of this harness: report it with the target log and the program"
 
 
 class IdentityError(InfraError):
-    """What answered is not the runner that was built for this target, or a module is of another checkout."""
+    """The runner that answered was not built for this target, or a module comes from another checkout."""
 
 
 class VerdictError(HarnessError):
@@ -166,19 +173,19 @@ class TargetHang(VerdictError):
 
 
 class ProgramFailed(VerdictError):
-    """A program of the user's, which is no runner, ended with an exit status other than 0."""
+    """A program of the user's that is not a runner ended with an exit status other than 0."""
 
 
 class ProgramTimeout(VerdictError):
-    """A program of the user's, which is no runner, did not end in the time that it was given."""
+    """A program of the user's that is not a runner did not end within its time limit."""
 
 
 class ForbiddenAccess(VerdictError):
-    """The firmware asked for something of the host that it may not have, and was ended."""
+    """The firmware requested something from the host that it may not have, and was terminated."""
 
 
 class Mismatch(VerdictError):
-    """Outputs are not what the references say."""
+    """Outputs differ from the references, or an output was not written."""
 
 
 class RedzoneViolation(VerdictError):
@@ -190,12 +197,13 @@ class LifetimeViolation(VerdictError):
 
 
 class HilWarning(UserWarning):
-    """A check that proves less than it seems to."""
+    """A warning that a check proves less than it seems to."""
 
 
 def is_pytests_own(error: Exception) -> bool:
-    """Whether pytest raised it to end the run: from a signal handler it comes up in whatever is at work.
+    """Tell whether pytest raised an error to end the run.
 
-    By name, since the harness works without pytest.
+    pytest's signal handler raises it within whatever code is running. The module of the error's class decides, by its
+    name, since the harness works without pytest.
     """
     return type(error).__module__.startswith("_pytest.")

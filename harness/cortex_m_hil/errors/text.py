@@ -1,4 +1,4 @@
-"""Text of unknown origin, made fit for a terminal, a report and a wire between processes."""
+"""Functions that make text of unknown origin fit for a terminal, a report and a message between processes."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ _PLAIN: Final = (str, bytes, int, float, complex, Enum, os.PathLike, type(None))
 
 
 def printable(text: str) -> str:
-    """One line in which every character is visible or a space; any other is an escape, such as ``\\x1b``.
+    """Return one line in which every character is visible or a space; any other is an escape, such as ``\\x1b``.
 
-    What counts is `str.isprintable`: control and format characters (such as those that turn the direction of
-    writing), separators other than a space, lone surrogates and unassigned characters do not.
+    Visible is what `str.isprintable` accepts: not control and format characters (such as those that change the
+    direction of writing), separators other than a space, lone surrogates and unassigned characters.
     """
     return text if text.isprintable() else "".join(one if one.isprintable() else _escape(one) for one in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same line by line; a tab is a space, a carriage return before a line's end is dropped."""
+    """Return text made printable line by line; a tab becomes a space, a carriage return at a line's end is dropped."""
     return "\n".join(printable(line.removesuffix("\r").replace("\t", " ")) for line in text.split("\n"))
 
 
 def folders_replaced(text: str, by: str | Callable[[re.Match[str]], str]) -> str:
-    """The text with each absolute folder in it, which tells of this machine, replaced as `re.sub` does.
+    """Return the text with each absolute folder in it, which tells about this machine, replaced as `re.sub` does.
 
-    `-c /home/me/hil.ini` by `…/` is `-c …/hil.ini`; what has no `/` behind it is a name, and stays.
+    With `…/` as `by`, `-c /home/me/hil.ini` becomes `-c …/hil.ini`; the last part of a path, which no `/` follows,
+    stays.
     """
     return _FOLDER.sub(by, text)
 
 
 def shown(value: object) -> str:
-    """A value that a user gave, in a few words: `Tensor float32[1, 8]` for a tensor or an array, never its elements.
+    """Describe a user's value in a few words: `Tensor float32[1, 8]` for a tensor or an array, never its elements.
 
-    Numbers, text and paths are written out, other objects are named by their class.
+    Numbers, text and paths are written out (up to 80 characters), of a tuple or a list the first 4 items; other objects
+    are named by their class.
     """
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(value, type):
@@ -61,12 +63,15 @@ def _escape(character: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 operator`, `2 operators`."""
+    """Return a number with its noun: `1 operator`, `2 operators`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def change_in_percent(before: float, after: float) -> str:
-    """Return `+0.05 %`: two digits behind the point, or the first that is not 0; nothing where there is no number."""
+    """Return a change such as `+0.05 %`, or "" where `before` is 0 or the change is not finite.
+
+    The number has two decimals, or as many as its first digit other than 0 needs; trailing zeros are dropped.
+    """
     change = 100 * (after - before) / abs(before) if before else math.nan
     if not math.isfinite(change):
         return ""
@@ -76,7 +81,7 @@ def change_in_percent(before: float, after: float) -> str:
 
 
 def percent(share: float) -> str:
-    """`87.18 %`, rounded so that only 1 reads as 100 %."""
+    """Return a share as `87.18 %`, rounded so that only a share of 1 reads as 100 %."""
     return "100 %" if share == 1 else f"{min(100 * share, 99.99):.4g} %"
 
 
