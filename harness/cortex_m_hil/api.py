@@ -337,7 +337,7 @@ class OpenTarget:
             others = []
             if more_inputs:
                 module, inputs = lowering.exported_once(module, inputs, layout, dynamic_shapes), None
-                dynamic_shapes = None  # its own, from here on
+                dynamic_shapes = None  # from here on the export has its own
                 others = [lowering.exported_once(module, given, module.layout) for given in map(_inputs, more_inputs)]
             program = lowering.lower(
                 module, inputs, isa=isa or self.isa, options=options, dynamic_shapes=dynamic_shapes
@@ -449,10 +449,10 @@ class OpenTarget:
 
     @checked_call("hil.localize")
     def localize(self, program: Program, inputs: tuple[Any, ...] | list[Any] | None = None) -> Localization:
-        """Which operator departs first from the references, and which are at fault? The program is stepped here.
+        """Step a program on the target to find the operator that departs first from the references, and those at fault.
 
-        Arguments:
-            program: from `lower`; what came from the cache is lowered once more for its graph.
+        Args:
+            program: from `lower`; one that came from the cache is lowered once more for its graph.
             inputs: as `run` takes them. None: the program's example inputs.
 
         Returns:
@@ -460,8 +460,8 @@ class OpenTarget:
             graph" or "quantisation is coarse here". `lines()` is both as text.
 
         Raises:
-            ConfigError: the program has no references, or the inputs are no inputs.
-            And what `run` raises; a fault and a hang have the name of their operator.
+            ConfigError: the program has no references, or the inputs do not fit it.
+            HarnessError: the errors of `run` too; a fault and a hang have the name of their operator.
         """
         __tracebackhide__ = True
         with Reporting(self.dut.resolved):
@@ -492,7 +492,7 @@ class OpenTarget:
         """Observe each run, with its program; a hook for subclasses."""
 
     def _failed(self, task: Task, error: VerdictError, checked: Checked | None) -> None:
-        """Observe each verdict about a program before it is raised, with its comparison or None; a hook for subclasses."""
+        """Observe each verdict before it is raised, with the program's comparison or None; a hook for subclasses."""
 
     def _passed(self, task: Task, checked: Checked | None) -> None:
         """Observe each program that passes, with its comparison or None; a hook for subclasses."""

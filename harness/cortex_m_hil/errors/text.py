@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-_LONGEST: Final = 80  # characters of a value
-_ITEMS: Final = 4  # of a tuple or a list
-# The folder of a name of a file: between quotes, where it may have spaces, or anywhere.
+_LONGEST: Final = 80  # characters shown of a value
+_ITEMS: Final = 4  # shown of a tuple or a list
+# The folder in a file's path: between quotes, where it may have spaces, or anywhere.
 _FOLDER: Final = re.compile(
     r"""(?<=['"])/(?:[^/'"\n]+/)+|(?:(?<=file://)|(?<![\w.:/~…$-]))/(?:[^/\s:'"`()\[\]{}<>,;|=]+/)+"""
 )

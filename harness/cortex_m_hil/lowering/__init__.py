@@ -1,4 +1,4 @@
-"""Lowering of torch modules to Cortex-M programs. Importing this is cheap; torch is loaded at the first use."""
+"""Lowering of torch modules to Cortex-M programs; importing this package is cheap, torch is loaded at the first use."""
 
 from cortex_m_hil.lowering.capability import executorch_api, quiet
 from cortex_m_hil.lowering.module_export import Exported

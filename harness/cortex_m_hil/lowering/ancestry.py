@@ -1,4 +1,4 @@
-"""What the nodes of a program come from: nodes of the user's export, their lines, and what the quantiser said."""
+"""Origins of a program's nodes: nodes of the user's export, their source lines, and the quantiser's reports on them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from cortex_m_hil.lowering.module_export import user_line
 
-# What ExecuTorch's quantiser says of a node that another of its quantisers has taken: no reason to be in float.
+# ExecuTorch's quantiser says this of a node that another of its quantisers has taken: no reason to be in float.
 _TAKEN: Final = "already quantized"
 
 
 def names(node: Any) -> Iterator[str]:
-    """The names that a node had in the graphs it came from, the latest first."""
+    """Yield the names that a node had in the graphs it came from, the latest first."""
     waiting = list(node.meta.get("from_node") or ())
     while waiting:
         source = waiting.pop(0)
@@ -21,9 +21,12 @@ def names(node: Any) -> Iterator[str]:
 
 
 def ancestors(nodes: Sequence[str], dialect: Any, exported: Any) -> tuple[str, ...]:
-    """For each of a program's nodes the name of the exported module's that it was made of; "" where it is not known.
+    """Return for each of a program's nodes the name of the exported node that it was made from, or "" if unknown.
 
-    `nodes` are as `Program.nodes` has them, `dialect` and `exported` are the graphs.
+    Args:
+        nodes: as `Program.nodes` has them.
+        dialect: the graph of the lowered program.
+        exported: the graph of the exported module.
     """
     known = {node.name for node in exported.nodes if node.op == "call_function"}
     by_name = {node.name: node for node in dialect.nodes}
@@ -32,15 +35,15 @@ def ancestors(nodes: Sequence[str], dialect: Any, exported: Any) -> tuple[str, .
 
 
 def lines(ancestors: Sequence[str], exported: Any) -> tuple[str, ...]:
-    """The user's `file:line` of each, "" where it is not known."""
+    """Return the user's `file:line` of each ancestor, or "" where it is unknown."""
     by_name = {node.name: user_line(node.meta.get("stack_trace") or "") for node in exported.nodes}
     return tuple(by_name.get(name, "") for name in ancestors)
 
 
 def left_out(quantizer: Any, exported: Any) -> Mapping[str, str]:
-    """By nodes of the exported module that were not quantised: what the quantiser says of it.
+    """Return the reason for which the quantiser left nodes of the exported module in float, by the names of the nodes.
 
-    ExecuTorch 1.4.1 keeps no reports: then none.
+    The result is empty for ExecuTorch 1.4.1, which keeps no reports.
     """
     accepted: set[str] = set()
     rejected: dict[str, str] = {}
@@ -57,7 +60,7 @@ def left_out(quantizer: Any, exported: Any) -> Mapping[str, str]:
 
 
 def _reports(quantizer: Any) -> Iterator[tuple[Any, Any]]:
-    """Each quantiser that it is composed of, and its report: `backends/cortex_m/quantizer_reporter.py`."""
+    """Yield each part of a composed quantiser with its report (`backends/cortex_m/quantizer_reporter.py`)."""
     for one in getattr(quantizer, "quantizers", ()):
         reporter = getattr(one, "reporter", None)
         if reporter is not None and one in reporter.quantizers:
@@ -65,7 +68,10 @@ def _reports(quantizer: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _rejection(quantizer: Any, pattern: Any, calls: Mapping[str, Any]) -> str:
-    """Return what was said; where that is a check's no, what the check is for, by the docstring of its method."""
+    """Return the quantiser's reason for rejecting a pattern.
+
+    Where that is only a check's refusal: the name of the check, and its purpose by the docstring of its method.
+    """
     matcher, told = getattr(quantizer, "pattern_matcher", None), str(pattern.rejection_reason).rstrip(".")
     targets = tuple(calls[name].target if name in calls else None for name in pattern.node_names)
     check = getattr(matcher, "support_dict", {}).get(targets)
@@ -82,7 +88,7 @@ def _reason(rejection: str | None, node: Any) -> str:
 
 
 def _operands(node: Any) -> str:
-    """Return shapes of tensors, and numbers: `[1, 8, 16, 16] and 3.0`."""
+    """Return the shapes of a node's tensors and its numbers, such as `[1, 8, 16, 16] and 3.0`."""
     shown = []
     for one in node.args:
         value = one.meta.get("val") if hasattr(one, "meta") else one

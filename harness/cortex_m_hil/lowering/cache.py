@@ -1,8 +1,8 @@
-"""Memory of what was lowered, by content.
+"""A cache in memory of what was lowered, and the keys of its contents.
 
-A key covers everything the result is computed from: the exported program, constants and all, the inputs, the
-options, torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. No key
-looks at the module: what Python code computes is known from its export alone. What has no key is lowered anew.
+A key covers everything the result is computed from: the exported program with its constants, the inputs, the options,
+torch's own state where arithmetic and tracing depend on it, and the files of the installed compiler. No key looks at
+the module: what Python code computes is known from its export alone. What has no key is lowered anew.
 
 A compiler that was changed in memory gives no key (`compiler_state`).
 """
@@ -21,30 +21,34 @@ from cortex_m_hil.lowering.capability import load_torch
 from cortex_m_hil.lowering.compiler_files import contents
 from cortex_m_hil.lowering.content_digest import NoContent, digest
 
-# Of torch the version is enough; these are what people edit in place, and this package's own lowering.
+# Packages whose files are part of keys: those that people edit in place, and this package's own lowering. For torch the
+# version is enough.
 _WATCHED: Final = ("executorch", "torchao", "cortex_m_hil.lowering", "cortex_m_hil.program")
 _logger = logging.getLogger(__name__)
 
 
 def key_of(*parts: object) -> str | None:
-    """The key of what is computed from ``parts`` here and now; None where that has no content to compare."""
+    """Return the key of what is computed from ``parts`` here and now, or None if they have no content to compare."""
     return key_or_reason(*parts)[0]
 
 
 def key_or_reason(*parts: object) -> tuple[str | None, str]:
-    """The same, and why there is none."""
+    """Return the key as `key_of` does and "", or None and the reason why there is no key."""
     if problem := compiler_state.problem():
         return None, problem
     return passing_key_or_reason(*parts)
 
 
 def passing_key(*parts: object) -> str | None:
-    """A key for who knows otherwise that the compiler in memory is the one in the files, or changed alike for all."""
+    """Return a key of ``parts`` without checking that the compiler in memory is the one in the files.
+
+    It is for callers that know otherwise that it is, or that it was changed alike for all.
+    """
     return passing_key_or_reason(*parts)[0]
 
 
 def passing_key_or_reason(*parts: object) -> tuple[str | None, str]:
-    """The same, and why there is none."""
+    """Return the key as `passing_key` does and "", or None and the reason why there is no key."""
     try:
         return digest(parts, _ambient(), installed()), ""
     except NoContent as error:
@@ -53,7 +57,7 @@ def passing_key_or_reason(*parts: object) -> tuple[str | None, str]:
 
 
 def _ambient() -> tuple[object, ...]:
-    """State of torch that quantising and lowering a graph depend on. NoContent under hooks and modes."""
+    """Return the state of torch that quantising and lowering depend on; raise NoContent under hooks and modes."""
     torch = load_torch()
     if torch.nn.modules.module._has_any_global_hook():
         raise NoContent("hooks on all modules")
@@ -72,7 +76,10 @@ def _ambient() -> tuple[object, ...]:
 
 
 def installed() -> str:
-    """A digest of what lowers here: versions, the kind of machine, and contents of the files people edit or rebuild."""
+    """Return a digest of the installed compiler.
+
+    It covers versions, the kind of machine, and the contents of the files that people edit or rebuild.
+    """
     torch = load_torch()
     machine = (platform.machine(), torch.backends.cpu.get_cpu_capability())
     versions = (platform.python_version(), np.__version__, torch.version.__version__, torch.version.git_version)
@@ -83,10 +90,12 @@ Item = TypeVar("Item")
 
 
 class Lru(Generic[Item]):
-    """The last ``capacity`` items used, by key. Not for use from several threads.
+    """The last ``capacity`` items used, by key; not for use from several threads.
 
-    ``hits``, ``misses`` and ``unkeyed`` count what was asked for since the last ``clear``: what was found, what was
-    not, and what has no key.
+    Attributes:
+        hits: requests since the last ``clear`` whose item was found.
+        misses: requests since then whose item was not found.
+        unkeyed: requests since then that have no key.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -106,7 +115,7 @@ class Lru(Generic[Item]):
         return self._items[key]
 
     def put(self, key: str | None, item: Item) -> None:
-        """Remembers the item, unless it has no key."""
+        """Remember the item, unless it has no key."""
         if key is None:
             return
         self._items[key] = item

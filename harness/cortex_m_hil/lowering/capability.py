@@ -1,8 +1,8 @@
 """The installed ExecuTorch, probed by feature rather than by version number.
 
-`executorch_api()` is the one place that imports executorch and torchao; what it returns is all the pipeline uses of
-them. What is found in the cache needs `load_torch()` only. Known to suffice: executorch 1.4.1 (without explicit
-layout) and 1.5.1, each with extra ``ethos-u``.
+`executorch_api()` is the only place that imports executorch and torchao; its result is all that the pipeline uses of
+them. A program that is found in the cache needs `load_torch()` only. Known to suffice: executorch 1.4.1 (without
+explicit layout) and 1.5.1, each with extra ``ethos-u``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cortex_m_hil.host.compiler_state.state import compiler_state
 from cortex_m_hil.host.garbage import nothing_to_collect
 
 INSTALL: Final = "pip install 'executorch[ethos-u]>=1.4.1'"
-# By full name where a level set on the parent would not reach: these have, or are given, a level of their own.
+# Children are listed too where their parent's level does not apply: they have, or are given, a level of their own.
 _NOISY_LOGGERS: Final = (
     "torch.__trace",
     "executorch",
@@ -52,9 +52,9 @@ class Tools:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Mute warnings and warning-level log lines of torch, torchao and executorch, within the block only.
+    """Suppress warnings and warning-level log lines of torch, torchao and executorch, within the block only.
 
-    Of errors those that torch logs besides raising them.
+    Errors that torch logs besides raising them are suppressed too.
     """
     with mute(logging.ERROR), _at(logging.CRITICAL, _RAISED_TOO), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -63,9 +63,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Muted as by `quiet`; no random number is drawn from the caller's, and the caller's modes do not reach inside.
+    """Keep the caller's modes and random numbers out of the block, and suppress warnings as `quiet` does.
 
-    What is made in `torch.inference_mode` could not be worked on elsewhere; `torch.autocast` gives other dtypes.
+    The caller's generator is not advanced. A tensor that is made in `torch.inference_mode` could not be worked on
+    elsewhere; `torch.autocast` gives other dtypes.
     """
     torch = load_torch()
     with (
@@ -79,7 +80,7 @@ def isolated() -> Iterator[None]:
 
 @contextmanager
 def mute(below: int) -> Iterator[None]:
-    """Mute log lines of torch, torchao and executorch below a level, within the block only."""
+    """Suppress log lines of torch, torchao and executorch below a level, within the block only."""
     with _at(below, _NOISY_LOGGERS):
         yield
 
@@ -98,14 +99,14 @@ def _at(level: int, names: Sequence[str]) -> Iterator[None]:
 
 @functools.cache
 def load_torch() -> Any:
-    """torch alone. Raises ToolchainError where it is missing."""
+    """Return torch alone; raise ToolchainError where it is missing."""
     with quiet():
         return feature("torch")
 
 
 @functools.cache
 def executorch_api() -> Tools:
-    """Import and check everything lowering needs. Raises ToolchainError naming what is missing."""
+    """Import and check everything that lowering needs; raise ToolchainError that names what is missing."""
     with quiet(), nothing_to_collect(), compiler_state.own_work():
         torch = load_torch()
         # Upstream's pass manager imports TOSA's serializer even for Cortex-M: the extra is not optional.
@@ -134,7 +135,7 @@ def executorch_api() -> Tools:
 
 
 def feature(module: str, attribute: str = "") -> Any:
-    """A module or one of its names; ToolchainError with the command that installs it."""
+    """Return a module or one of its names; raise ToolchainError with the command that installs it."""
     try:
         found = import_module(module)
         return getattr(found, attribute) if attribute else found
@@ -148,7 +149,10 @@ def feature(module: str, attribute: str = "") -> Any:
 
 
 def require_sizes(cmsis_nn: Any) -> None:
-    """ToolchainError unless CMSIS-NN's compiled size functions are there; the module alone imports without them."""
+    """Raise ToolchainError unless CMSIS-NN's compiled size functions are there.
+
+    The Python module alone imports without them.
+    """
     try:
         cmsis_nn.resolve_backend(cmsis_nn.CortexM.M4)
     except (ImportError, AttributeError, TypeError) as error:
@@ -159,7 +163,7 @@ def require_sizes(cmsis_nn: Any) -> None:
 
 
 def _edge_compile_config(torch: Any, exir: Any) -> Callable[[], Any]:
-    """Upstream's own configuration, or for wheels that lack it (1.4.1) the one their test harness uses."""
+    """Return a function that makes upstream's configuration, or for wheels without it (1.4.1) their test harness's."""
     try:
         module = import_module("executorch.backends.cortex_m.edge_compile_config")
     except ImportError:

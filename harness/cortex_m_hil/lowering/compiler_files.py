@@ -1,4 +1,4 @@
-"""The files of the installed compiler, which people edit in place: a digest of what is in them."""
+"""A digest of the contents of the installed compiler's files, which people edit in place."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _DECIDING: Final = (".py", ".so", ".pyd", ".yaml", ".fbs", "flatc")
 
 @functools.cache
 def contents(*packages: str) -> str:
-    """A digest of the packages' files. Once a process, since what is imported does not change with its file.
+    """Return a digest of the packages' files, once a process: code that is imported does not change with its file.
 
-    They are read where the state of one has changed; otherwise the digest is known on disk.
+    The files are read where the state (size, times) of one has changed; otherwise the digest is known on disk.
     """
     files = [(package, *file) for package in packages for file in _files(package)]
     state = hashlib.sha256()
@@ -32,7 +32,7 @@ def contents(*packages: str) -> str:
 
 
 def _digest(files: Iterable[tuple[str, str, Path, os.stat_result]]) -> str:
-    """Of names and contents, not of places and times: equal on two machines that have the same installed."""
+    """Digest names and contents of files, not places and times: equal on machines with the same packages installed."""
     digest = hashlib.sha256()
     for package, name, path, _ in files:
         content = path.read_bytes()
@@ -41,7 +41,7 @@ def _digest(files: Iterable[tuple[str, str, Path, os.stat_result]]) -> str:
 
 
 def _files(package: str) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """What of a package decides what it does, in the order of the names: relative name, place, state."""
+    """Yield the files that decide what a package does, in the order of their names: relative name, path, state."""
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
         for folder, _, names in trees.walk(Path(place)):

@@ -21,26 +21,29 @@ from cortex_m_hil.lowering.capability import load_torch
 
 _COMPILER: Final = frozenset({"torch", "torchao", "executorch"})
 _INSTALLED: Final = _COMPILER | {"builtins", "collections", "_operator", "math"}
-# Operators whose meaning the installed compiler decides. Behind another namespace is code of the user's.
+# Namespaces of operators that the installed compiler implements. Operators of others are code of the user's.
 _NAMESPACES: Final = frozenset({"aten", "prims", "quantized_decomposed", "torchao", "dim_order_ops", "cortex_m"})
-# Where a node comes from (source lines, ids of earlier graphs, a running count) and what a quantiser wanted of it, in
-# terms of the nodes of an earlier graph: converting has carried that out, and no stage that is keyed reads it.
+# Metadata that is not digested: where a node comes from (source lines, ids of earlier graphs, a running count) and its
+# quantiser's annotation, which refers to nodes of an earlier graph. Converting has used it; no keyed stage reads it.
 _ORIGIN: Final = frozenset({"stack_trace", "from_node", "seq_nr", "quantization_annotation"})
 
 
 class NoContent(Exception):
-    """Something has no content that could be compared; the message says what."""
+    """A value has no content that could be compared; the message says which."""
 
 
 def digest(*parts: object) -> str:
-    """The SHA-256 of the parts' contents. Raises NoContent."""
+    """Return the SHA-256 of the parts' contents; raise NoContent where a part has none."""
     encoder = _Encoder()
     encoder.add(parts)
     return encoder.hash.hexdigest()
 
 
 class _Encoder:
-    """Feeds values to a hash, each with a tag and its length, so that different values feed different bytes."""
+    """An encoder that feeds values to a hash.
+
+    Each has a tag and its length in front, so that different values feed different bytes.
+    """
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
@@ -111,7 +114,7 @@ class _Encoder:
             self._instance(value)
 
     def _instance(self, value: Any) -> None:
-        """An object of a class of the installed compiler: its class and its attributes."""
+        """Add an object of a class of the installed compiler: its class and its attributes."""
         if type(value).__module__.partition(".")[0] not in _COMPILER or not hasattr(value, "__dict__"):
             raise NoContent(f"a {type(value).__module__}.{type(value).__qualname__}")
         self._feed("object", _name(type(value)).encode())
@@ -134,7 +137,10 @@ class _Encoder:
             raise NoContent(f"arguments or results of the structure {value}") from error
 
     def _tensor(self, tensor: Any) -> None:
-        """Type, place, layout and memory; which tensors share memory, by a number for each storage."""
+        """Add a tensor: type, device, layout and memory.
+
+        A number for each storage tells which tensors share memory.
+        """
         torch = load_torch()
         fake = isinstance(tensor, torch._subclasses.FakeTensor)
         plain = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -155,7 +161,7 @@ class _Encoder:
         self.add((dict(program.state_dict), dict(program.constants), program.example_inputs))
 
     def _graph_module(self, module: Any) -> None:
-        """The graph, and what it refers to by name: parameters, constants, branches and loop bodies."""
+        """Add a graph and what it refers to by name: parameters, constants, branches and loop bodies."""
         torch = load_torch()
         self._feed("graph", str(module.training).encode())
         if not self._is_new(id(module)):
@@ -175,7 +181,7 @@ class _Encoder:
         self.add((dict(module.named_parameters()), dict(module.named_buffers())))
 
     def _is_new(self, what: object) -> bool:
-        """Feeds the number of what was met before, or a new number."""
+        """Tell whether something was not met before; feed its number, a new one or that of the first meeting."""
         new = what not in self._numbers
         number = self._numbers.setdefault(what, len(self._numbers))
         self._feed("new" if new else "met", str(number).encode())
@@ -187,7 +193,7 @@ class _Encoder:
 
 
 def _meta(node: Any) -> dict[str, Any]:
-    """What passes may read of a node. Modules and functions that it stems from count by name, not by identity."""
+    """Return the metadata of a node that passes may read; modules and functions it stems from are given by name."""
     meta = {key: value for key, value in sorted(node.meta.items()) if key not in _ORIGIN}
     if "nn_module_stack" in meta:
         meta["nn_module_stack"] = list((meta["nn_module_stack"] or {}).values())
@@ -198,12 +204,15 @@ def _meta(node: Any) -> dict[str, Any]:
 
 
 def _is_plain(kind: type) -> bool:
-    """A container that holds nothing but its items: Python's, or the compiler's (immutable lists, named tuples)."""
+    """Tell whether a container class holds nothing but its items.
+
+    Such are Python's classes, and the compiler's (immutable lists, named tuples).
+    """
     return kind.__module__.partition(".")[0] in _INSTALLED
 
 
 def _name(value: Any) -> str:
-    """The full name of an installed class or function, which says what it is. Raises NoContent for others."""
+    """Return the full name of an installed class or function, which says what it is; raise NoContent for others."""
     module, qualified = getattr(value, "__module__", None) or "builtins", value.__qualname__
     try:
         found = operator.attrgetter(qualified)(sys.modules[module])

@@ -1,7 +1,7 @@
-"""Where ExecuTorch's Python operators give something else than their kernels: ties, and layouts.
+"""Exact forms of ExecuTorch's Python operators that differ from their kernels in ties or layouts.
 
-What comes behind such an operator makes several quanta of one. So the dialect is run with what the kernel does in its
-place, and nothing needs a tolerance.
+A single difference becomes several quanta in the operators behind. So the dialect is run with the kernel's computation
+in place of such an operator, and nothing needs a tolerance.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from torch.utils import _pytree as pytree
 
 @dataclass(frozen=True)
 class DialectDifference:
-    """`exact` takes the arguments of the operator by their names, and gives what the kernel does; `source` says where
-    that stands."""
+    """An operator whose Python form differs from its kernel.
+
+    Attributes:
+        operator: its name, `namespace::name`.
+        reason: how the two differ.
+        source: the file of the kernel.
+        exact: takes the arguments of the operator by their names, and returns the kernel's result.
+    """
 
     operator: str
     reason: str
@@ -26,7 +32,7 @@ class DialectDifference:
 
 
 def _average(given: Mapping[str, Any]) -> torch.Tensor:
-    """The sum over the count, halves away from zero; pixels of the padding are not counted."""
+    """Return the mean of each pooling window, halves rounded away from zero; pixels of the padding are not counted."""
     image = given["input"].double()  # which holds the sums of int8
     kernel, stride, padding = (given[name] for name in ("kernel_size", "stride", "padding"))
     ceil = given.get("ceil_mode", False)  # executorch 1.4.1 has none
@@ -44,7 +50,7 @@ def _average_nhwc(given: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _quotient(given: Mapping[str, Any]) -> torch.Tensor:
-    """Of float32, as the operator's own, but for halves: away from zero. Nothing is divided by zero."""
+    """Return the float32 quotient as the operator does, but round halves away from zero; a divisor of 0 gives 0."""
     one, other = (
         (given[name].to(torch.int32) - given[f"{name}_zero_point"]).to(torch.float32) for name in ("self", "other")
     )
@@ -69,12 +75,12 @@ DIALECT_DIFFERENCES: Final = (
         _quotient,
     ),
 )
-"""The one table. An entry that no longer occurs fails tests/targets/test_differences.py."""
+"""The only table of such differences. An entry that no longer occurs fails tests/targets/test_differences.py."""
 _EXACT: Final = {f"{one.operator.replace('::', '.')}.default": one.exact for one in DIALECT_DIFFERENCES}
 
 
 def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
-    """What computes an operator of torch's as its kernel does; None where it does so itself."""
+    """Return a function that computes a torch operator as its kernel does; None where the operator itself does so."""
     exact = _EXACT.get(str(operator))
     if exact is None:
         return None
@@ -83,10 +89,17 @@ def exact_form(operator: Any) -> Callable[..., torch.Tensor] | None:
 
 
 def in_its_layout(operator: Any, args: Any, kwargs: Any, found: Any) -> Any:
-    """What an operator of the dialect gave, with the strides that its meta function says: they are the program's.
+    """Return the result of a dialect operator, with the strides that its meta function gives: those of the program.
 
-    Others come of images of one pixel, whose strides say nothing; an operator behind takes them for their layout, and
-    pads other dimensions (executorch 1.5.1 backends/cortex_m/ops/operators.py, `pad_impl` and `is_channels_last`).
+    Results for images of one pixel can have other strides, which mean nothing there; an operator behind takes them for
+    their layout, and pads other dimensions (executorch 1.5.1 backends/cortex_m/ops/operators.py, `pad_impl` and
+    `is_channels_last`).
+
+    Args:
+        operator: a torch operator; results of operators outside `cortex_m` are returned unchanged.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        found: its result.
     """
     if operator.namespace != "cortex_m" or not isinstance(found, torch.Tensor):
         return found

@@ -1,7 +1,7 @@
-"""What was lowered, on disk: shared by processes, runs and machines.
+"""A cache of lowered programs on disk, shared by processes, runs and machines.
 
 An entry is a file with a digest of its contents in front; it appears whole (written beside its place, and renamed), so
-that a reader sees all of it or nothing, whoever is killed. One that is damaged is removed and made again.
+that a reader sees all of it or nothing, even if the writer is killed. A damaged entry is removed and made again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,27 @@ import numpy as np
 
 from cortex_m_hil.host.paths import cache_directory
 
-LIMIT: Final = 2 << 30  # bytes of all entries; what was not used for longest is removed beyond
+LIMIT: Final = 2 << 30  # bytes of all entries; beyond it the least recently used are removed
 FORMAT: Final = b"hil lowering 1\n"
-LOCK_TIMEOUT: Final = 900.0  # seconds to wait for another process that makes the same; then it is made twice
-_BETWEEN_CHECKS: Final = 64  # entries written by a process from one look at the size of all to the next
+LOCK_TIMEOUT: Final = 900.0  # seconds to wait for a process that makes the same entry; then it is made twice
+_BETWEEN_CHECKS: Final = 64  # entries that a process writes between two checks of the total size
 _UNFINISHED: Final = ".unfinished-"
-_ABANDONED: Final = 86400.0  # seconds after which an unfinished file is nobody's any more
+_ABANDONED: Final = 86400.0  # seconds after which an unfinished file is one that a killed process left
 
 Entry = Mapping[str, Any]
-"""Arrays, and values that JSON has, by name."""
+"""Arrays, and values that JSON can hold, by name."""
 
 
 @dataclass(frozen=True)
 class Info:
-    """`entries` and `bytes` of all kinds, in `folder`."""
+    """The state of the cache on disk.
+
+    Attributes:
+        folder: where the entries lie.
+        entries: number of entries of all kinds.
+        bytes: their size.
+        limit: the size beyond which entries are removed, in bytes.
+    """
 
     folder: Path
     entries: int
@@ -45,9 +52,12 @@ class Info:
 
 
 class DiskCache:
-    """Entries by kind and key. Safe for several processes; a full or read-only disk is no error, it is no cache.
+    """Entries by kind and key, safe for several processes; a full or read-only disk is no error, it is no cache.
 
-    `counts`: for each kind how many were "found", "made" or "damaged" in this process.
+    Attributes:
+        enabled: False: nothing is read or written.
+        limit: bytes of all entries.
+        counts: how many entries of a kind were "found", "made" or "damaged" in this process, by kind and word.
     """
 
     def __init__(self, limit: int = LIMIT, *, enabled: bool = True) -> None:
@@ -61,7 +71,7 @@ class DiskCache:
         return cache_directory() / "lowerings"
 
     def get(self, kind: str, key: str) -> Entry | None:
-        """The entry; None where there is none, or no cache."""
+        """Return the entry, or None where there is none or the cache is disabled."""
         found = self._read(self.folder / key[:2] / f"{key}.{kind}") if self.enabled else None
         if found is not None:
             self.counts[kind, "found"] += 1
@@ -70,9 +80,13 @@ class DiskCache:
     def get_or_make(
         self, kind: str, key: str | None, make: Callable[[], Entry], may_keep: Callable[[], bool] = lambda: True
     ) -> Entry:
-        """The entry; if there is none, what `make` gives, in one process at a time. Without a key: no cache.
+        """Return the entry; if there is none, make it, in one process at a time, and keep it.
 
-        `may_keep`: whether what is made now is what any process would make; asked only where there is no entry.
+        Args:
+            kind: of the entry, the ending of its file.
+            key: None: the entry is made and not kept.
+            make: returns the entry.
+            may_keep: tells whether an entry made now is what any process would make; called only where there is none.
         """
         if key is None or not self.enabled:
             self.counts[kind, "made"] += 1
@@ -92,7 +106,10 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _alone(self, key: str) -> Iterator[None]:
-        """One process at a time. Keys share 256 locks, so that there are not as many files as keys."""
+        """Lock a key so that one process at a time works on it; go on unlocked after LOCK_TIMEOUT or an OSError.
+
+        Keys share 256 locks, so that there are not as many files as keys.
+        """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError, filelock.Timeout):
                 folder = self.folder / "locks"
@@ -115,7 +132,7 @@ class DiskCache:
         return _decode(body)
 
     def _write(self, path: Path, entry: Entry) -> Entry:
-        """The entry, as it will be read."""
+        """Write the entry, and return it as it will be read."""
         body = _encode(entry)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +151,7 @@ class DiskCache:
         return _decode(body)
 
     def _make_room(self) -> None:
-        """Removes what was not used for longest, until a tenth of the limit is free; and what a killed process left."""
+        """Remove what was not used for longest until a tenth of the limit is free, and what killed processes left."""
         files = sorted(self._files(), key=lambda file: file[1].st_mtime)
         total = sum(state.st_size for _, state in files)
         newest = files[-1][1].st_mtime if files else 0.0
@@ -155,14 +172,14 @@ class DiskCache:
         return Info(self.folder, len(sizes), sum(sizes), self.limit)
 
     def clear(self) -> None:
-        """Removes all entries."""
+        """Remove all entries from the disk."""
         for path, _ in list(self._files()):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
 def _digest(path: Path, body: bytes) -> bytes:
-    """With the name, so that no entry stands for another."""
+    """Digest a file's name and body; the name is included so that no entry stands for another."""
     return hashlib.sha256(path.name.encode() + b"\0" + body).digest()
 
 

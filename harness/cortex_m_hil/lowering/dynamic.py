@@ -1,4 +1,4 @@
-"""Exports whose inputs have dimensions that are not fixed, and whether the passes leave them so."""
+"""Exports whose inputs have dimensions that are not fixed, and checks that the passes leave them so."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _PASSES: Final = "/backends/cortex_m/"
 
 
 def dimensions_of(program: Any) -> tuple[Dimension, ...]:
-    """The dimensions of an exported program's inputs that are not fixed.
+    """Return the dimensions of an exported program's inputs that are not fixed.
 
-    ConfigError where one has no upper bound, for memory is planned for that, and where its size does not follow from
-    one other by a factor and an offset.
+    Raise ConfigError where one has no upper bound, for which memory is planned, and where its size does not follow from
+    one symbol by a factor and an offset.
     """
     return tuple(_dimension(program, number, name, dim, size) for number, name, dim, size in _symbolic(program))
 
 
 def _symbolic(program: Any) -> Iterator[tuple[int, str, int, Any]]:
-    """Number and name of the input, number of the dimension, and its `SymInt`."""
+    """Yield each size that is not fixed: number and name of its input, number of the dimension, and its `SymInt`."""
     torch = load_torch()
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for number, name in enumerate(program.graph_signature.user_inputs):
         value = nodes[name].meta.get("val") if name in nodes else None
         for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-            if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None:  # else it was fixed since
+            if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None:  # otherwise it was fixed since
                 yield number, name, dim, size
 
 
 def _dimension(program: Any, number: int, name: str, dim: int, size: Any) -> Dimension:
     where, expression = f"dimension {dim} of {name}", size.node.expr
     known = program.range_constraints.get(expression)
-    if known is None or not str(known.upper).isdigit():  # else it is infinite
+    if known is None or not str(known.upper).isdigit():  # the upper bound is infinite
         least = "" if known is None else f": {known.lower} or more"
         raise ConfigError(f"{where} has no upper bound{least}", hint=_BOUNDS)
     symbol, *others = expression.free_symbols
@@ -63,7 +63,7 @@ def _dimension(program: Any, number: int, name: str, dim: int, size: Any) -> Dim
 
 
 def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
-    """What `torch.export.export` takes as `dynamic_shapes`, so that just these are not fixed; None where none are."""
+    """Return `dynamic_shapes` for `torch.export.export` in which just these dimensions are not fixed; None for none."""
     if not dimensions:
         return None
     torch = load_torch()
@@ -81,9 +81,9 @@ def shapes_for(dimensions: Sequence[Dimension], inputs: Inputs) -> Any:
 
 
 def written_out(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> Any:
-    """`dynamic_shapes` with torch.export's `ShapesCollection` and `AdditionalInputs` as what they say of arguments.
+    """Return `dynamic_shapes` with torch.export's `ShapesCollection` and `AdditionalInputs` written out by argument.
 
-    They know the caller's own tensors only. ConfigError where these are not the inputs.
+    Raise ConfigError where the inputs are not the caller's own tensors, the only ones that these objects know.
     """
     kept = load_torch().export
     if not isinstance(shapes, (kept.ShapesCollection, kept.AdditionalInputs)):
@@ -96,14 +96,15 @@ def written_out(title: str, module: Any, inputs: Sequence[Any], shapes: Any) -> 
 
 
 def check_shapes(title: str, module: Any, inputs: Inputs, shapes: Any) -> None:
-    """ConfigError with argument and dimension for `dynamic_shapes` that do not fit the example.
+    """Raise ConfigError, with argument and dimension, for `dynamic_shapes` that do not fit the example inputs.
 
-    What torch.export takes silently, such as a dimension that a tensor has not, is an error too. It judges the rest.
+    Included are mistakes that torch.export accepts silently, such as a dimension that a tensor does not have. The rest
+    is left to torch.export.
     """
     try:
-        named = inspect.signature(module.forward).bind(*inputs).arguments  # of *xs a tuple, called xs
+        named = inspect.signature(module.forward).bind(*inputs).arguments  # for *xs this has a tuple called xs
     except TypeError:
-        return  # the module cannot be called so, and is told that
+        return  # the module cannot be called so, which running it reports
     try:
         sizes: dict[str, tuple[int, str]] = {}
         for name, one in _by_name(named, shapes).items():
@@ -117,7 +118,10 @@ def _unfit(what: str) -> ConfigError:
 
 
 def _by_name(named: Mapping[str, Any], shapes: Any) -> Mapping[str, Any]:
-    """What `dynamic_shapes` say of arguments, by their names."""
+    """Return the parts of `dynamic_shapes` by the names of the arguments that they are for.
+
+    `named` are the module's arguments by name; ConfigError is raised where the two do not fit.
+    """
     if isinstance(shapes, Mapping):
         if strange := [repr(one) for one in shapes if one not in named]:
             raise _unfit(f"no input is called {', '.join(strange)}: there is {', '.join(named)}")
@@ -130,7 +134,14 @@ def _by_name(named: Mapping[str, Any], shapes: Any) -> Mapping[str, Any]:
 
 
 def _check_tensors(name: str, value: Any, given: Any, sizes: dict[str, tuple[int, str]]) -> None:
-    """Of a value and all that is in it; `sizes` are those of names so far, and where they are."""
+    """Check the shapes given for a value and for all tensors in it.
+
+    Args:
+        name: of the value, as messages call it.
+        value: a tensor, a container of tensors, or anything else, which is not checked.
+        given: the part of `dynamic_shapes` for it; None: fixed.
+        sizes: size and place of each named dimension met so far; it is added to.
+    """
     if given is None:
         return
     if isinstance(value, load_torch().Tensor):
@@ -155,7 +166,7 @@ def _check_tensor(name: str, shape: tuple[int, ...], given: Any, sizes: dict[str
         if not isinstance(number, int) or not 0 <= number < len(shape):
             raise _unfit(f"{name} has no dimension {number!r}: its shape is {list(shape)}")
         where = f"dimension {number} of {name}"
-        if type(size) is dims:  # derived ones torch.export checks
+        if type(size) is dims:  # derived dimensions are checked by torch.export
             _check_size(where, shape[number], size, sizes)
         elif isinstance(size, type(dims.AUTO)) and size.max and not (size.min or 0) <= shape[number] <= size.max:
             wanted = f"{size.min or 0} to {size.max}"
@@ -174,14 +185,19 @@ def _check_size(where: str, size: int, dim: Any, sizes: dict[str, tuple[int, str
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Who asks for the number of a size: the operator of the node that a pass is at, and file and line of the pass."""
+    """The origin of a request for the number of a size.
+
+    Attributes:
+        operator: the operator of the node that a pass is at; "" if unknown.
+        place: file and line of the pass; "" if unknown.
+    """
 
     operator: str = ""
     place: str = ""
 
     @classmethod
     def in_frames(cls, frame: FrameType | None) -> _Asking:
-        """By the frames of ExecuTorch's Cortex-M backend, the innermost first."""
+        """Find the request's origin in the frames of ExecuTorch's Cortex-M backend, the innermost first."""
         place = ""
         while frame is not None:
             if _PASSES in frame.f_code.co_filename:
@@ -195,9 +211,15 @@ class _Asking:
 
 @dataclass(eq=False)
 class Watch:
-    """Sizes of an edge program's inputs, before the Cortex-M passes and after them.
+    """A watch over the sizes of an edge program's inputs, before the Cortex-M passes and after them.
 
-    A pass that wants the number of what is not fixed gets the example's: from then on the program is for that one.
+    A pass that asks for the number of a size that is not fixed gets the example's: from then on the program is for that
+    size only.
+
+    Attributes:
+        title: the module's name, for messages.
+        dimensions: those that are to stay unfixed.
+        fixed_by: who fixed a symbol's size, by symbol.
     """
 
     title: str
@@ -206,7 +228,10 @@ class Watch:
 
     @contextmanager
     def passes(self, program: Any) -> Iterator[None]:
-        """Around the passes. LoweringError where they fixed a dimension: of which operator, and where they did."""
+        """Watch the passes, which run within the block.
+
+        LoweringError is raised where they fixed a dimension; it names the operator and the line of the pass.
+        """
         sizes = {(number, dim): size for number, _, dim, size in _symbolic(program)}
         symbols = {place: size.node.expr.free_symbols for place, size in sizes.items()}
         with self._noting():
@@ -222,7 +247,7 @@ class Watch:
                 self._refuse(one, what, by.operator)
 
     def require_planned(self, file: PteFile) -> None:
-        """LoweringError where the program was not planned for the upper bounds."""
+        """Raise LoweringError where the program was not planned for the upper bounds."""
         for one in self.dimensions:
             value = file.values[file.inputs[one.input]]
             size = value.spec.shape[one.number] if value.spec is not None else 0
@@ -235,7 +260,7 @@ class Watch:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Within the block it is noted who asks for the number of a size. By a method that is private to torch."""
+        """Note within the block who asks for the number of a size, through a method that is private to torch."""
         environments = load_torch().fx.experimental.symbolic_shapes.ShapeEnv
         original = getattr(environments, "_set_replacement", None)
         if original is None or not self.dimensions:

@@ -1,16 +1,16 @@
-"""Does a module carry something from one call to the next that its export does not know of?
+"""Detection of state that a module carries from one call to the next, and that its export does not know of.
 
-State of a program is a registered buffer that forward changes in place. Of all else that a call leaves for the next
-one (an attribute that is assigned, a list of tensors, a counter, a closure, a global) torch.export takes what is there
-when it looks, for a constant: the program begins anew in every frame, and so does its reference, which is the export.
-So the module is called again, with the buffers that the first call found, and other values in between. Whatever it
-remembers, and in whatever form, is found by one of two rules:
+State of a program is a registered buffer that forward changes in place. Anything else that a call leaves for the next
+one (an attribute that is assigned, a list of tensors, a counter, a closure, a global) torch.export takes for a
+constant, with the value that it finds: the program begins anew in every frame, and so does its reference, which is the
+export. So the module is called again, with the buffers that the first call found, and other values in between. Whatever
+it remembers, and in whatever form, is found by one of two rules:
 
 * equal inputs give equal outputs, and equal buffers;
-* no tensor that one call made goes into what a later one gives. A delay of many frames, or a state that is zero yet,
-  shows in no output of the first calls.
+* no tensor that one call made goes into what a later one gives. This finds a delay of many frames, or a state that is
+  still zero, which show in no output of the first calls.
 
-What is remembered and changes no output is nobody's business: caches, masks that are built in the first call, counters,
+State that is remembered but changes no output is accepted: caches, masks that are built in the first call, counters,
 the last attention for someone to look at.
 """
 
@@ -30,19 +30,21 @@ from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.lowering.snapshot import Snapshot, is_equal
 
 _CALLS: Final = 32
-"""At most so many, of a module that keeps changing: it may use every eighth frame only, or one of thirty frames ago."""
+"""Maximum number of calls of a module that keeps changing: it may use every eighth frame only, or the one thirty frames
+ago."""
 _ROUNDING: Final = 1e-4
-"""Of the largest value. By less, sums of several threads may differ from call to call, and kernels under a watch."""
+"""Difference that is taken for rounding, as a part of the largest value: sums of several threads may differ so much
+from call to call, and kernels under a watch."""
 _CONTROLS: Final = 4
 _OUTSIDE: Final = "nothing of the module itself: a closure, a global or an object of a library does"
 
 Memory = Mapping[int, StorageWeakRef]
-"""Storages by address, which is no other's as long as there is a weak reference."""
+"""Storages by address; no other storage has the same address as long as there is a weak reference."""
 
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """The registered buffers of a module by name, each with a copy of what it holds now."""
+    """The registered buffers of a module by name, each with a copy of its content at the time of `of`."""
 
     held: Mapping[str, tuple[Any, Any]]
 
@@ -51,7 +53,7 @@ class Buffers:
         return cls({name: (buffer, buffer.detach().clone()) for name, buffer in module.named_buffers()})
 
     def changed(self, module: Any) -> list[str]:
-        """Those of the module that are other tensors, or hold other values."""
+        """Return the names of the module's buffers that are other tensors now, or hold other values."""
         found = []
         for name, buffer in module.named_buffers():
             before, content = self.held.get(name, (None, None))
@@ -66,7 +68,7 @@ class Buffers:
                     buffer.copy_(content)
 
     def left(self, outputs: Any) -> list[Any]:
-        """Outputs of a call, then what it has made of the buffers."""
+        """Return the outputs of a call, followed by copies of what the buffers hold after it."""
         return [*pytree.tree_leaves(outputs), *(buffer.detach().clone() for buffer, _ in self.held.values())]
 
 
@@ -78,7 +80,7 @@ class Calls:
         module: as that call left it.
         run: calls it with copies of the inputs. ConfigError where it fails.
         before: the module before that call.
-        buffers: what they held before it.
+        buffers: the contents of the buffers before it.
         random: the state of torch's generator before it.
         gave: the outputs, then the buffers, after it.
     """
@@ -91,9 +93,9 @@ class Calls:
     gave: list[Any]
 
     def carried(self, inputs: Inputs) -> str:
-        """What it carries over, and how that shows; "" for nothing. The module is changed.
+        """Return what the module carries over to its next call, and how that shows; "" for nothing.
 
-        `inputs` are those of the first call.
+        The module is changed. `inputs` are those of the first call.
         """
         self._warm_up(inputs)
         made: Memory = {}
@@ -115,9 +117,10 @@ class Calls:
         return ""
 
     def _warm_up(self, inputs: Inputs) -> None:
-        """A call with other values, from the beginning on: it fills caches, and what follows from values shows later.
+        """Call the module from its first state with other values.
 
-        The module need not take them.
+        It fills caches then, and what depends on values shows later. Where the module does not accept the other values,
+        it is called with the inputs.
         """
         for values in (_others(inputs), inputs):
             self.before.restore()
@@ -129,7 +132,10 @@ class Calls:
         self.buffers.reset()
 
     def _call(self, inputs: Inputs, made: Memory) -> tuple[Watch, list[Any]]:
-        """With the first call's inputs, buffers and random numbers; afterwards the buffers are as before."""
+        """Call the module with the first call's inputs, buffers and random numbers; restore the buffers afterwards.
+
+        `made` is the memory that earlier calls made. Returned are the watch, and the outputs followed by the buffers.
+        """
         torch.set_rng_state(self.random)
         watch = Watch(made)
         try:
@@ -137,7 +143,7 @@ class Calls:
                 outputs = self.run(inputs)
                 given = self.buffers.left(outputs)
         except ConfigError:
-            # Not all that torch can do can be watched.
+            # Some operations of torch fail under a watch: call again without it.
             torch.set_rng_state(self.random)
             self.buffers.reset()
             watch = Watch({})
@@ -146,19 +152,22 @@ class Calls:
         return watch, given
 
     def _alive(self, made: Memory) -> Memory:
-        """What is left of it, without buffers."""
+        """Return the part of some memory that still exists, without the buffers' memory."""
         own = set(_addresses(buffer for buffer, _ in self.buffers.held.values()))
         return {address: one for address, one in made.items() if address not in own and not one.expired()}  # type: ignore[no-untyped-call]
 
     def _caused(self, inputs: Inputs, given: list[Any], difference: str) -> str:
-        """What caused a difference, "" where it is of rounding: then it stays when the module is put back."""
+        """Return what caused a difference from the first call, or "" where rounding did.
+
+        A difference by rounding still occurs when the module is put back to its first state.
+        """
         kept = self._kept()
         if not _is_far(self.gave, given) and (kept == _OUTSIDE or not self._begins_anew(inputs)):
             return ""
         return f"{kept}: called again with equal inputs, {difference}"
 
     def _begins_anew(self, inputs: Inputs) -> bool:
-        """Whether the module gives what it gave, each time it is put back."""
+        """Tell whether the module gives the first call's values each time it is put back to its first state."""
         for _ in range(_CONTROLS):
             self.before.restore()
             if _difference(self.gave, self._call(inputs, {})[1]):
@@ -172,7 +181,7 @@ class Calls:
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is untyped
-    """Notes which memory was written within the block, and what of it follows from memory that was made before."""
+    """A watch over the memory that is written within the block, and what of it follows from memory made before."""
 
     supports_higher_order_operators = True
 
@@ -198,18 +207,18 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's clas
                 self._reached[address] = self.made[address]
 
     def reaches(self, values: list[Any]) -> bool:
-        """Whether one of the values follows from what was made before the block."""
+        """Tell whether one of the values follows from memory that was made before the block."""
         return any(address in self._reached for address in _addresses(values))
 
 
 def _addresses(values: Iterable[Any]) -> list[int]:
-    """Of the memory of those that are tensors with memory."""
+    """Return the storage addresses of the values that are tensors with memory."""
     tensors = (one for one in values if isinstance(one, torch.Tensor) and one.layout is torch.strided)
     return [one.untyped_storage()._cdata for one in tensors]
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Tensors that an operator writes to, by its schema."""
+    """Return the tensors that an operator writes to, by its schema."""
     schema = getattr(func, "_schema", None)
     arguments = () if schema is None else schema.arguments
     given = {**dict(zip([one.name for one in arguments], args, strict=False)), **kwargs}
@@ -217,14 +226,17 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def _is_of_shape_only(func: Any) -> bool:
-    """`zeros_like(x)`, `x.new_ones(3)`: nothing of x's values is in it."""
+    """Tell whether an operator uses only the shape of its input, not the values: `zeros_like(x)`, `x.new_ones(3)`."""
     schema = getattr(func, "_schema", None)
     name = "" if schema is None else schema.name.partition("::")[2]
     return name.startswith("new_") or name.endswith("_like")
 
 
 def _others(inputs: Inputs) -> Inputs:
-    """Other values: smaller ones of the same range, as far as any are known to be fit. Integers may be indices."""
+    """Return inputs with other values: smaller ones of the same range, so that the module probably accepts them.
+
+    Integers stay, for they may be indices.
+    """
 
     def other(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
@@ -237,7 +249,7 @@ def _others(inputs: Inputs) -> Inputs:
 
 
 def _difference(wanted: list[Any], given: list[Any]) -> str:
-    """How the second differ from the first, bit for bit; "" if they do not."""
+    """Describe how the second values differ from the first, bit for bit; "" if they do not."""
     if len(wanted) != len(given):
         return f"it gives {len(given)} values, not {len(wanted)}"
     for one, other in zip(wanted, given, strict=True):
@@ -250,7 +262,7 @@ def _difference(wanted: list[Any], given: list[Any]) -> str:
 
 
 def _said(value: Any) -> object:
-    """A value that is no tensor, to be compared; of an object of the user's, its type only."""
+    """Return a comparable form of a value that is no tensor; of an object of the user's, its type only."""
     return (type(value), repr(value) if isinstance(value, (int, float, str)) else "")
 
 
@@ -261,7 +273,7 @@ def _by(one: Any, other: Any) -> str:
 
 
 def _is_far(wanted: list[Any], given: list[Any]) -> bool:
-    """By more than rounding."""
+    """Tell whether two lists of values differ by more than rounding."""
     if list(map(_said, wanted)) != list(map(_said, given)):
         return True
     pairs = [(one, other) for one, other in zip(wanted, given, strict=True) if isinstance(one, torch.Tensor)]

@@ -1,7 +1,7 @@
-"""What the host's models have at each instruction of a program: to find out where a target, or a pass, departs.
+"""Values of the host models at each instruction of a program, to find out where a target, or a pass, departs from them.
 
-An instruction is the node of its name in the dialect's graph. That node's counterpart in the fake-quantised graph is
-found by the names it had on its way through the passes, and believed where it is quantised alike.
+An instruction belongs to the node of its name in the dialect's graph. That node's counterpart in the fake-quantised
+graph is found by the names it had on its way through the passes, and accepted where it is quantised alike.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cortex_m_hil.program.model import Instruction, PteFile
 from cortex_m_hil.program.program import Intermediate
 from cortex_m_hil.program.tensor import Array, HostTensor
 
-_FUSED: Final = 4  # nodes from what an operator was made of to the quantise behind it: convolution, batch norm, relu, …
+_FUSED: Final = 4  # nodes at most from an operator's origin to the quantise behind it: convolution, batch norm, relu, …
 _TO_NHWC: Final = (0, 2, 3, 1)
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """How the integers of a node are quantised."""
+    """The quantisation of a node's integers: the grid of values that they can represent."""
 
     scale: float
     zero_point: int
@@ -38,7 +38,10 @@ class _Grid:
 
     @classmethod
     def of(cls, node: Node) -> _Grid | None:
-        """By the passes' own notes; a quantise operator says it in its arguments. None where it is per channel."""
+        """Read the grid from the passes' notes on a node, or from a quantise operator's arguments.
+
+        None is returned where there are none, and where the node is quantised per channel.
+        """
         if "quantize_per_tensor" in node.name and not node.name.startswith("de") and len(node.args) >= 5:
             found = node.args[1:5]
         else:
@@ -56,7 +59,7 @@ class _Grid:
 
 
 class _Recorder(Interpreter):
-    """Runs a graph, and keeps what each node gives."""
+    """An interpreter that runs a graph and keeps the value of each node."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(module, garbage_collect_values=False)
@@ -83,10 +86,18 @@ def intermediates(
     eager: Any | None,
     inputs: Sequence[HostTensor],
 ) -> tuple[Intermediate, ...]:
-    """For each instruction what the models have there; `eager` is the exported float program, None if it is not known.
+    """Return for each instruction the values that the host models have there.
 
     Parts are empty where the graphs do not tell them: ``dialect`` where no node of the dialect has the instruction's
-    name and gives what it gives, the others where no node of the fake-quantised graph is its counterpart.
+    name and gives its values, the others where no node of the fake-quantised graph is its counterpart.
+
+    Args:
+        file: the program.
+        nodes: the graph node of each instruction, as `Program.nodes` has it.
+        sources: the user's `file:line` of each instruction.
+        models: the host models of the program.
+        eager: the exported float program; None if it is not known.
+        inputs: the program's inputs.
     """
     with integers():
         dialect = _record(models.dialect, inputs, models.structure, models.states)
@@ -120,7 +131,7 @@ def _intermediate(
 
 
 def _fitting(file: PteFile, instruction: Instruction, value: Any) -> tuple[HostTensor, ...]:
-    """What a node gives, laid out as the program has it; none where that is something else."""
+    """Return a node's values laid out as the program has them, or an empty tuple where they do not fit."""
     items = value if isinstance(value, (tuple, list)) else (value,)
     places = written(file, instruction)
     if len(items) != len(places):
@@ -143,14 +154,14 @@ def _array(value: torch.Tensor) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """Of one node of the dialect: what fake-quant and the float module have there, in its layout."""
+    """The values of fake-quant and of the float module at one node of the dialect, in its layout."""
 
     quantized: torch.Tensor
     eager: torch.Tensor
 
 
 class _Floats:
-    """The fake-quantised and the float graph, run, and where nodes of the dialect came from."""
+    """The recorded values of the fake-quantised and the float graph, to be found by nodes of the dialect."""
 
     def __init__(self, models: HostModels, eager: Any | None, inputs: Sequence[HostTensor]) -> None:
         self._quantized = (
@@ -175,7 +186,7 @@ class _Floats:
         return None
 
     def _observed(self, node: Node, grid: _Grid) -> Node | None:
-        """The node behind `node`, or itself, whose value is quantised on this grid."""
+        """Return `node`, or the one behind it, whose value is quantised on this grid; None if there is none."""
         if _quantizes(node):
             source = node.args[0]
             return source if _Grid.of(node) == grid and isinstance(source, Node) else None
@@ -196,7 +207,7 @@ def _quantizes(node: Node) -> bool:
 
 
 def _laid_out(value: Any, like: torch.Tensor) -> torch.Tensor | None:
-    """A float value in the shape that the dialect has; None where it is another value."""
+    """Return a float value in the dialect's shape, or None where it is another value."""
     if not isinstance(value, torch.Tensor):
         return None
     if value.shape == like.shape:
@@ -209,7 +220,7 @@ def _laid_out(value: Any, like: torch.Tensor) -> torch.Tensor | None:
 def _graph_quanta(
     node: Node, dialect: Mapping[Node, Any], floats: _Floats, grid: _Grid, expected: torch.Tensor
 ) -> int | None:
-    """How far the node is from fake-quant on the inputs that fake-quant has there, in quanta; None: not all are known.
+    """Return how far the node is from fake-quant on fake-quant's own inputs there, in quanta; None if one is not known.
 
     On equal inputs the two differ by rounding only, where the passes built the right node.
     """
@@ -221,7 +232,7 @@ def _graph_quanta(
 
 
 def _on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _Floats) -> Any:
-    """What the node gives where each tensor it is made from is fake-quant's; None where one of them is not known."""
+    """Compute the node from fake-quant's tensors in place of its inputs; None where one of them is not known."""
     inputs: dict[Node, Any] = {}
     for used in node.all_input_nodes:
         inputs[used] = value = dialect[used]
@@ -234,7 +245,7 @@ def _on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _Floats) -
             if inputs[used] is None:
                 return None
     if not any(used.op == "call_function" for used in inputs):
-        return None  # the program's own input comes in here
+        return None  # the node reads the program's inputs only
     arguments, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda used: inputs[used])
     with torch.no_grad():
         return node.target(*arguments, **keywords)  # type: ignore[operator]

@@ -1,7 +1,7 @@
-"""Makes the programs of the self-test: `python -m cortex_m_hil.lowering.known_answer` rewrites their folder.
+"""Generator of the self-test's programs: `python -m cortex_m_hil.lowering.known_answer` rewrites their folder.
 
-Weights, bias and input follow explicit formulas, so that the same numbers come out with any torch. The bias is
-large against the products: a runtime that drops it cannot pass.
+Weights, bias and input follow explicit formulas, so that the same numbers come out with any torch. The bias is large
+compared with the products: a runtime that drops it cannot pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cortex_m_hil.targets.cpu import Isa
 
 
 def module() -> Any:
-    """Linear 16 → 8 with weight[o, i] = ((7o + 3i) mod 17 - 8) / 32 and bias[o] = (o - 3) / 2."""
+    """Return a linear layer 16 → 8 with weight[o, i] = ((7o + 3i) mod 17 - 8) / 32 and bias[o] = (o - 3) / 2."""
     torch = executorch_api().torch
     linear = torch.nn.Linear(INPUTS, OUTPUTS)
     rows, columns = np.indices((OUTPUTS, INPUTS))
@@ -31,18 +31,18 @@ def module() -> Any:
 
 
 def inputs() -> tuple[Any, ...]:
-    """x[i] = (5i mod 11 - 5) / 8, shape [1, 16]."""
+    """Return the input x[i] = (5i mod 11 - 5) / 8 in a tuple, shape [1, 16]."""
     values = ((5 * np.arange(INPUTS)) % 11 - 5) / 8
     return (executorch_api().torch.from_numpy(values.astype(np.float32)[None]),)
 
 
 def build(isa: Isa) -> Program:
-    """The self-test's program of an ISA class, with its reference."""
+    """Return the self-test's program of an ISA class, with its reference."""
     return lower(module(), inputs(), isa=isa, name=f"self-test-{isa.value.lower()}")
 
 
 def write(folder: Path) -> None:
-    """Write a `.pte` per class, and one JSON with input and expected output (dialect), which all classes share."""
+    """Write a `.pte` for each ISA class, and one JSON with the input and expected output (dialect) that all share."""
     data: dict[str, dict[str, list[float]]] = {}
     for isa in Isa:
         program = build(isa)

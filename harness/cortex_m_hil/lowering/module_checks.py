@@ -1,4 +1,4 @@
-"""What torch's and ExecuTorch's tools made of a module, given in its place: taken, or refused with what to give."""
+"""Checks of modules, and of what torch's and ExecuTorch's tools made of them: accepted, or refused with a hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cortex_m_hil.lowering.options import Inputs
 from cortex_m_hil.program.dimensions import SIZES, Dimension, misfit
 
 _ORIGINAL: Final = "the program that torch.export.export(module, inputs) gave"
-# What run_decompositions leaves of operators that the Cortex-M passes take whole.
+# Operators that run_decompositions puts in place of those that the Cortex-M passes take whole.
 _DECOMPOSED: Final = frozenset(
     {
         "aten.addmm.default",
@@ -32,7 +32,7 @@ _OBSERVERS: Final = (
 
 
 def require_module(module: Any) -> None:
-    """ConfigError for what is none, and for a graph that is still being calibrated."""
+    """Raise ConfigError for anything but an initialised module on the CPU that is not being calibrated."""
     name = type(module).__name__
     if not isinstance(module, load_torch().nn.Module):
         hint = "an object of it: MyModule()" if isinstance(module, type) else "put it into the forward of a module"
@@ -57,15 +57,15 @@ def require_module(module: Any) -> None:
 
 
 def _observers(module: Any) -> Iterator[str]:
-    """Classes of what prepare_pt2e put in. None is there where torchao was never imported."""
+    """Return the class names of the observers that prepare_pt2e put in; none where torchao was never imported."""
     kinds = tuple(getattr(sys.modules[name], kind) for name, kind in _OBSERVERS if name in sys.modules)
     return (type(one).__name__ for one in module.modules() if isinstance(one, kinds))
 
 
 def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inputs | list[Any]]:
-    """The module of a `torch.export.ExportedProgram`, and its inputs: those that are given, else those of its export.
+    """Return the module of a `torch.export.ExportedProgram`, and its inputs: those given, else those of its export.
 
-    ConfigError where these are keyword arguments, where there are none, and for a program that is partly lowered.
+    Raise ConfigError where these are keyword arguments, where there are none, and for a program that is partly lowered.
     """
     _require_as_exported(program)
     positional, named = program.example_inputs or (None, {})
@@ -75,12 +75,12 @@ def module_of(program: Any, inputs: Inputs | list[Any] | None) -> tuple[Any, Inp
         raise ConfigError(what, hint="export a module whose inputs are positional")
     if given is None:
         raise ConfigError("the exported program has no example inputs", hint="name them: hil.lower(program, inputs)")
-    # Guards are calls that nothing on a target answers to.
+    # Guards are calls that no target can execute.
     return without_modes(program), given
 
 
 def _require_as_exported(program: Any) -> None:
-    """ConfigError for a program of to_edge or to_executorch, and for one that is decomposed (torch's IR dialects)."""
+    """Raise ConfigError for a program of to_edge or to_executorch, and for a decomposed one (torch's IR dialects)."""
     if program.dialect == "EDGE":
         raise ConfigError("the exported program is one of to_edge or to_executorch", hint=f"give {_ORIGINAL}")
     if program.dialect == "ATEN":
@@ -94,7 +94,7 @@ def _require_as_exported(program: Any) -> None:
 
 
 def title_of(module: Any) -> str:
-    """The class of the module; for a graph that of what was exported, as its nodes remember it."""
+    """Return the class name of the module; for a graph that of what was exported, as its nodes remember it."""
     torch = load_torch()
     if isinstance(module, torch.fx.GraphModule):
         for node in module.graph.nodes:
@@ -106,7 +106,7 @@ def title_of(module: Any) -> str:
 
 
 def require_float(title: str, program: Any) -> None:
-    """ConfigError where the exported module has quantising operators: it would be quantised twice."""
+    """Raise ConfigError where the exported module has quantising operators: it would be quantised twice."""
     torch = load_torch()
     found = [
         str(node.target)
@@ -122,9 +122,15 @@ def require_float(title: str, program: Any) -> None:
 def require_alike(
     title: str, these: str, given: Inputs, those: str, inputs: Inputs, dimensions: Sequence[Dimension] = ()
 ) -> None:
-    """ConfigError where values are not such as the module was exported for, whose shapes are fixed but in `dimensions`.
+    """Raise ConfigError where values differ in structure, dtypes or shapes from those the module was exported for.
 
-    `these` and `those` are what the message calls the two.
+    Args:
+        title: the module's name, for the message.
+        these: what the message calls the values.
+        given: the values.
+        those: what the message calls the inputs.
+        inputs: the inputs that the module was exported for.
+        dimensions: those whose sizes may differ within their bounds.
     """
     if _kinds(given, dimensions) != _kinds(inputs, dimensions):
         raise ConfigError(
@@ -137,7 +143,10 @@ def require_alike(
 
 
 def _kinds(values: Inputs, dimensions: Sequence[Dimension]) -> tuple[Any, ...]:
-    """Structure, and of each tensor dtype and fixed sizes; another value is in the program as it is."""
+    """Return the structure of values, and for each tensor its dtype and fixed sizes (None: not fixed).
+
+    Of any other value the type and the value itself are returned, for it is a constant of the program.
+    """
     torch = load_torch()
     leaves, structure = torch.utils._pytree.tree_flatten(values)
     free = {(one.input, one.number) for one in dimensions}

@@ -1,8 +1,8 @@
-"""The user's module as it is now: what it computes in Python, and its export. From the export on, nothing reads it.
+"""Export of the user's module as it is now: it runs in Python and is exported; all that follows reads the export only.
 
-The module runs first, a few times (`carried`), and is exported then. The export is the strict one, which interprets
-the module's bytecode: unlike a run on fake tensors it leaves nothing behind, neither in the module nor in caches
-outside.
+The module runs first, a few times (`hidden_state.Calls.carried`), and is exported then. The export is the strict one,
+which interprets the module's bytecode: unlike a run on fake tensors it leaves nothing behind, neither in the module nor
+in caches outside.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _KNOWN: Final = {
         "such a layer on both sides, or on neither, or quantize=False"
     ),
 }
-"""What to do, by what ExecuTorch says."""
+"""Hints, by what ExecuTorch's message contains."""
 _LAYOUT: Final = 'layout="explicit" leaves tensors as they are'
 _FAILS: Final = "call the module with these inputs yourself; their number, shapes and dtypes have to fit it"
 _NUMPY: Final = "NumPy values in a module are not exported: make them tensors, best with register_buffer"
@@ -85,17 +85,17 @@ _CARRIED: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """A module as it was when it was exported, which can be lowered any number of times: for each target, say.
+    """A module as it was when it was exported, which can be lowered any number of times, for instance for each target.
 
     Attributes:
         title: the name of the module's class; of an exported program, that of what was exported.
-        layout: what it was exported for.
+        layout: the layout that it was exported for.
         inputs: the module's arguments, laid out for it.
-        outputs: what the module gave for them.
+        outputs: what the module returned for them.
         program: the `torch.export.ExportedProgram`, with parameters and constants of its own.
-        states: the buffers that forward changes, by name; `program` has what they held before.
-        dimensions: of the inputs, those that are not fixed.
-        training: what of the module was in training mode and computes otherwise in it; None for nothing.
+        states: names of the buffers that forward changes; `program` has their values from before.
+        dimensions: the dimensions of the inputs that are not fixed.
+        training: the parts that were in training mode and compute otherwise in it; None for nothing.
     """
 
     title: str
@@ -108,7 +108,10 @@ class Exported:
     training: Training | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        """The float module; for other arguments than its own the exported program speaks, for the module may change."""
+        """Return the float module's outputs: those recorded for its own inputs, else those of the exported program.
+
+        The module itself is not called again, for it may have changed.
+        """
         if _same(arguments, self.inputs):
             return self.outputs
         module = self.program.module(check_guards=False)
@@ -116,16 +119,27 @@ class Exported:
             return module(*arguments)
 
     def on(self, inputs: Inputs) -> Exported:
-        """The same module with other inputs, laid out already. ConfigError unless they are like its own."""
+        """Return the same module with other inputs, laid out already; raise ConfigError unless they are like its own.
+
+        They must have the structure, dtypes and fixed sizes of the inputs that it was exported with.
+        """
         require_alike(self.title, "the inputs are", inputs, "it was exported with", self.inputs, self.dimensions)
         return replace(self, inputs=inputs, outputs=_run(self.title, self.program.module(check_guards=False), inputs))
 
 
 def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Exported:
-    """The module runs and is exported. The inputs are arranged for the layout already; `shapes`: `dynamic_shapes`.
+    """Run the module and export it, and leave it unchanged.
 
-    Raises ConfigError where the module fails by itself, LoweringError where it cannot be exported, changes what is no
-    buffer, or carries over to its next call what is in none.
+    Args:
+        module: a `torch.nn.Module`.
+        inputs: its arguments, arranged for the layout already.
+        layout: for which it is exported.
+        shapes: `dynamic_shapes` of torch.export; None: all are fixed.
+
+    Raises:
+        ConfigError: the module fails by itself, or `shapes` do not fit it.
+        LoweringError: the module cannot be exported, changes something that is no buffer, or carries something over to
+            its next call that is in no buffer.
     """
     torch, title = load_torch(), title_of(module)
     if shapes is not None:
@@ -150,7 +164,7 @@ def trace(module: Any, inputs: Inputs, layout: Layout, shapes: Any = None) -> Ex
                 f"{title}: forward carries something over to its next call, which the program does not: {carried}",
                 hint=_CARRIED,
             )
-        # Before the parameters get the layout back that they had.
+        # This copies the parameters before `restore` gives them their old layout back.
         return Exported(title, layout, inputs, outputs, _own(exported), states, dimensions, training)
     finally:
         before.restore()
@@ -163,7 +177,7 @@ def _training(module: Any) -> Training | None:
 
 
 def _learns(module: Any) -> bool:
-    """Whether a module's own forward asks for its mode: a normalisation with statistics, a dropout that drops."""
+    """Tell whether a module's own forward asks for its mode: a normalisation with statistics, a dropout that drops."""
     if isinstance(module, load_torch().nn.modules.batchnorm._NormBase):
         return module.running_mean is not None
     code = getattr(getattr(type(module), "forward", None), "__code__", None)
@@ -172,7 +186,10 @@ def _learns(module: Any) -> bool:
 
 
 def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[Any, list[str], str]:
-    """The outputs, the buffers that forward changes, and what else it carries over to its next call, "" for nothing."""
+    """Call the module, and return its outputs, the buffers that forward changes, and what else it carries over.
+
+    What is carried over to the next call is "" for nothing. `before` is the module before the call.
+    """
     from cortex_m_hil.lowering.hidden_state import Buffers, Calls
 
     buffers, random = Buffers.of(module), load_torch().get_rng_state()
@@ -185,9 +202,9 @@ def _called(title: str, module: Any, inputs: Inputs, before: Snapshot) -> tuple[
 
 
 def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
-    """The strict export: of one module with one set of inputs and `dynamic_shapes`, always the same program.
+    """Return the strict export, which is always the same program for a module, its inputs and `dynamic_shapes`.
 
-    What torch prints and logs of a failure is in what it raises, or is the graph so far.
+    What torch prints and logs about a failure is suppressed: it is in the exception too, or is the graph so far.
     """
     guards = without_guards() if shapes is None else contextlib.nullcontext()
     with contextlib.redirect_stderr(io.StringIO()), mute(logging.CRITICAL), guards:
@@ -195,7 +212,7 @@ def strict_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
 
 
 def flat_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
-    """The strict export, whose graph has no others inside it for the modes that a module or its caller sets.
+    """Return the strict export without inner graphs for the modes that a module or its caller sets.
 
     Neither `torch.no_grad()` nor multi-head attention as one fused operator of torch's, which it is without gradients,
     means anything on a target; ExecuTorch would leave them in float32.
@@ -212,7 +229,7 @@ def flat_export(module: Any, inputs: Inputs, shapes: Any = None) -> Any:
 
 
 def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
-    """The export. ConfigError where it fails by `shapes` alone, which are the caller's choice."""
+    """Return the export; raise ConfigError where it fails by `shapes` alone, which are the caller's choice."""
     if shapes is None:
         return stage(title, "export", _EXPORT, lambda: _without_guards(flat_export(module, inputs)))
     try:
@@ -229,7 +246,7 @@ def _exported(title: str, module: Any, inputs: Inputs, shapes: Any) -> Any:
 
 
 def _without_guards(exported: Any) -> Any:
-    """Without the call that `ExportedProgram.module()` puts first, which checks shapes and gives nothing."""
+    """Remove the call that `ExportedProgram.module()` puts first, which checks shapes and returns nothing."""
     graph = exported.graph
     calls = [node for node in graph.nodes if node.op == "call_module" and node.target == _GUARDS and not node.users]
     for node in calls:
@@ -241,7 +258,7 @@ def _without_guards(exported: Any) -> Any:
 
 
 def _own(exported: Any) -> Any:
-    """The program with constants of its own: those of the module, and of what it refers to, may change later."""
+    """Give the program copies of its constants: those of the module, and of what it refers to, may change later."""
     state, constants = copy.deepcopy((dict(exported.state_dict), dict(exported.constants)))
     exported.state_dict.update(state)
     exported.constants.update(constants)
@@ -249,7 +266,7 @@ def _own(exported: Any) -> Any:
 
 
 def arrange(values: Inputs, layout: Layout) -> Inputs:
-    """Copies of the inputs, 4-D tensors in the memory format of the layout, none conjugated or negated lazily."""
+    """Return copies of the inputs, 4-D tensors in the layout's memory format, none conjugated or negated lazily."""
     torch = load_torch()
     wanted = torch.channels_last if layout == "channels_last" else torch.contiguous_format
 
@@ -261,13 +278,20 @@ def arrange(values: Inputs, layout: Layout) -> Inputs:
         plain = leaf.detach().resolve_conj().resolve_neg()
         return plain.clone(memory_format=wanted if leaf.dim() == 4 else torch.contiguous_format)
 
-    with torch.inference_mode(False):  # of a copy that is made within it nothing can be calibrated
+    with torch.inference_mode(False):  # copies made in inference mode cannot be calibrated with
         arranged: Inputs = torch.utils._pytree.tree_map(copied, values)
     return arranged
 
 
 def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
-    """Run one stage; what it raises becomes a LoweringError naming module, stage, graph node and line."""
+    """Run one stage; turn what it raises into a LoweringError that names module, stage, graph node and line.
+
+    Args:
+        title: the module's name.
+        name: of the stage.
+        hint: what to do, where the message of the error is not in `_KNOWN`.
+        work: the stage; its result is returned.
+    """
     try:
         with stage_of(name):
             return work()
@@ -285,7 +309,7 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
         place = user_line(text) or (_line_of(node) if node is not None else "")
         where += f" at {place}" if place else ""
         on_values = "data-dependent" in text.lower() or "DataDependent" in type(error).__name__
-        # Of a pass that failed ExecuTorch tells its name; why it did is what that was raised from.
+        # ExecuTorch's error names the pass that failed; the error that it was raised from says why.
         told = [f"{type(one).__name__}: {_said(one).splitlines()[0]}" for one in (chain[0], *chain[1:][-1:])]
         raise LoweringError(
             f"{title}: {name} failed{where}: {'; from '.join(told)}",
@@ -295,7 +319,10 @@ def stage(title: str, name: str, hint: str, work: Callable[[], T]) -> T:
 
 
 def _node_in_frames(error: BaseException) -> Any:
-    """The graph node that ExecuTorch was at: the innermost of a frame's variables that is one, or None."""
+    """Return the graph node that ExecuTorch was working on, or None.
+
+    It is the first one among the variables of ExecuTorch's frames, the innermost first.
+    """
     torch = load_torch()
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
@@ -307,7 +334,7 @@ def _node_in_frames(error: BaseException) -> Any:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, then what it was raised from."""
+    """Yield the error, then each error that it was raised from."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -319,7 +346,7 @@ def _said(error: BaseException) -> str:
 
 
 def _run(title: str, module: Any, inputs: Inputs) -> Any:
-    """What the module computes from copies of the inputs; compiled parts run uncompiled."""
+    """Return what the module computes from copies of the inputs; parts under torch.compile run uncompiled."""
     torch = load_torch()
     try:
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):
@@ -339,9 +366,9 @@ def _run(title: str, module: Any, inputs: Inputs) -> Any:
 
 
 def _another_dtype(module: Any, inputs: Inputs, said: str) -> str:
-    """What to do about an input of another dtype than the module's parameters, "" if there is none.
+    """Return a hint about an input of another dtype than the module's parameters, or "" if there is none.
 
-    Integers may be indices: they are meant only where torch said something of types.
+    Integers may be indices: they are reported only where torch's message says something of types.
     """
     torch = load_torch()
     own = {one.dtype for one in module.parameters() if one.is_floating_point()}
@@ -365,7 +392,7 @@ def _clone(values: Any) -> Any:
 
 
 def _same(some: Inputs, others: Inputs) -> bool:
-    """The same numbers, bit for bit, whatever their layout in memory."""
+    """Tell whether two sets of inputs are equal bit for bit, whatever their layout in memory."""
     torch = load_torch()
     (leaves, structure), (leaves_2, structure_2) = map(torch.utils._pytree.tree_flatten, (some, others))
 
@@ -377,7 +404,7 @@ def _same(some: Inputs, others: Inputs) -> bool:
 
 
 def _require_tensors(title: str, outputs: Any) -> None:
-    """ConfigError if the module gives no tensor, or None among them: a program has no such output."""
+    """Raise ConfigError if the module returns no tensor, or None among them: a program has no such output."""
     torch = load_torch()
     with_paths, _ = torch.utils._pytree.tree_flatten_with_path(outputs)
     leaves = [leaf for _, leaf in with_paths]
@@ -395,7 +422,7 @@ def _require_tensors(title: str, outputs: Any) -> None:
 
 
 def _require_values(title: str, exported: Any) -> None:
-    """LoweringError if the export lost the values of a constant, as torch 2.13's does with NumPy's."""
+    """Raise LoweringError if the export lost the values of a constant, as torch 2.13's does with NumPy's."""
     fake = load_torch()._subclasses.FakeTensor
     lost = [
         spec.arg.name
@@ -409,7 +436,7 @@ def _require_values(title: str, exported: Any) -> None:
 
 
 def _require_nothing_random(title: str, exported: Any) -> None:
-    """LoweringError if the program draws random numbers: no two runs of it could be compared."""
+    """Raise LoweringError if the program draws random numbers: no two runs of it could be compared."""
     for node in (node for graph in graphs_of(exported) for node in graph.nodes if _is_random(node)):
         place = _line_of(node)
         where = f" at {place}" if place else ""
@@ -418,7 +445,7 @@ def _require_nothing_random(title: str, exported: Any) -> None:
 
 
 def _is_random(node: Any) -> bool:
-    """By torch's tag of the operator, unless its arguments say that nothing is drawn."""
+    """Tell whether a node draws random numbers: by torch's tag of the operator, unless its arguments prevent it."""
     torch = load_torch()
     if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
@@ -427,18 +454,23 @@ def _is_random(node: Any) -> bool:
 
 
 def _arguments(node: Any) -> dict[str, Any]:
-    """By the names of the operator's schema, those that are left out too."""
+    """Return a node's arguments by the names in its operator's schema, including defaults of those left out."""
     schema = node.target._schema.arguments
     defaults = {one.name: one.default_value for one in schema if one.has_default_value()}
     return {**defaults, **dict(zip([one.name for one in schema], node.args, strict=False)), **node.kwargs}
 
 
 def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[str, ...]:
-    """The buffers that forward writes to, in the export's order.
+    """Return the buffers that forward writes to, in the export's order.
 
-    LoweringError if it writes to a parameter or a constant, or replaces a buffer. ``changed`` are the buffers that the
-    module's own run changed: of one that is replaced the export knows nothing, and batch norm's schema does not tell
-    that it writes.
+    Raise LoweringError if it writes to a parameter or a constant, or replaces a buffer.
+
+    Args:
+        title: the module's name.
+        exported: the export.
+        changed: the buffers that the module's own run changed. It is needed, as the export knows nothing of a buffer
+            that is replaced, and batch norm's schema does not tell that it writes.
+        hint: of the error.
     """
     torch = load_torch()
     specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs if spec.target}
@@ -460,13 +492,13 @@ def _states(title: str, exported: Any, changed: list[str], hint: str) -> tuple[s
 
 
 def _storage(node: Any) -> int:
-    """Which memory a node's value lies in, the same for all views of it; 0 for what is no tensor."""
+    """Return the address of the memory of a node's value, the same for all its views; 0 for what is no tensor."""
     value = node.meta.get("val")
     return int(value.untyped_storage()._cdata) if isinstance(value, load_torch().Tensor) else 0
 
 
 def _is_copied(node: Any) -> bool:
-    """A tensor that forward makes, as by `torch.tensor([1, 2])`: what it writes to is a new one in each call.
+    """Tell whether forward makes a tensor anew in each call, as by `torch.tensor([1, 2])`, so that it may write to it.
 
     The export's copy lies in the same memory as the constant that it copies.
     """
@@ -475,7 +507,7 @@ def _is_copied(node: Any) -> bool:
 
 
 def _written(node: Any) -> list[Any]:
-    """The arguments that a node's operator writes to, by its schema; `x.detach_()` changes no value."""
+    """Return the arguments that a node's operator writes to, by its schema; `x.detach_()` changes no value."""
     torch = load_torch()
     if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.detach_.default:
         return []
@@ -486,11 +518,11 @@ def _written(node: Any) -> list[Any]:
 
 
 def user_line(text: str) -> str:
-    """``file:line``, the innermost of the user's that a stack trace names, or ""."""
+    """Return ``file:line`` of the innermost frame of the user's that a stack trace names, or ""."""
     found = [place for place in re.findall(r'File "([^"]+)", line (\d+)', text) if is_users_file(place[0])]
     return ":".join(found[-1]) if found else ""
 
 
 def _line_of(node: Any) -> str:
-    """``file:line`` of the user's that a graph's node comes from, or ""."""
+    """Return the user's ``file:line`` that a graph's node comes from, or ""."""
     return user_line(node.meta.get("stack_trace") or "")

@@ -18,19 +18,21 @@ from cortex_m_hil.errors import LoweringError
 from cortex_m_hil.lowering.capability import load_torch
 
 _INITIALISED: Final = "et_init_buffer"
-"""What ExecuTorch's emitter asks of a buffer's node before it writes its value (exir/passes/init_mutable_pass.py)."""
+"""The mark that ExecuTorch's emitter wants on a buffer's node to write its value (exir/passes/init_mutable_pass.py)."""
 _INPUTS: Final = "of what it is given forward may change nothing: x.clone() first"
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """An exported program whose state comes in and goes out.
+    """An exported program whose state comes in as inputs and goes out as outputs.
 
     Attributes:
         program: the `torch.export.ExportedProgram`; its first inputs are the states of `names`, its first output is a
-            tuple of those of `changed`: the same ones, in the order in which forward changes them.
-        initial: what each begins with.
-        outputs: the structure of what else it gives.
+            tuple of those of `changed`.
+        names: the buffers that forward changes, in the order of the program's inputs.
+        changed: the same buffers, in the order in which forward changes them.
+        initial: the initial value of each state, by name.
+        outputs: the structure of the outputs besides the states.
     """
 
     program: Any
@@ -41,7 +43,7 @@ class Opened:
 
     @classmethod
     def of(cls, exported: Any, title: str) -> Opened:
-        """LoweringError where forward changes one of its inputs, too."""
+        """Open an exported program; raise LoweringError where forward changes one of its inputs, too."""
         # Writes to buffers, also through views of them, become values that the program returns.
         program = copy.deepcopy(exported).run_decompositions({})
         kinds, signature = _kinds(), program.graph_signature
@@ -71,16 +73,19 @@ class Opened:
 
     @property
     def first(self) -> tuple[Any, ...]:
-        """The states that the first call gets."""
+        """Return the states for the first call, in the order of `names`."""
         return tuple(self.initial[name] for name in self.names)
 
     def next(self, given: Any) -> tuple[Any, ...]:
-        """The states that the next call gets, by what a call gave."""
+        """Return the states for the next call from the outputs of a call."""
         by_name = dict(zip(self.changed, given[0], strict=True))
         return tuple(by_name[name].detach() for name in self.names)
 
     def bind(self, exported: Any, inputs: tuple[Any, ...]) -> Any:
-        """What was made of the program, exported once more, with buffers in the place of these inputs and outputs."""
+        """Make buffers again of the state's inputs and outputs, in a new export of what was made of `program`.
+
+        `inputs` are the example inputs without the states.
+        """
         kinds, signature = _kinds(), exported.graph_signature
         given, left = iter(self.names), iter(self.changed)
 
@@ -103,13 +108,13 @@ class Opened:
 
 
 def written_buffers(program: Any) -> tuple[str, ...]:
-    """The buffers that an exported program says it changes, in that order."""
+    """Return the buffers that an exported program says it changes, in that order."""
     mutation = _kinds().OutputKind.BUFFER_MUTATION
     return tuple(one.target for one in program.graph_signature.output_specs if one.kind is mutation)
 
 
 def keep_initial_values(program: Any) -> None:
-    """Makes ExecuTorch write into the `.pte` what the buffers that an edge program changes hold."""
+    """Make ExecuTorch write the initial values of the buffers that an edge program changes into the `.pte`."""
     written = written_buffers(program)
     names = {one.arg.name for one in program.graph_signature.input_specs if one.target in written}
     for node in program.graph.nodes:
@@ -119,7 +124,7 @@ def keep_initial_values(program: Any) -> None:
 
 @contextmanager
 def state_kept(model: Any, names: Sequence[str]) -> Iterator[None]:
-    """Within the block a host model may change its state; afterwards that is as before."""
+    """Restore a host model's state after the block, which may change it. `model` may be None."""
     buffers = [] if model is None else [model.get_buffer(name) for name in names]
     before = [buffer.clone() for buffer in buffers]
     try:
@@ -133,7 +138,16 @@ def state_kept(model: Any, names: Sequence[str]) -> Iterator[None]:
 def _remade(
     program: Any, inputs: list[Any], outputs: list[Any], held: Mapping[str, Any], example: tuple[Any, ...], given: Any
 ) -> Any:
-    """The same graph under another signature: which of its values are inputs, and which are buffers."""
+    """Return the same graph under another signature: which of its values are inputs, and which are buffers.
+
+    Args:
+        program: the exported program.
+        inputs: the input specs of the new signature.
+        outputs: its output specs.
+        held: tensors of parameters, buffers and constants by name.
+        example: example inputs.
+        given: the structure of the outputs.
+    """
     export = load_torch().export
     (call, *_) = copy.deepcopy(program.module_call_graph)
     call.signature.inputs, call.signature.outputs, call.signature.forward_arg_names = [], [], None

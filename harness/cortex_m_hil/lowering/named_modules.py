@@ -21,26 +21,26 @@ NETWORKS: Final = {
     "mobilenet_v1_025": "MobileNetV1025Model",
     "resnet8": "ResNet8Model",
 }
-"""A module of ExecuTorch's examples each, and the class in it."""
+"""Modules of ExecuTorch's examples, each with the name of the class in it."""
 
 
 def network(name: str) -> tuple[Any, Inputs]:
-    """One of NETWORKS with its example inputs. Its weights follow from the state of torch's generator."""
+    """Return one of NETWORKS with its example inputs; its weights follow from the state of torch's generator."""
     model = feature(f"{_PACKAGE}.{name}", NETWORKS[name])()
     return model.get_eager_model(), model.get_example_inputs()
 
 
 def check_name(name: str) -> None:
-    """ConfigError for what `load` does not know. Imports nothing."""
+    """Raise ConfigError for a name that `load` does not know; import nothing."""
     module, _, function = name.partition(":")
     if name not in NETWORKS and not (module and function):
         raise ConfigError(f"no network {name!r}", hint=f"{did_you_mean(name, NETWORKS)}; or package.module:function")
 
 
 def load(name: str) -> tuple[Any, Inputs]:
-    """A module and its inputs: one of NETWORKS, or what the function of `package.module:function` returns.
+    """Load a module and its inputs: one of NETWORKS, or the result of the function in `package.module:function`.
 
-    The same each time: torch's generator starts at 0, and is afterwards what it was.
+    It is the same each time: torch's generator starts at 0, and is restored afterwards.
     """
     check_name(name)
     torch = load_torch()
@@ -50,7 +50,7 @@ def load(name: str) -> tuple[Any, Inputs]:
 
 
 def _made(name: str, module: str, function: str) -> Any:
-    """What the function returns; ConfigError where it is not found, or with the line where it fails."""
+    """Return the function's result; raise ConfigError where it is not found, or with the line where it fails."""
     there = False
     try:
         make = getattr(importlib.import_module(module), function)

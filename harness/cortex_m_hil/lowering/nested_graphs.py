@@ -1,4 +1,4 @@
-"""The graphs inside a program's graph. Those of modes that mean nothing on a target are written out where they stand.
+"""The graphs inside a program's graph, and the inlining of those for modes that mean nothing on a target.
 
 `with torch.no_grad():` in a module becomes a graph of its own in the export, called by an operator that sets the mode.
 ExecuTorch's quantiser and Cortex-M passes look at the outermost graph alone: what is inside stays in float32.
@@ -13,20 +13,21 @@ from cortex_m_hil.lowering.capability import load_torch
 
 
 def graphs_of(program: Any) -> Iterator[Any]:
-    """The graph of a `torch.export.ExportedProgram`, and those inside it: branches of `torch.cond`, say."""
+    """Yield the graph of a `torch.export.ExportedProgram`, and those inside it, such as branches of `torch.cond`."""
     torch = load_torch()
     yield from (one.graph for one in program.graph_module.modules() if isinstance(one, torch.fx.GraphModule))
 
 
 def has_modes(program: Any) -> bool:
-    """Whether a part of the program is a graph of its own: within `torch.no_grad()`, or without `torch.autocast`."""
+    """Tell whether a part of the program is a graph of its own, for `torch.no_grad()` or disabled `torch.autocast`."""
     return any(_call_of(node) for graph in graphs_of(program) for node in graph.nodes)
 
 
 def without_modes(program: Any) -> Any:
-    """The module of a `torch.export.ExportedProgram`, to be exported anew, without the graphs that `has_modes` finds.
+    """Return the module of a `torch.export.ExportedProgram`, with the graphs that `has_modes` finds inlined.
 
-    Its nodes have the names and the metadata that they had; those inside would lose them in the new export.
+    It is to be exported anew. Its nodes keep the names and the metadata that they had; those inside an inner graph
+    would lose them in the new export.
     """
     from torch._export.utils import node_inline_
 
@@ -46,7 +47,7 @@ def without_modes(program: Any) -> Any:
 
 
 def _call_of(node: Any) -> tuple[Any, tuple[Any, ...]] | None:
-    """The graph that an operator calls in a mode that means nothing on a target, and with what; None for others.
+    """Return the graph that an operator calls in a mode that means nothing on a target, and its arguments, or None.
 
     `torch.autocast` that is enabled does mean something: other dtypes.
     """

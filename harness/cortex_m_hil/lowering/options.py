@@ -1,4 +1,4 @@
-"""How a module is lowered, as one checked value: what a call may choose, each default once. Works without torch."""
+"""The options of a lowering as one checked value, which holds each default once; it works without torch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Inputs = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False)
 class LoweringOptions:
-    """What decides a program besides the module, its inputs and the ISA class. ConfigError for what is no option.
+    """The choices that decide a program besides its module, inputs and ISA class; ConfigError for an invalid one.
 
-    The fields are arguments of `flow.lower`, which says what they mean.
+    The fields are arguments of `flow.lower`, which describes them.
     """
 
     calibration: Iterable[Sequence[Any]] | None = None
@@ -45,7 +45,7 @@ class LoweringOptions:
         self._check_quantizer()
 
     def _check_quantizer(self) -> None:
-        """By its methods: torchao's class of quantisers takes a second to import."""
+        """Check the quantiser by its methods, since torchao's class of quantisers takes a second to import."""
         if self.quantizer is None:
             return
         if isinstance(self.quantizer, type) or not all(
@@ -57,7 +57,7 @@ class LoweringOptions:
             raise ConfigError("quantizer with quantize=False: nothing is quantised", hint="leave one of them out")
 
     def samples(self, inputs: Inputs) -> tuple[Inputs, ...]:
-        """The input tuples to calibrate with, for a module that is lowered with ``inputs``."""
+        """Return the input tuples to calibrate with, for a module that is lowered with ``inputs``."""
         return (inputs,) if self.calibration is None else tuple(map(tuple, self.calibration))
 
 
@@ -68,7 +68,10 @@ _SAMPLES: Final = "for modules with one input: calibration=[(x,) for x in …]"
 
 
 def _samples(calibration: Any) -> tuple[Inputs, ...]:
-    """A tensor is iterable too: taken for a sample it would be its rows."""
+    """Return the calibration samples as tuples; raise ConfigError for any that is none.
+
+    A tensor is iterable too: taken for a sample it would be its rows.
+    """
     if not isinstance(calibration, Iterable):
         problem = f"calibration is an iterable of input tuples, not {type(calibration).__name__}"
         raise ConfigError(problem, hint=_SAMPLES)

@@ -1,10 +1,10 @@
-"""From a module to a `.pte` for one ISA class.
+"""The lowering from a module to a `.pte` for one ISA class.
 
-The module is run and exported on every call (`live`), unless it is given as it was exported. All that follows is a
-function of the exported program, the calibration samples and the options, and is remembered by their content. On disk:
-programs and the outputs of their references, so that ExecuTorch is not even imported for what was lowered before. In
-memory: quantising, export of what came of it and to_edge once per module, Cortex-M passes and to_executorch once per
-ISA class.
+The module is run and exported on every call (`module_export.trace`), unless it is given as it was exported. All that
+follows is a function of the exported program, the calibration samples and the options, and is remembered by their
+content. On disk: programs and the outputs of their references, so that ExecuTorch is not even imported for what was
+lowered before. In memory: quantising, export of the quantised module and to_edge once per module, Cortex-M passes and
+to_executorch once per ISA class.
 """
 
 from __future__ import annotations
@@ -44,14 +44,22 @@ from cortex_m_hil.targets.cpu import Isa
 if TYPE_CHECKING:
     from cortex_m_hil.lowering.reference import HostModels
 
-# A CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
+# For each ISA class a CPU whose strongest class it is. Source: backends/cortex_m/target_config.py.
 CPU_OF: Final = {Isa.MVE: "cortex-m55", Isa.DSP: "cortex-m4", Isa.SCALAR: "cortex-m0plus"}
 _INPUTS: Final = "hil.check(module, (x,)), where x is the argument of the module's forward"
 
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """All that a program follows from, but for its ISA class, with its key; `no_key` is why it has none."""
+    """All that a program follows from, except its ISA class, with its key.
+
+    Attributes:
+        exported: the module.
+        samples: what calibrates it.
+        options: how it is lowered.
+        key: None: it has no key, and nothing is remembered.
+        no_key: why it has none, else "".
+    """
 
     exported: Exported
     samples: Sequence[Inputs]
@@ -70,7 +78,7 @@ class _Source:
 
 @dataclass(eq=False)
 class _Shared:
-    """The target-independent part: fake-quantised graph, the edge program, and what was lowered from it."""
+    """The target-independent part of a lowering: fake-quantised graph, edge program, and what was lowered from it."""
 
     quantized: Any | None
     left_out: Mapping[str, str]  # nodes of the export that are not quantised, and why
@@ -91,7 +99,7 @@ class _Lowered:
     models: HostModels
 
     def entry(self) -> dict[str, Any]:
-        """What of it the disk remembers."""
+        """Return the part of it that is kept on disk."""
         lists = {name: list(getattr(self, name)) for name in ("nodes", "ancestors", "left_out")}
         pte = np.frombuffer(self.pte, np.uint8)
         return {"pte": pte, **lists, "size_without_redzones": self.size_without_redzones}
@@ -106,12 +114,18 @@ def export(
     layout: Layout = DEFAULT.layout,
     dynamic_shapes: Any = None,
 ) -> Exported:
-    """The module as it is now, for any number of calls of `lower`. Neither it nor the inputs are changed.
+    """Export a module as it is now, for any number of calls of `lower`; neither it nor the inputs are changed.
 
-    A `torch.export.ExportedProgram` is taken as well, and brings inputs and dynamic shapes. It is exported anew, for
-    the layout.
+    Args:
+        module: a `torch.nn.Module`. Or a `torch.export.ExportedProgram`, which brings inputs and dynamic shapes, and is
+            exported anew, for the layout.
+        inputs: the arguments of its forward; None: those of the exported program.
+        layout: as in `LoweringOptions`.
+        dynamic_shapes: as torch.export takes them; None: all shapes are fixed.
 
-    Raises LoweringError (it cannot be exported), ConfigError (the call is wrong, or the module cannot run).
+    Raises:
+        LoweringError: the module cannot be exported.
+        ConfigError: the call is wrong, or the module cannot run.
     """
     if isinstance(module, Exported):
         raise ConfigError(f"{module.title}: it is exported already", hint="lower it, as often as you like")
@@ -132,7 +146,7 @@ def export(
 
 
 def _require_no_shapes(dynamic_shapes: Any, what: str) -> None:
-    """ConfigError: of what is exported they cannot be changed."""
+    """Raise ConfigError where dynamic shapes are given with an export, whose shapes cannot be changed."""
     if dynamic_shapes is not None:
         raise ConfigError(f"dynamic_shapes: {what} has its own", hint="give them to its export")
 
@@ -146,20 +160,30 @@ def lower(
     name: str = "",
     dynamic_shapes: Any = None,
 ) -> Program:
-    """Lower a torch module for an ISA class; neither it nor the inputs are changed, nor the state of torch's generator.
+    """Lower a torch module for an ISA class; leave it, the inputs and the state of torch's generator unchanged.
 
-    The module is run and exported on every call, unless it is an `Exported`, which brings its layout, and inputs, for
-    which others like them may be given. Equal exports give the same program, from a cache.
+    The module is run and exported on every call, unless it is an `Exported`. Equal exports give the same program, from
+    a cache.
 
-    Raises LoweringError (the module's fault), ToolchainError (ExecuTorch's), ConfigError (the call's: the module
-    cannot run on these inputs either).
+    Args:
+        module: as `export` takes it, or an `Exported`, which brings its layout and inputs.
+        inputs: the arguments of its forward; for an `Exported` others like its own may be given.
+        isa: the ISA class.
+        options: how it is lowered.
+        name: of the program; "": the name of the module's class.
+        dynamic_shapes: as `export` takes them.
+
+    Raises:
+        LoweringError: the module's fault.
+        ToolchainError: ExecuTorch's fault.
+        ConfigError: the call's fault; the module cannot run on these inputs either.
     """
     began = time.monotonic()
     exported = exported_once(module, inputs, options.layout, dynamic_shapes)
     options = replace(options, layout=exported.layout)
     if options.quantize:
         require_float(exported.title, exported.program)
-    # Copies: calibrating runs the module, which may work in place.
+    # These are copies: calibrating runs the module, which may work in place.
     samples = [arrange(sample, options.layout) for sample in options.samples(exported.inputs)]
     for number, sample in enumerate(samples):
         what = f"calibration sample {number} is"
@@ -185,7 +209,10 @@ def lower(
 def exported_once(
     module: Any, inputs: Inputs | list[Any] | None, layout: Layout, dynamic_shapes: Any = None
 ) -> Exported:
-    """The module, exported unless it is already. ConfigError for another layout, and for inputs of other shapes."""
+    """Return the module exported, unless it is already.
+
+    Raise ConfigError for an `Exported` of another layout, and for inputs of other shapes.
+    """
     if not isinstance(module, Exported):
         return export(module, inputs, layout, dynamic_shapes)
     _require_no_shapes(dynamic_shapes, "what is exported")
@@ -199,7 +226,7 @@ def exported_once(
 
 
 def on_inputs(program: Program, exported: Exported) -> Program:
-    """A program, on the inputs of an export of the module that it was lowered from."""
+    """Return a program on the inputs of `exported`, an export of the module that it was lowered from."""
     from cortex_m_hil.lowering.reference import conform, to_host
 
     leaves = load_torch().utils._pytree.tree_leaves(exported.inputs)
@@ -208,7 +235,15 @@ def on_inputs(program: Program, exported: Exported) -> Program:
 
 
 def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key: str | None) -> Program:
-    """The program that was `made`, or was found on disk. Only its bytes, names and sizes are taken from there."""
+    """Return the program from its entry: its bytes, names and sizes; all else comes from the source.
+
+    Args:
+        source: what it was lowered from.
+        isa: its ISA class.
+        entry: as `_Lowered.entry` gives it.
+        made: the lowering where it was done now; None: the entry was found on disk.
+        key: of the program; None: its references are not remembered.
+    """
     from cortex_m_hil.lowering.reference import RememberedReferences, conform, to_host
 
     pte = entry["pte"].tobytes()
@@ -231,7 +266,7 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
 
     def undisturbed(samples: Sequence[tuple[HostTensor, ...]]) -> list[References]:
         host = host_models()
-        with compiler_state.work(source.no_key):  # entered once: it takes longer than a small network's references
+        with compiler_state.work(source.no_key):  # once for all samples: slower than a small network's references
             return [host.undisturbed(one) for one in samples]
 
     def at_instructions(inputs: tuple[HostTensor, ...]) -> tuple[Intermediate, ...]:
@@ -272,7 +307,10 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
 
 
 def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
-    """The buffer of each state, which the emitter writes in the order of the graph's. ToolchainError if it did not."""
+    """Return the buffer of each state; the emitter writes states in the order of the graph.
+
+    Raise ToolchainError where the initial values show that it did not.
+    """
     names, program = source.exported.states, source.exported.program
     held = {**program.state_dict, **program.constants}
     wanted = [held[name].detach().cpu().numpy() for name in names]
@@ -283,7 +321,7 @@ def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:
 
 
 def _lowered(source: _Source, isa: Isa) -> _Lowered:
-    """The lowering itself. Where it fails on a float of another dtype than float32, the headline says so."""
+    """Lower for an ISA class; where that fails on floats of another dtype than float32, say so in the headline."""
     try:
         return _remembered(source, isa)
     except LoweringError as error:
@@ -304,9 +342,9 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _remembered(source: _Source, isa: Isa) -> _Lowered:
-    """The last few are remembered in memory, graphs and all.
+    """Lower for an ISA class, or return what is remembered in memory: the last few lowerings, with their graphs.
 
-    What has no key may have code of the user's in it: an operator, for instance, that calibrating runs.
+    A lowering without a key may have code of the user's in it: an operator, for instance, that calibrating runs.
     """
     torch = executorch_api().torch
     with (
@@ -326,12 +364,12 @@ def _remembered(source: _Source, isa: Isa) -> _Lowered:
 
 
 def clear_cache() -> None:
-    """Forget everything lowered so far."""
+    """Forget everything lowered so far in memory."""
     cache.clear()
 
 
 def _arranged(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
-    """The inputs, laid out. Raises ConfigError for a wrong call and for values that could not be sent to a target."""
+    """Return the inputs laid out; raise ConfigError for a wrong call and for values that cannot be sent to a target."""
     from cortex_m_hil.lowering.reference import to_host
 
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs
@@ -344,14 +382,17 @@ def _arranged(inputs: Inputs | list[Any], layout: Layout) -> Inputs:
 
 
 def _choices(options: LoweringOptions) -> Iterator[tuple[str, object]]:
-    """Every field that decides the shared part: all but the samples, given as values, and the plan of the memory."""
+    """Yield names and values of the options that decide the shared part: all but samples and the memory plan.
+
+    The samples are part of the key as values.
+    """
     for one in fields(options):
         if one.name not in ("calibration", "redzones"):
             yield one.name, getattr(options, one.name)
 
 
 def _hint(options: LoweringOptions) -> str:
-    """What to do about a failure after the export."""
+    """Return what to do about a failure after the export."""
     more = "the module runs and exports: ExecuTorch's traceback says more"
     if options.layout == "explicit":
         return f'{more}; layout="channels_last" is what it calls the legacy layout, and lowers more operators'
@@ -359,7 +400,7 @@ def _hint(options: LoweringOptions) -> str:
 
 
 def _foreign(source: _Source) -> Iterator[tuple[str, Any]]:
-    """Floating tensors of another dtype than float32, among inputs and parameters."""
+    """Yield names and dtypes of floating tensors other than float32, among inputs and parameters."""
     torch = load_torch()
     named = {f"input {number}": leaf for number, leaf in enumerate(torch.utils._pytree.tree_leaves(source.inputs))}
     for name, value in {**named, **source.exported.program.state_dict}.items():
@@ -368,7 +409,7 @@ def _foreign(source: _Source) -> Iterator[tuple[str, Any]]:
 
 
 def _prepare(source: _Source) -> _Shared:
-    """Everything up to the edge program."""
+    """Run the lowering up to the edge program."""
     api = executorch_api()
     if source.options.layout == "explicit" and not api.explicit_layout:
         raise ToolchainError("this executorch has no explicit-layout mode", hint=INSTALL + ", at least 1.5")
@@ -385,7 +426,7 @@ def _prepare(source: _Source) -> _Shared:
 
 
 def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Mapping[str, str]]:
-    """The fake-quantised module, its export, and nodes that the quantiser leaves in float, and why."""
+    """Return the fake-quantised module, its export, and for each node that stays in float the quantiser's reason."""
     title, what = source.title, "export of the quantised module"
     shapes = shapes_for(source.exported.dimensions, source.inputs)
     if not source.exported.states:
@@ -400,21 +441,21 @@ def _quantized(source: _Source, exported: Any, hint: str) -> tuple[Any, Any, Map
 
 
 def _quantize(source: _Source, opened: Opened | None, exported: Any, hint: str) -> tuple[Any, Mapping[str, str]]:
-    """The fake-quantised module (PT2E with upstream's Cortex-M quantiser); nodes that it leaves in float, and why.
+    """Return the fake-quantised module (PT2E), and for each node that stays in float the quantiser's reason.
 
-    Of a program with state, what was exported is the `opened` one. Of the user's quantiser a copy is
-    used: it may keep what it found in one graph for the next.
+    `opened` is a program with state, else None; `exported` is its program then. The user's quantiser is copied before
+    it is used: it may keep what it found in one graph for the next. Without one, upstream's for Cortex-M is used.
     """
     api, title = executorch_api(), source.title
     explicit = {"use_explicit_layout": True} if source.options.layout == "explicit" else {}
     own = source.options.quantizer
-    # With guards in it the exported module is no graph the quantiser understands.
+    # The quantiser does not understand the graph of an exported module with guards.
     graph = exported.module(check_guards=False)
     made = functools.partial(api.quantizer, **explicit) if own is None else functools.partial(copy.deepcopy, own)
     quantizer = stage(title, "making the quantiser", hint, made)
     prepared = stage(title, "prepare_pt2e", hint, lambda: api.prepare_pt2e(graph, quantizer))
     state = () if opened is None else opened.first
-    # Samples are frames of one stream. The state that the last one leaves is read by none: it is observed once more.
+    # Samples are frames of one stream. No sample reads the state that the last one leaves, so the last runs once more.
     for number, sample in enumerate([*source.samples, *(source.samples[-1:] if opened is not None else ())]):
         try:
             call = functools.partial(prepared, *state, *sample)
@@ -427,7 +468,7 @@ def _quantize(source: _Source, opened: Opened | None, exported: Any, hint: str) 
 
 
 def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError | None:
-    """What about a sample's values explains that the module fails on it: a mistake of the call, if there is one."""
+    """Return a ConfigError where a sample's values explain why the module fails on it (not finite), or None."""
     torch = load_torch()
     leaves = torch.utils._pytree.tree_leaves(source.samples[number])
     name = "the inputs have" if source.options.calibration is None else f"calibration sample {number} has"
@@ -442,7 +483,7 @@ def _mistake(source: _Source, number: int, error: LoweringError) -> ConfigError 
 
 
 def _lower_for_isa(source: _Source, shared: _Shared, isa: Isa) -> _Lowered:
-    """Cortex-M passes and to_executorch."""
+    """Run the Cortex-M passes and to_executorch for an ISA class."""
     from cortex_m_hil.lowering.reference import HostModels
 
     api, title, hint = executorch_api(), source.title, shared.hint
@@ -480,10 +521,10 @@ def _passes(edge: Any, options: LoweringOptions, isa: Isa) -> Any:
 
 
 def graph_nodes(made: Any, file: PteFile) -> tuple[str, ...]:
-    """``node name (module path)`` per instruction of an ExecutorchProgramManager's program.
+    """Return ``node name (module path)`` for each instruction of an ExecutorchProgramManager's program.
 
-    The emitter writes one instruction per operator node, in graph order; allocations and static views give none.
-    Should names and instructions not match one to one, all are "" rather than some of them wrong.
+    The emitter writes one instruction per operator node, in graph order; allocations and static views give none. Should
+    names and instructions not match one to one, all are "" rather than some of them wrong.
     """
     nodes = [node for node in made.exported_program().graph.nodes if _operator_of(node)]
     if [_operator_of(node) for node in nodes] != [instruction.operator for instruction in file.instructions]:
@@ -492,14 +533,14 @@ def graph_nodes(made: Any, file: PteFile) -> tuple[str, ...]:
 
 
 def _operator_of(node: Any) -> str:
-    """``ns::name.overload`` of a call node, "" for anything that is no operator."""
+    """Return ``ns::name.overload`` of a call node, or "" for anything that is no operator."""
     schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
     if schema is None:
         return ""
     return str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
 
 
-_NO_MODULE: Final = "_empty_nn_module_stack_from_metadata_hook"  # torch's, of a node that no module's call made
+_NO_MODULE: Final = "_empty_nn_module_stack_from_metadata_hook"  # torch's path for a node outside any module's call
 
 
 def _describe(node: Any) -> str:

@@ -8,15 +8,16 @@ from typing import Any, Final
 from cortex_m_hil.lowering.capability import feature
 
 RED_ZONE: Final = 256
-"""Bytes at least between two tensors: more than the rows by which kernels overrun, and little beside 1M of arena."""
+"""Minimum number of bytes between two tensors: more than the rows by which kernels overrun, and little beside 1M of
+arena."""
 _PLANNING: Final = "executorch.exir.memory_planning"
 
 
 def spread(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int, ...], int]:
-    """Offsets of tensors of ``sizes`` bytes, and where the buffer ends.
+    """Return the offsets of tensors of ``sizes`` bytes, and the end of the buffer, all in bytes.
 
     Every offset is a multiple of ``alignment``, and at least RED_ZONE bytes lie before the first tensor (counted from
-    ``start``), between any two, and after the last. All in bytes.
+    ``start``), between any two, and after the last.
     """
     offsets = []
     end = start
@@ -30,8 +31,10 @@ def spread(sizes: Sequence[int], alignment: int, start: int) -> tuple[tuple[int,
 class Spacing:
     """A planning algorithm for ExecuTorch's MemoryPlanningPass.
 
-    It lets ExecuTorch make its own plan first, and then moves every tensor. ``size_without_redzones`` is what
-    ExecuTorch's plan takes, in bytes.
+    It lets ExecuTorch make its own plan first, and then moves every tensor.
+
+    Attributes:
+        size_without_redzones: what ExecuTorch's plan takes, in bytes.
     """
 
     def __init__(self) -> None:
@@ -40,14 +43,14 @@ class Spacing:
     def __call__(
         self, alignment: int, specs: Iterable[Any], graph_module: Any, graph_signature: Any, extra_padding: int
     ) -> list[int]:
-        """Sets `mem_offset` of each spec; the size of each planned buffer."""
+        """Set `mem_offset` of each spec, and return the size of each planned buffer in bytes."""
         listed = list(specs)
         suite = feature(_PLANNING, "MemoryPlanningAlgorithmSuite")()
         sizes: list[int] = suite(alignment, listed, graph_module, graph_signature, extra_padding)
         self.size_without_redzones = sum(-(-size // 16) * 16 for size in sizes)
-        # What a submodule (a branch, a loop's body) has planned lies first in each buffer.
+        # The memory planned for a submodule (a branch, a loop's body) lies first in each buffer.
         starts = [*(getattr(graph_module, "input_mem_buffer_sizes", None) or []), *[0] * len(sizes)]
-        # A view has no fields of memory of its own, it shows its base's: one of the two is enough.
+        # A view has no memory fields of its own, it shows those of its base: one of the two is enough.
         roots = list({id(spec.lifetime): spec for spec in listed if _base(spec) is None}.values())
         for memory_id in range(1, len(sizes)):
             mine = [spec for spec in roots if spec.mem_id == memory_id]
@@ -61,7 +64,7 @@ class Spacing:
 
 
 def _base(spec: Any) -> Any:
-    """The spec whose bytes these are: a view of it, or an operator working in place. Older wheels know none."""
+    """Return the spec whose bytes a view, or an operator working in place, uses; None for others and older wheels."""
     return getattr(spec, "storage_base", None)
 
 
@@ -72,5 +75,5 @@ def _resolved(spec: Any) -> int:
 
 
 def planning_pass(spacing: Spacing) -> Any:
-    """For ExecutorchBackendConfig(memory_planning_pass=…). Inputs and outputs are planned too."""
+    """Return a pass for ExecutorchBackendConfig(memory_planning_pass=…); inputs and outputs are planned too."""
     return feature("executorch.exir.passes", "MemoryPlanningPass")(memory_planning_algo=spacing)

@@ -1,4 +1,4 @@
-"""Host references of a program, and tensors to and from torch.
+"""Host references of a program, and conversion of tensors to and from torch.
 
 The three references and what each is the authority for: DESIGN, "Truth and tolerance".
 """
@@ -33,7 +33,7 @@ _AS_TENSOR: Final = "torch.from_numpy(array), torch.tensor(values); they may lie
 
 
 def to_host(value: Any) -> HostTensor:
-    """A torch tensor, in the dim order of its strides, or a Python number. ConfigError for anything else."""
+    """Convert a torch tensor (in the dim order of its strides) or a Python number; raise ConfigError for others."""
     if isinstance(value, (bool, int, float)):
         return HostTensor.from_scalar(value)
     if value is None:
@@ -56,7 +56,7 @@ def to_host(value: Any) -> HostTensor:
 
 
 def to_torch(value: HostTensor) -> Any:
-    """A torch tensor with the strides of the spec's dim order, or a Python number."""
+    """Return a torch tensor with the strides of the spec's dim order, or a Python number."""
     if value.spec.kind is not ValueKind.TENSOR:
         return value.item()
     order = value.spec.dim_order
@@ -66,7 +66,7 @@ def to_torch(value: HostTensor) -> Any:
 
 
 def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ...]:
-    """The values under the program's own specs wherever these mean the same bytes (dimensions of size 1)."""
+    """Return the values under the program's own specs wherever these mean the same bytes (dimensions of size 1)."""
     if len(values) != len(file.input_specs()):
         return tuple(values)
     specs = [file.values[index].spec_of(value.spec.shape) for index, value in zip(file.inputs, values, strict=True)]
@@ -78,11 +78,11 @@ def conform(values: Sequence[HostTensor], file: PteFile) -> tuple[HostTensor, ..
 
 @contextmanager
 def integers() -> Iterator[None]:
-    """Within the block torch does to integers what the dialect asks and torch 2.13 refuses.
+    """Make torch compute within the block what the dialect asks of integers and torch 2.13 refuses.
 
     A dilated convolution of int32: float64 holds the same sums. Max pooling of int8 images of more than 127 pixels,
-    channels last: what is pooled does not depend on the layout. Operators of `DIALECT_DIFFERENCES` round as kernels do,
-    and all of the dialect give the layout that the program has.
+    channels last: its result does not depend on the layout. Operators of `DIALECT_DIFFERENCES` round as kernels do, and
+    all operators of the dialect give the layout that the program has.
     """
     functional = torch.nn.functional
     convolve = functional.conv2d
@@ -99,7 +99,7 @@ def integers() -> Iterator[None]:
 
 @contextmanager
 def _dialect() -> Iterator[None]:
-    """Within the block the dialect runs. LoweringError where it cannot: ExecuTorch has lowered what it cannot run."""
+    """Run the dialect within the block; raise LoweringError where ExecuTorch cannot run what it has lowered."""
     with stage_of("reference: dialect"), integers():
         try:
             yield
@@ -126,7 +126,7 @@ class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             return in_its_layout(func, args, kwargs, func(*args, **kwargs))
         was = torch._prims_common.suggest_memory_format(args[0])
         pooled = func(args[0].contiguous(), *args[1:], **kwargs)
-        return tuple(one.contiguous(memory_format=was) for one in pooled)  # operators behind it ask for the layout
+        return tuple(one.contiguous(memory_format=was) for one in pooled)  # operators behind it read the layout
 
     def _inside(self, graph: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
@@ -137,7 +137,7 @@ class _AsKernelsDo(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
 
 
 def _require_numbers(operator: Any, args: Any) -> None:
-    """ConfigError where a NaN is quantised: C leaves its conversion to an integer undefined, and no output is right."""
+    """Raise ConfigError where a NaN is quantised: C leaves its conversion undefined, so no output is right."""
     if not operator._schema.name.partition("::")[2].startswith("quantize_per_"):
         return
     places = args[0].isnan().nonzero()
@@ -149,10 +149,14 @@ def _require_numbers(operator: Any, args: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class HostModels:
-    """What computes the references of one program; each callable takes the module's own arguments.
+    """The models that compute the references of one program; each callable takes the module's own arguments.
 
-    ``structure`` is the pytree of those arguments. ``quantized`` is None for a float program, ``eager`` where only
-    the lowered program is known. ``states`` are the buffers that the program keeps, which each model has too.
+    Attributes:
+        eager: the float module; None where only the lowered program is known.
+        quantized: the fake-quantised module; None for a float program.
+        dialect: the lowered program, run by ExecuTorch's Python operators.
+        structure: the pytree of the module's arguments.
+        states: the buffers that the program keeps, which each model has too.
     """
 
     eager: Any | None
@@ -162,7 +166,10 @@ class HostModels:
     states: tuple[str, ...] = ()
 
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
-        """References for the inputs, from the initial state. ConfigError if their number is not the module's."""
+        """Return references for the inputs, from the initial state.
+
+        Raise ConfigError if the number of inputs is not the module's.
+        """
         leaves = _leaves(inputs, self.structure)
         found = self.undisturbed(inputs)
         with stage_of("reference: disturbed runs"):
@@ -170,7 +177,7 @@ class HostModels:
         return replace(found, disturbed=more)
 
     def undisturbed(self, inputs: tuple[HostTensor, ...]) -> References:
-        """The same without disturbed runs, which take most of the time."""
+        """Return the same references without disturbed runs, which take most of the time."""
         leaves = _leaves(inputs, self.structure)
         with _dialect(), state_kept(self.dialect, self.states):
             dialect = _run(self.dialect, leaves, self.structure)
@@ -185,9 +192,14 @@ class HostModels:
     def stream(
         self, frames: Sequence[tuple[HostTensor, ...]], state: Sequence[HostTensor], floats: bool
     ) -> tuple[References, ...]:
-        """References for one frame after another, each with the outputs, and behind them the states that it leaves.
+        """Return references for one frame after another, each with the outputs followed by the states that it leaves.
 
-        `state` is what the first frame finds. Without `floats` the dialect alone. None is of disturbed runs.
+        No disturbed runs are made.
+
+        Args:
+            frames: the inputs of each frame.
+            state: the state before the first frame.
+            floats: False: the dialect alone is run.
         """
         leaves = [_leaves(inputs, self.structure) for inputs in frames]
         with _dialect():
@@ -199,7 +211,7 @@ class HostModels:
     def _streamed(
         self, model: Any | None, frames: list[list[Any]], state: Sequence[HostTensor]
     ) -> list[tuple[Array, ...] | None]:
-        """Each model keeps a state of its own."""
+        """Return a model's outputs and states for each frame, from a state of its own; for None a list of None."""
         if model is None:
             return [None] * len(frames)
         found: list[tuple[Array, ...] | None] = []
@@ -221,8 +233,15 @@ class HostModels:
 class RememberedReferences:
     """The references of a program; those of its dialect and of fake-quant are remembered on disk.
 
-    The float module's are always computed. ``models`` lowers the program once more where that is needed. What is
-    remembered is that of the compiler in the files, so it is only kept, and not found, that ``problem`` may prevent.
+    The float module's are always computed. An entry on disk is that of the compiler in the files: it is not written
+    where the compiler in memory was changed, and may always be read.
+
+    Attributes:
+        key: of the program; None: nothing is remembered.
+        eager: the float module.
+        structure: the pytree of the module's arguments.
+        models: returns the host models, for which it lowers the program once more if needed.
+        problem: returns how the compiler in memory was changed, or "".
     """
 
     key: str | None
@@ -232,7 +251,7 @@ class RememberedReferences:
     problem: Callable[[], str] = compiler_state.problem
 
     def __call__(self, inputs: tuple[HostTensor, ...]) -> References:
-        """References for the inputs. ConfigError if their number is not the module's."""
+        """Return references for the inputs; raise ConfigError if their number is not the module's."""
         leaves = _leaves(inputs, self.structure)
         values = [(value.spec.kind.value, value.spec.shape, value.spec.dim_order, value.data) for value in inputs]
         dtypes = [str(value.spec.dtype) for value in inputs]
@@ -251,7 +270,7 @@ class RememberedReferences:
 
 
 def _entry(found: References) -> dict[str, Any]:
-    """What of references the disk remembers: arrays by name and number, and how many there are."""
+    """Return the part of references that is kept on disk: arrays by name and number, and how many there are."""
     named = {"dialect": found.dialect, "quantized": found.quantized}
     named |= {f"disturbed {number}": outputs for number, outputs in enumerate(found.disturbed)}
     arrays = {f"{name}/{i}": one for name, outputs in named.items() for i, one in enumerate(outputs or ())}
@@ -265,7 +284,7 @@ def _outputs(entry: Entry, name: str) -> tuple[Array, ...] | None:
 
 
 def _leaves(inputs: tuple[HostTensor, ...], structure: Any) -> list[Any]:
-    """The module's arguments, flat. ConfigError if their number is not the module's."""
+    """Return the module's arguments, flat; raise ConfigError if their number is not the module's."""
     if len(inputs) != structure.num_leaves:
         problem = f"the module takes {structure.num_leaves} inputs, {len(inputs)} were given"
         raise ConfigError(problem, hint="give as many as the program was lowered with")

@@ -1,9 +1,9 @@
-"""How far rounding alone can move the outputs of a fake-quantised network.
+"""Bounds on how far rounding alone can move the outputs of a fake-quantised network.
 
 Fake-quant computes in float32 and rounds once; the Cortex-M operators compute in integers with a 31-bit multiplier and
-round twice. The two agree but for values near the middle between two integers, where either may go either way; and what
-goes the other way is carried on by the layers behind it. So the fake-quantised graph is run a few more times with a
-small disturbance before each rounding of an activation. The outputs of these runs are what the comparison judges by.
+round twice. The two agree except for values near the middle between two integers, where either may round either way;
+and a value that is rounded the other way changes the layers behind it. So the fake-quantised graph is run a few more
+times with a small disturbance before each rounding of an activation. The comparison uses the outputs of these runs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import torch
 from torch import fx
 
 RUNS: Final = ("up", "down", "outward", "inward", "random", "random", "random", "random", "last up", "last down")
-"""Direction of the disturbances of each run: one way everywhere, as one rounding mode against another, or by chance. In
-the last two nothing is disturbed but one element of the last operator, by a whole quantum: of few outputs, chance may
-have moved none.
-"""
+"""Direction of the disturbances of each run: the same everywhere, as one rounding mode against another, or random. In
+the last two runs only one element of the last operator is disturbed, by a whole quantum: where there are few
+outputs, random disturbances may have moved none."""
 
 DISTURBANCE: Final = 1 / 64
 """In quanta. The kernels' first rounding is to 2^shift of a quantum, and the layers of ordinary networks have shifts of
@@ -35,7 +34,7 @@ _HARD_SWISHES: Final = (torch.ops.aten.hardswish.default, torch.ops.aten.hardswi
 
 
 def disturbed(model: Any | None) -> list[Callable[..., Any]]:
-    """For each of RUNS what to call in place of the fake-quantised graph; nothing where there is none.
+    """Return for each of RUNS a function to call in place of the fake-quantised graph; an empty list for None.
 
     The same arguments give the same outputs, always.
     """
@@ -45,18 +44,18 @@ def disturbed(model: Any | None) -> list[Callable[..., Any]]:
 
 
 class _Disturbed(fx.Interpreter):
-    """Runs a graph with something added before each quantize_per_tensor. Has a generator of its own."""
+    """An interpreter that adds a disturbance before each quantize_per_tensor, with a random generator of its own."""
 
     def __init__(self, model: Any, direction: str, seed: int) -> None:
         super().__init__(model)
         self._direction = direction
         self._random = torch.Generator().manual_seed(seed)
         self._last = set(_last_roundings(model)) if direction in _LAST else set()
-        self._constants: dict[fx.Node, Any] = {}  # what the constants of a hard swish may move its output by
+        self._constants: dict[fx.Node, Any] = {}  # how far the constants of a hard swish may move its output
 
     def run_node(self, n: fx.Node) -> Any:
         if n.target in _HARD_SWISHES:
-            self._constants[n] = self._hard_swish(n.args[0])  # now, as it may overwrite its input
+            self._constants[n] = self._hard_swish(n.args[0])  # computed first, as the node may overwrite its input
         if n.target is not _QUANTIZED.quantize_per_tensor.default:
             return super().run_node(n)
         (value, scale, *rest), options = self.fetch_args_kwargs_from_env(n)
@@ -67,7 +66,7 @@ class _Disturbed(fx.Interpreter):
         return n.target(value + amplitude * self._shift(value), scale, *rest, **options)
 
     def _one(self, value: Any) -> Any:
-        """1 or -1 for the middle element that is neither the largest nor the smallest, 0 for the others."""
+        """Return 1 or -1 for the middle element that is neither the largest nor the smallest, 0 for the others."""
         shift = torch.zeros(value.numel())
         if not value.numel():
             return shift.reshape(value.shape)
@@ -75,29 +74,33 @@ class _Disturbed(fx.Interpreter):
         return shift.reshape(value.shape)
 
     def _shift(self, value: Any) -> Any:
-        """From -1 to 1, for each element."""
+        """Return the disturbance of each element in amplitudes, from -1 to 1."""
         if self._direction == "random":
             return torch.rand(value.shape, generator=self._random) * 2 - 1
         outward = torch.sign(value)
         return {"up": 1.0, "down": -1.0, "outward": outward, "inward": -outward}[self._direction]
 
     def _own_constants(self, node: Any, scale: float) -> Any:
-        """What an operator's output is moved by, at most, because the lowering rounds its constants to whole quanta.
+        """Return the most that an operator's output moves because the lowering rounds its constants to whole quanta.
 
         A hard sigmoid's half becomes an offset of the output, rounded (ExecuTorch, activation_fusion_pass.py).
         """
         return _rounded_away(0.5, scale) if node.target in _HARD_SIGMOIDS else self._constants.get(node, 0.0)
 
     def _hard_swish(self, before: Any) -> Any:
-        """Of x·(min(x, 3) + 3)/6 both threes are rounded as the input is (ExecuTorch, decompose_hardswish_pass.py)."""
+        """Return the most that the rounded constants of a hard swish move its output.
+
+        Both threes of x·(min(x, 3) + 3)/6 are rounded as the input is (ExecuTorch, decompose_hardswish_pass.py).
+        """
         if before.target is not _QUANTIZED.dequantize_per_tensor.default:
             return 0.0
         return self.env[before].abs() * _rounded_away(3.0, before.args[1]) / 3
 
 
 def _last_roundings(model: Any) -> Iterator[fx.Node]:
-    """The node for each output that first quantises what its last operator gave: it may be quantised again, to a scale
-    whose quantum is a part of the first one's.
+    """Yield for each output the node that first quantises the result of its last operator.
+
+    The result may be quantised again, to a scale whose quantum is a part of the first one's.
     """
     quantize, dequantize = _QUANTIZED.quantize_per_tensor.default, _QUANTIZED.dequantize_per_tensor.default
     output = next(node for node in model.graph.nodes if node.op == "output")
@@ -112,5 +115,5 @@ def _last_roundings(model: Any) -> Iterator[fx.Node]:
 
 
 def _rounded_away(value: float, scale: float) -> float:
-    """How far a value is from the nearest whole number of quanta."""
+    """Return how far a value is from the nearest whole number of quanta."""
     return abs(round(value / scale) * scale - value)

@@ -1,8 +1,8 @@
-"""How much scratch CMSIS-NN wants for each instruction of a `.pte`, asked of the wheel's own binding.
+"""The scratch memory that CMSIS-NN needs for each instruction of a `.pte`, by the wheel's own binding.
 
-The dimensions each size function looks at are those of upstream's
-`backends/cortex_m/passes/scratch_buffer_sizes.py`; here they are read back from the file's arguments, whose order is
-the schema's (`backends/cortex_m/ops/operators.yaml`). Needs executorch, not torch.
+The dimensions each size function looks at are those of upstream's `backends/cortex_m/passes/scratch_buffer_sizes.py`;
+here they are read back from the file's arguments, whose order is the schema's (`backends/cortex_m/ops/operators.yaml`).
+Needs executorch, not torch.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["ScratchNeed", "required_scratch", "scratch_of"]
 
 @dataclass(frozen=True)
 class _Call:
-    """One instruction's arguments, read by their number in the schema."""
+    """The arguments of one instruction, read by their number in the schema."""
 
     file: PteFile
     instruction: Instruction
 
     def arg(self, number: int) -> int:
-        """Value index of an argument; ProgramRejected if the call is too short."""
+        """Return the value index of an argument; raise ProgramRejected if the call is too short."""
         args = self.instruction.args
         if not -len(args) <= number < len(args):
             raise ProgramRejected(
@@ -51,7 +51,7 @@ class _Call:
         return spec.shape
 
     def nhwc(self, number: int) -> list[int]:
-        """A 4-D shape as CMSIS-NN sees it; the plain operators have NCHW shapes over NHWC memory."""
+        """Return a 4-D shape as CMSIS-NN sees it; the plain operators have NCHW shapes over NHWC memory."""
         shape = self.shape(number, 4)
         if self.instruction.operator.endswith("_nhwc.out"):
             return list(shape)
@@ -75,10 +75,11 @@ def _convolution(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
 
 def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
-    """With the filter's dimensions as the runtime gives them (`op_quantized_depthwise_conv2d.cpp:187`).
+    """Return the size of a depthwise convolution's scratch, with the filter's dimensions as the runtime gives them.
 
-    Upstream's pass gives the output channels as the first one and 1 as the last. On MVE, where CMSIS-NN turns one input
-    channel into a convolution, a 1x1 or 1xn kernel is then none, and the plan has 64 bytes or so too many (find 10).
+    That is in `op_quantized_depthwise_conv2d.cpp:187`. Upstream's pass gives the output channels as the first dimension
+    and 1 as the last. On MVE, where CMSIS-NN turns one input channel into a convolution, a 1x1 or 1xn kernel is then
+    not recognised, and the plan has 64 bytes or so too many (find 10 in docs/verification.md).
     """
     weight = call.shape(1, 4)  # IHWO
     return [cmsis_nn.depthwise_conv_wrapper_buffer_size(
@@ -88,7 +89,7 @@ def _depthwise(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
 
 
 def _transposed(cmsis_nn: Any, backend: Any, call: _Call) -> list[int]:
-    """Two buffers: of the transposed convolution, and of the convolution it may be turned into."""
+    """Return the sizes of two buffers: of the transposed convolution, and of the convolution it may be turned into."""
     geometry = _geometry(call, 3, 4, 6) | _range(call, 7, 11)
     geometry |= {"filter_nhwc": list(call.shape(1, 4)), "padding_offsets_hw": call.pair(5)}
     without_output = {name: value for name, value in geometry.items() if name != "output_nhwc"}
@@ -129,7 +130,7 @@ def _range(call: _Call, offsets: int, activation: int) -> dict[str, int]:
     }
 
 
-# Per operator: the size function, and the numbers of its scratch arguments.
+# The size function of each operator, and the numbers of its scratch arguments.
 _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
     "cortex_m::quantized_conv2d.out": (_convolution, (12,)),
     "cortex_m::quantized_conv2d_nhwc.out": (_convolution, (12,)),
@@ -138,14 +139,14 @@ _SCRATCH: Final[Mapping[str, tuple[Sizes, tuple[int, ...]]]] = {
     "cortex_m::quantized_transpose_conv2d.out": (_transposed, (13, 14)),
     "cortex_m::quantized_transpose_conv2d_nhwc.out": (_transposed, (13, 14)),
     "cortex_m::quantized_batch_matmul.out": (_matmul, (7,)),
-    # From the end, where the out argument follows twice: ceil_mode came with executorch 1.5.
+    # Counted from the end, where the out argument follows twice, since ceil_mode came with executorch 1.5.
     "cortex_m::quantized_avg_pool2d.out": (_average_pool, (-3,)),
     "cortex_m::quantized_avg_pool2d_nhwc.out": (_average_pool, (-3,)),
 }
 
 
 def scratch_of(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """`required_scratch` of a program, remembered on disk. The same errors."""
+    """Return the `required_scratch` of a program, remembered on disk; raise the same errors."""
     key = hashlib.sha256(f"{contents('executorch')} {isa.value}\0".encode() + program.pte).hexdigest()
     entry = disk.get_or_make(
         "scratch",
@@ -160,9 +161,9 @@ def scratch_of(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
 
 
 def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """Scratch wanted on ``isa`` and planned in the file, in instruction order.
+    """Return the scratch needed on ``isa`` and planned in the file, in instruction order.
 
-    Raises ToolchainError without the cmsis_nn binding, ProgramRejected where arguments do not fit the schema.
+    Raise ToolchainError without the cmsis_nn binding, ProgramRejected where arguments do not fit the schema.
     """
     cmsis_nn = feature("executorch.backends.cortex_m.library.cmsis_nn")
     require_sizes(cmsis_nn)
@@ -174,7 +175,10 @@ def required_scratch(file: PteFile, isa: Isa) -> tuple[ScratchNeed, ...]:
 
 
 def _ask(sizes: Sizes, cmsis_nn: Any, isa: Isa, call: _Call) -> list[int]:
-    """The binding takes 32-bit integers and lists of two; an argument that is none is the file's fault."""
+    """Return the sizes for a call; raise ProgramRejected for arguments that the binding does not accept.
+
+    It takes 32-bit integers and lists of two; an argument that is none is the file's fault.
+    """
     try:
         return sizes(cmsis_nn, getattr(cmsis_nn.Backend, isa.value), call)
     except (TypeError, ValueError, OverflowError) as error:

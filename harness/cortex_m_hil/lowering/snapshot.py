@@ -1,7 +1,7 @@
-"""A module's state before it is run, to be put back after: the module itself runs, and yet is not changed.
+"""A snapshot of a module's state, taken before it is run and restored afterwards, so that the module is not changed.
 
 A deep copy would not do. In `module.forward = lambda x: module.layer(x)` the copy still calls the original, and a class
-may have ideas of its own about what a copy holds (`__deepcopy__`, `__getstate__`).
+may define for itself what a copy holds (`__deepcopy__`, `__getstate__`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Snapshot:
                 waiting.extend(self._take(path, value))
 
     def _take(self, path: _Path, value: Any) -> list[tuple[_Path, Any]]:
-        """Notes one value; what can be reached from it."""
+        """Record one value, and return the values that can be reached from it, with their paths."""
         torch = load_torch()
         if isinstance(value, torch.Tensor):
             if type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and value.layout is torch.strided:
@@ -59,13 +59,13 @@ class Snapshot:
         return [(path.attributes(), vars(value))]
 
     def changed(self) -> list[str]:
-        """What has changed, as it is written in Python from the module on: `cell.hidden`, `states[1]`."""
+        """Return what has changed, as it is written in Python from the module on: `cell.hidden`, `states[1]`."""
         names = [name for path, value, kept in self._containers for name in _changed(path, value, kept)]
         names += [str(path) for path, tensor, _, content in self._tensors if not is_equal(tensor.detach(), content)]
         return list(dict.fromkeys(names))
 
     def restore(self) -> None:
-        """Puts back what has changed."""
+        """Restore everything that has changed."""
         for _, value, kept in self._containers:
             if not _same_items(value, kept):
                 value.clear()
@@ -79,7 +79,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class _Path:
-    """How a value is reached from the module."""
+    """The way on which a value is reached from the module, as Python source."""
 
     text: str = ""
     is_object: bool = False  # its items are attributes
@@ -99,7 +99,7 @@ class _Path:
 
 
 def is_equal(some: Any, others: Any) -> bool:
-    """Tensors of the same values, of which NaN is one."""
+    """Tell whether two tensors have the same shape, dtype and values; NaN equals NaN."""
     if some.shape != others.shape or some.dtype != others.dtype:
         return False
     torch = load_torch()
@@ -113,7 +113,7 @@ def _items(kept: Any) -> list[tuple[Any, Any]]:
 
 
 def _changed(path: _Path, value: Any, kept: Any) -> Iterator[str]:
-    """What of a container is another value. Numbers and strings are what they are equal to."""
+    """Yield the paths of a container's items that are other values; numbers and strings are compared by value."""
     if isinstance(kept, set):
         if value != kept:
             yield str(path)
@@ -127,7 +127,7 @@ def _changed(path: _Path, value: Any, kept: Any) -> Iterator[str]:
 
 
 def _same_items(value: Any, kept: Any) -> bool:
-    """Nothing was added, removed, exchanged or put into another order."""
+    """Tell whether nothing in a container was added, removed, exchanged or put into another order."""
     some, others = (list(one.items()) if isinstance(one, dict) else [(one,) for one in one] for one in (value, kept))
     return len(some) == len(others) and all(
         all(a is b for a, b in zip(one, other, strict=True)) for one, other in zip(some, others, strict=True)

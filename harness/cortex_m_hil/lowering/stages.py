@@ -1,4 +1,4 @@
-"""The stages of the lowering, for who wants to know what each takes."""
+"""The stages of the lowering, shown to an observer: for instance to measure the time that each takes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextvars import ContextVar
 from typing import Final
 
 Observer = Callable[[str], AbstractContextManager[None]]
-"""Given the name of a stage: what is entered before it and left after it."""
+"""Given the name of a stage, returns a context manager that is entered before it and left after it."""
 
 _OBSERVER: Final[ContextVar[Observer]] = ContextVar("_OBSERVER", default=lambda _: nullcontext())
 
 
 @contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
-    """Stages that run within the block are shown to `observer`, and to no other."""
+    """Show the stages that run within the block to `observer`, and to no other."""
     token = _OBSERVER.set(observer)
     try:
         yield
@@ -27,7 +27,7 @@ def observed_by(observer: Observer) -> Iterator[None]:
 
 @contextmanager
 def seconds_by_stage() -> Iterator[Counter[str]]:
-    """The seconds of the stages that run within the block, by name, in the order in which they first ran."""
+    """Measure the stages that run within the block: the seconds by name, in the order in which they first ran."""
     seconds: Counter[str] = Counter()
 
     @contextmanager
@@ -43,5 +43,5 @@ def seconds_by_stage() -> Iterator[Counter[str]]:
 
 
 def stage_of(name: str) -> AbstractContextManager[None]:
-    """What the block does is a stage of that name."""
+    """Return a context manager whose block is a stage of that name."""
     return _OBSERVER.get()(name)

@@ -1,6 +1,6 @@
-"""Parts of a float program: some of its operators, as a module of their own, with the values that they had as inputs.
+"""Parts of a float program: some of its operators as a module of their own, with the values that they had as inputs.
 
-A part is written as Python source, and what is run is that source: the file that is left of a search is what was tried.
+A part is written as Python source, and that source is run: the file that a search leaves is the file that was tried.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from cortex_m_hil.lowering.content_digest import NoContent, digest
 from cortex_m_hil.lowering.options import LoweringOptions
 
 _NAME: Final = "Part"
-# Operators with weights whose channels can be cut, and the dimension of their input that the weights' second is.
+# Operators whose weights' channels can be cut, and the dimension of their input that matches the weights' second one.
 _WITH_WEIGHTS: Final[Mapping[Any, int]] = {torch.ops.aten.conv2d.default: 1, torch.ops.aten.linear.default: -1}
 _CUTS: Final[tuple[Callable[[int], int], ...]] = (lambda _: 1, lambda size: size // 2, lambda size: size - 1)
-_FEW: Final = 256  # elements that are written as numbers; more are in a file beside
+_FEW: Final = 256  # elements at most that are written as numbers; more are put into a file beside the test
 _INDENT: Final = " " * 8
 
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What a program was lowered from: the whole as a part, and its options but for the calibration samples."""
+    """The origin of a program: the whole module as a part, and its options except the calibration samples."""
 
     part: Part
     options: LoweringOptions
@@ -42,7 +42,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Ref:
-    """A value by its name: an input, a constant, or what a step gives."""
+    """A reference to a value by its name: an input, a constant, or the result of a step."""
 
     name: str
 
@@ -52,7 +52,7 @@ class Ref:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """`name = target(*args, **kwargs)`; values in the arguments are `Ref`s."""
+    """One line `name = target(*args, **kwargs)` of a part; values in the arguments are `Ref`s."""
 
     name: str
     target: Any
@@ -65,14 +65,14 @@ class Step:
         return tuple(dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, Ref)))
 
     def with_values(self, values: Mapping[str, Any]) -> Any:
-        """What it gives for these values."""
+        """Return the step's result for these values, by name."""
         args, kwargs = pytree.tree_map(
             lambda leaf: values[leaf.name] if isinstance(leaf, Ref) else leaf, (self.args, dict(self.kwargs))
         )
         return self.target(*args, **kwargs)
 
     def replace(self, name: str, value: Any) -> Step:
-        """With another value in the place of a value."""
+        """Return the step with another value in the place of the one called `name`."""
 
         def changed(leaf: Any) -> Any:
             return value if isinstance(leaf, Ref) and leaf.name == name else leaf
@@ -85,8 +85,14 @@ class Step:
 class Part:
     """Steps in an order in which they can run, and the tensors that they need besides.
 
-    ``inputs`` and ``constants`` by name; ``parameters`` names the constants that are `nn.Parameter`s. What no step
-    reads is given out. Tensors have at most so many significant ``digits``.
+    Results that no step reads are its outputs.
+
+    Attributes:
+        steps: the operators.
+        inputs: values by name.
+        constants: tensors by name.
+        parameters: names of the constants that are `nn.Parameter`s.
+        digits: the number of significant digits that tensors have at most.
     """
 
     steps: tuple[Step, ...]
@@ -97,7 +103,7 @@ class Part:
 
     @classmethod
     def of(cls, exported: Any, inputs: tuple[Any, ...]) -> Part:
-        """All of an exported program. ConfigError if it has control flow."""
+        """Return an exported program as a part; raise ConfigError if it has control flow."""
         module = exported.module(check_guards=False)
         leaves = iter(pytree.tree_leaves(inputs))
         steps, given, constants, parameters = [], {}, {}, set()
@@ -119,7 +125,7 @@ class Part:
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """Of all names. Raises what a step raises."""
+        """Return the values of all names; raise what a step raises."""
         found = {**self.inputs, **self.constants}
         with torch.no_grad():
             for step in self.steps:
@@ -133,7 +139,7 @@ class Part:
 
     @property
     def key(self) -> object:
-        """Equal for parts of the same steps and the same values; where those have no content, equal to no other."""
+        """Return an object that is equal for parts of the same steps and values; without content it equals no other."""
         try:
             return digest(self.source(), dict(self.inputs), dict(self.constants))
         except NoContent:
@@ -141,14 +147,14 @@ class Part:
 
     @property
     def elements(self) -> int:
-        """Of all inputs and constants."""
+        """Return the number of elements of all inputs and constants."""
         return sum(value.numel() for value in (*self.inputs.values(), *self.constants.values()) if _is_tensor(value))
 
     def arguments(self) -> tuple[Any, ...]:
         return tuple(self.inputs.values())
 
     def module(self) -> Any:
-        """The part as a module, from its source."""
+        """Return the part as a module, made from its source."""
         source = self.source()
         file = f"<part {id(self)}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -157,7 +163,7 @@ class Part:
         return space[_NAME]().eval()
 
     def source(self) -> str:
-        """A class `Part`, which takes its constants from a mapping `CONSTANTS`."""
+        """Return the source of a class `Part`, which takes its constants from a mapping `CONSTANTS`."""
         begin = [f"class {_NAME}(torch.nn.Module):", "    def __init__(self):", f"{_INDENT}super().__init__()"]
         for name in self.constants:
             if name in self.parameters:
@@ -170,18 +176,24 @@ class Part:
         end = f"{_INDENT}return {', '.join(self.outputs)}"
         return "\n".join([*begin, "", f"    def forward({given}):", *body, end, ""])
 
-    # --- smaller ones ----------------------------------------------------------------------------------------
+    # --- smaller parts ---------------------------------------------------------------------------------------
 
     def between(self, first: int, last: int) -> Part | None:
-        """The steps from `first` to before `last`; what they read of others becomes an input, as it was."""
+        """Return the steps from `first` to before `last`, with the values that they read of others as inputs.
+
+        None where that cannot be a part (`_of_steps`).
+        """
         return self._of_steps(self.steps[first:last])
 
     def without(self, number: int) -> Part | None:
-        """Without one step; what it gave becomes an input."""
+        """Return the part without one step, whose result becomes an input; None where that cannot be a part."""
         return self._of_steps((*self.steps[:number], *self.steps[number + 1 :]))
 
     def _of_steps(self, steps: Sequence[Step]) -> Part | None:
-        """None where a value that is no tensor would become an input or an output."""
+        """Return a part of some steps, or None where they make none.
+
+        That is where there are no steps, where an input would be neither tensor nor number, or an output no tensor.
+        """
         made = {step.name for step in steps}
         read = dict.fromkeys(name for step in steps for name in step.reads)
         given = {name: self.values[name] for name in read if name not in made and name not in self.constants}
@@ -197,7 +209,10 @@ class Part:
         return dataclasses.replace(self, constants=constants, parameters=self.parameters & constants.keys())
 
     def smaller(self) -> Iterator[Part]:
-        """With smaller tensors: a dimension cut to 1, to its half, by 1; first those of inputs, then of weights."""
+        """Yield parts with smaller tensors: a dimension is cut to 1, to its half, or by 1.
+
+        Dimensions of inputs come first, then those of weights.
+        """
         tensors = [(name, value) for name, value in self.inputs.items() if _is_tensor(value)]
         alone: list[set[tuple[str, int]]] = [{(name, dim)} for name, value in tensors for dim in range(value.dim())]
         for cut in _CUTS:
@@ -208,7 +223,7 @@ class Part:
                     yield self._narrowed(dims, cut(size))
 
     def _channels(self) -> Iterator[set[tuple[str, int]]]:
-        """Dimensions of tensors, by name and number, that have to have one size."""
+        """Yield sets of dimensions, by name of the tensor and number, that have to have the same size."""
         for step in self.steps:
             if step.target in _WITH_WEIGHTS:
                 data, weight, *bias = [arg for arg in step.args[:3] if isinstance(arg, Ref)]
@@ -231,14 +246,14 @@ class Part:
         return dataclasses.replace(self, inputs=changed(self.inputs), constants=changed(self.constants))
 
     def rounder(self) -> Iterator[Part]:
-        """With numbers that are shorter to write."""
+        """Yield parts whose numbers are shorter to write."""
         for digits in range(1, min(4, self.digits)):
             inputs, constants = (_rounded(values, digits) for values in (self.inputs, self.constants))
             yield dataclasses.replace(self, inputs=inputs, constants=constants, digits=digits)
 
 
 def _rounded(values: Mapping[str, Any], digits: int) -> dict[str, Any]:
-    """To so many significant digits of each tensor's largest value."""
+    """Round each tensor to so many significant digits of its largest value."""
     found = {}
     for name, value in values.items():
         largest = float(value.abs().max()) if _is_tensor(value) and value.is_floating_point() and value.numel() else 0.0
@@ -255,7 +270,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_check(node: Node) -> bool:
-    """An assertion of the export's, or one of its values without use."""
+    """Tell whether a node is an assertion of the export, or part of one, whose result is not used."""
     return not node.users and "assert" in str(node.target)
 
 
@@ -270,9 +285,14 @@ def _attribute(module: Any, target: Any) -> Any:
 
 
 def write_test(part: Part, path: Path, said: str, imports: Sequence[str], body: str) -> None:
-    """A test file with the docstring `said`, and beside it the tensors where they are many.
+    """Write a test file, and beside it the tensors where they are many.
 
-    `body` is that of the test, in which `{module}` and `{inputs}` are replaced; it may use the fixture `hil`.
+    Args:
+        part: under test.
+        path: of the test file.
+        said: its docstring.
+        imports: further import lines.
+        body: the test's body, in which `{module}` and `{inputs}` are replaced; it may use the fixture `hil`.
     """
     tensors = {"constants": dict(part.constants), "inputs": part.arguments()}
     if part.elements <= _FEW:
@@ -317,7 +337,7 @@ def _line(step: Step, own: Mapping[str, Ref]) -> str:
 
 
 def _written(value: Any) -> str:
-    """As Python source."""
+    """Return a value of a step's arguments as Python source."""
     if isinstance(value, (list, tuple)):
         items = ", ".join(map(_written, value))
         return f"[{items}]" if isinstance(value, list) else f"({items},)"

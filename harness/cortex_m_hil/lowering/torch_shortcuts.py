@@ -1,6 +1,6 @@
-"""Work of torch's in an export or a lowering that changes nothing of what comes out, left out.
+"""Work of torch's in an export or a lowering that does not change the result, skipped to save time.
 
-It is done by functions that are private to torch (2.13); where one has another name, nothing is left out.
+It is done by functions that are private to torch (2.13); where one has another name, nothing is skipped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _looked_up: Final[list[str]] = []  # operators that decompose themselves
 
 
 def without_guards() -> AbstractContextManager[object]:
-    """Within the block a strict export builds no guards, a quarter of its time.
+    """Skip the guards that a strict export builds within the block, a quarter of its time.
 
-    Exporting builds them to find dimensions that are less dynamic than was asked for. So this is for exports that ask
-    for no dynamic one.
+    Exporting builds them to find dimensions that are less dynamic than was asked for. So this is for exports without
+    dynamic dimensions.
     """
     return _replaced(
         "torch._dynamo.functional_export", "_suggest_or_raise_constraint_violation", lambda _: lambda *_: None
@@ -29,10 +29,10 @@ def without_guards() -> AbstractContextManager[object]:
 
 
 def operators_looked_up_once() -> AbstractContextManager[object]:
-    """Within the block operators that decompose themselves are looked up only if there are others than the last time.
+    """Skip the lookup of operators that decompose themselves within the block, unless there are new ones.
 
-    `to_edge` has each of some hundred operators looked up for each of some thirty namespaces, a tenth of a lowering.
-    Who was looked up stays an attribute of `torch.ops`.
+    `to_edge` has each of some hundred operators looked up for each of some thirty namespaces, a tenth of a lowering. An
+    operator that was looked up stays an attribute of `torch.ops`.
     """
 
     def once(look_up: Callable[[], None]) -> Callable[[], None]:
