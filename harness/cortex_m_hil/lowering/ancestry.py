@@ -41,7 +41,7 @@ def lines(ancestors: Sequence[str], exported: Any) -> tuple[str, ...]:
 
 
 def left_out(quantizer: Any, exported: Any) -> Mapping[str, str]:
-    """Return the reason for which the quantiser left nodes of the exported module in float, by the names of the nodes.
+    """Return why the quantiser left nodes of the exported module in float: the reasons by the names of the nodes.
 
     The result is empty for ExecuTorch 1.4.1, which keeps no reports.
     """

@@ -28,12 +28,15 @@ _logger = logging.getLogger(__name__)
 
 
 def key_of(*parts: object) -> str | None:
-    """Return the key of what is computed from ``parts`` here and now, or None if they have no content to compare."""
+    """Return the key of what is computed from ``parts`` here and now, or None if there is none (`key_or_reason`)."""
     return key_or_reason(*parts)[0]
 
 
 def key_or_reason(*parts: object) -> tuple[str | None, str]:
-    """Return the key as `key_of` does and "", or None and the reason why there is no key."""
+    """Return the key as `key_of` does and "", or None and the reason why there is no key.
+
+    There is none where the compiler was changed in memory, and where ``parts`` have no content to compare.
+    """
     if problem := compiler_state.problem():
         return None, problem
     return passing_key_or_reason(*parts)

@@ -19,9 +19,10 @@ _DECIDING: Final = (".py", ".so", ".pyd", ".yaml", ".fbs", "flatc")
 
 @functools.cache
 def contents(*packages: str) -> str:
-    """Return a digest of the packages' files, once a process: code that is imported does not change with its file.
+    """Return a digest of the packages' files, computed once in a process.
 
-    The files are read where the state (size, times) of one has changed; otherwise the digest is known on disk.
+    Once is enough, since code that is imported does not change with its file. The files are read where the state (size,
+    times) of one has changed; otherwise the digest is known on disk.
     """
     files = [(package, *file) for package in packages for file in _files(package)]
     state = hashlib.sha256()

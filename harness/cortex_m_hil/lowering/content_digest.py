@@ -42,7 +42,7 @@ def digest(*parts: object) -> str:
 class _Encoder:
     """An encoder that feeds values to a hash.
 
-    Each has a tag and its length in front, so that different values feed different bytes.
+    Each value is fed with a tag and its length, so that different values feed different bytes.
     """
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ class Info:
 
 
 class DiskCache:
-    """Entries by kind and key, safe for several processes; a full or read-only disk is no error, it is no cache.
+    """A store of entries by kind and key, safe for several processes; without a writable disk nothing is kept.
 
     Attributes:
         enabled: False: nothing is read or written.

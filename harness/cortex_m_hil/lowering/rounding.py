@@ -66,7 +66,10 @@ class _Disturbed(fx.Interpreter):
         return n.target(value + amplitude * self._shift(value), scale, *rest, **options)
 
     def _one(self, value: Any) -> Any:
-        """Return 1 or -1 for the middle element that is neither the largest nor the smallest, 0 for the others."""
+        """Return 1 or -1 for the median element, 0 for the others.
+
+        Of three or more elements the median is neither the largest nor the smallest.
+        """
         shift = torch.zeros(value.numel())
         if not value.numel():
             return shift.reshape(value.shape)

@@ -52,7 +52,7 @@ class Ref:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One line `name = target(*args, **kwargs)` of a part; values in the arguments are `Ref`s."""
+    """An operation `name = target(*args, **kwargs)` of a part; values in the arguments are `Ref`s."""
 
     name: str
     target: Any
