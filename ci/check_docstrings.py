@@ -33,9 +33,14 @@ def problems(path: Path) -> Iterator[str]:
             yield f"{where} has fewer than {LEAST} words: {text!r}"
 
 
+def _files(path: Path) -> list[Path]:
+    """Return the Python files below a folder; a file itself."""
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
 def main() -> int:
     """Print what is wrong in the folders of the command line, and return the exit status."""
-    found = [line for folder in sys.argv[1:] for path in sorted(Path(folder).rglob("*.py")) for line in problems(path)]
+    found = [line for name in sys.argv[1:] for path in _files(Path(name)) for line in problems(path)]
     print("\n".join(found) or "docstrings: every one begins with a verb")
     return 1 if found else 0
 

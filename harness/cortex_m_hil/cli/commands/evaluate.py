@@ -51,42 +51,52 @@ def _share(value: float | None) -> float | None:
     return value if value is None else within(0, 1)(value)
 
 
+ModelOption = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        help=f"A .pte or .bpte; {', '.join(NETWORKS)}; or package.module:function, which returns module, inputs",
+    ),
+]
+DataOption = Annotated[
+    Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
+]
+MinTop1Option = Annotated[
+    float | None, typer.Option("--min-top1", callback=_share, help="The least share of right answers")
+]
+MinAucOption = Annotated[
+    float | None, typer.Option("--min-auc", callback=_share, help="The least area under the ROC curve")
+]
+MaxFalseAcceptsOption = Annotated[
+    int | None, typer.Option("--max-false-accepts", min=0, help="What is detected and is not there")
+]
+MaxFalseRejectsOption = Annotated[
+    int | None, typer.Option("--max-false-rejects", min=0, help="What is there and is not detected")
+]
+NegativeOption = Annotated[
+    str, typer.Option("--negative", metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
+]
+ScaleOption = Annotated[
+    float,
+    typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
+]
+
+
 @app.command("evaluate")
 def evaluate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            show_default=False,
-            help=f"A .pte or .bpte; {', '.join(NETWORKS)}; or package.module:function, which returns module, inputs",
-        ),
-    ],
+    model: ModelOption,
     target: SeveralTargets,
-    data: Annotated[
-        Path, typer.Option("--data", metavar="PATH", help="A folder with y_labels.csv, or an .npz: inputs, labels")
-    ],
+    data: DataOption,
     limit: Annotated[int, typer.Option("--limit", min=0, help="So many samples, evenly spread; 0: all")] = 0,
-    min_top1: Annotated[
-        float | None, typer.Option("--min-top1", callback=_share, help="The least share of right answers")
-    ] = None,
-    min_auc: Annotated[
-        float | None, typer.Option("--min-auc", callback=_share, help="The least area under the ROC curve")
-    ] = None,
-    max_false_accepts: Annotated[
-        int | None, typer.Option("--max-false-accepts", min=0, help="What is detected and is not there")
-    ] = None,
-    max_false_rejects: Annotated[
-        int | None, typer.Option("--max-false-rejects", min=0, help="What is there and is not detected")
-    ] = None,
-    negative: Annotated[
-        str, typer.Option("--negative", metavar="CLASSES", help="Classes that are nothing to detect: 0, or 10,11")
-    ] = "",
+    min_top1: MinTop1Option = None,
+    min_auc: MinAucOption = None,
+    max_false_accepts: MaxFalseAcceptsOption = None,
+    max_false_rejects: MaxFalseRejectsOption = None,
+    negative: NegativeOption = "",
     stream: Annotated[bool, typer.Option("--stream", help="Samples are windows of one stream, in order")] = False,
     raw: Annotated[str, typer.Option("--raw", metavar="DTYPE", help="Of raw files: uint8, int8 or float32")] = "",
-    scale: Annotated[
-        float,
-        typer.Option("--scale", callback=within(-LARGEST, LARGEST), help="An input is (number − zero point) · scale"),
-    ] = 1.0,
+    scale: ScaleOption = 1.0,
     zero_point: Annotated[int, typer.Option("--zero-point", min=-(1 << 31), max=1 << 31, help="See --scale")] = 0,
     layout: Annotated[str, typer.Option("--layout", help="Lower a module for channels_last or explicit")] = "",
     no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,

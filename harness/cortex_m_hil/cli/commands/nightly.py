@@ -77,44 +77,54 @@ class Settings(Strict):
     fail_if: list[Limit] = Field([])
 
 
+TargetOption = Annotated[
+    list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
+]
+PytestOption = Annotated[
+    list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
+]
+FileOption = Annotated[
+    Path | None, typer.Option("--plan", help="What is not given as an option [default: ./nightly.yaml]")
+]
+AgainstOption = Annotated[
+    str,
+    typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the last of this folder]"),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="DIR",
+        callback=folder_to_write,
+        help="Write index.html, results.json and junit.xml there",
+    ),
+]
+BundlesOption = Annotated[
+    bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")
+]
+CoverageOption = Annotated[
+    bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
+]
+FitOption = Annotated[
+    bool,
+    typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
+]
+
+
 @app.command("nightly")
 def nightly(
     tests: Annotated[list[str] | None, typer.Argument(metavar="[TEST]...", help="What pytest takes")] = None,
     upstream: Annotated[bool, typer.Option("--upstream", help="ExecuTorch's own suite as well")] = False,
-    target: Annotated[
-        list[str] | None, typer.Option("--target", "-t", metavar="NAME", help="Names, globs or comma lists; repeatable")
-    ] = None,
+    target: TargetOption = None,
     runtime: Annotated[list[str] | None, typer.Option("--runtime", help="builtin, executorch; or both")] = None,
-    pytest: Annotated[
-        list[str] | None, typer.Option("--pytest", metavar="OPTION", help="Of pytest, such as --pytest=--redzones")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--plan", help="What is not given as an option [default: ./nightly.yaml]")
-    ] = None,
+    pytest: PytestOption = None,
+    file: FileOption = None,
     shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="A part of the tests, for several jobs")] = "1/1",
-    against: Annotated[
-        str,
-        typer.Option("--against", metavar="NIGHTLY", help="What to compare with [default: the last of this folder]"),
-    ] = "",
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="DIR",
-            callback=folder_to_write,
-            help="Write index.html, results.json and junit.xml there",
-        ),
-    ] = None,
-    bundles: Annotated[
-        bool, typer.Option("--bundles", help="With --report, also what failed, with the models, to replay it")
-    ] = False,
-    coverage: Annotated[
-        bool, typer.Option("--coverage", help="Run the tests once more, and count which lines of kernels they execute")
-    ] = False,
-    fit: Annotated[
-        bool,
-        typer.Option("--fit", help="Find the least memory of each program on each simulator, as hil inspect fit does"),
-    ] = False,
+    against: AgainstOption = "",
+    report: ReportOption = None,
+    bundles: BundlesOption = False,
+    coverage: CoverageOption = False,
+    fit: FitOption = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Workers of pytest-xdist; 0: none")] = 0,
     budget: Budget = YEAR,
     targets_file: Targets = None,

@@ -47,25 +47,31 @@ from cortex_m_hil.targets.resolve import Resolved
 _DEFAULT = Tolerance()
 
 
+OutputsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--output", "-o", metavar="FILE.npy", help="Where to write outputs, in order; for one target"),
+]
+ExpectedOption = Annotated[
+    list[Path] | None,
+    typer.Option("--expect", "-e", metavar="FILE.npy", help="What the outputs have to be: one .npy each, in order"),
+]
+QtolOption = Annotated[
+    int | None, typer.Option(help="Quanta that a quantised output may be off --expect", show_default="0")
+]
+AtolOption = Annotated[
+    float | None, typer.Option(help="As in numpy.allclose, for other outputs", show_default=f"{_DEFAULT.atol:g}")
+]
+
+
 @app.command("run")
 def run(
     pte: Pte,
     target: SeveralTargets,
     inputs: Inputs = None,
-    outputs: Annotated[
-        list[Path] | None,
-        typer.Option("--output", "-o", metavar="FILE.npy", help="Where to write outputs, in order; for one target"),
-    ] = None,
-    expected: Annotated[
-        list[Path] | None,
-        typer.Option("--expect", "-e", metavar="FILE.npy", help="What the outputs have to be: one .npy each, in order"),
-    ] = None,
-    qtol: Annotated[
-        int | None, typer.Option(help="Quanta that a quantised output may be off --expect", show_default="0")
-    ] = None,
-    atol: Annotated[
-        float | None, typer.Option(help="As in numpy.allclose, for other outputs", show_default=f"{_DEFAULT.atol:g}")
-    ] = None,
+    outputs: OutputsOption = None,
+    expected: ExpectedOption = None,
+    qtol: QtolOption = None,
+    atol: AtolOption = None,
     rtol: Annotated[float | None, typer.Option(help="The same", show_default=f"{_DEFAULT.rtol:g}")] = None,
     no_lint: Annotated[bool, typer.Option("--no-lint", help="Run it even if it does not fit")] = False,
     redzones: Annotated[bool, typer.Option("--redzones", help="Watch the memory that no tensor owns")] = False,

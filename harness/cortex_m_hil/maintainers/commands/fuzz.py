@@ -32,34 +32,37 @@ def _seconds(value: float | None) -> float | None:
     return None if value is None else within(1, YEAR)(value)
 
 
+NumberOption = Annotated[
+    int | None,
+    typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(callback=_seconds, help="With --models: begin none after so many; without --count no other end"),
+]
+CorpusOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--corpus", callback=folder_to_write, help="A folder for what finds a bug [default with --models: fuzzed]"
+    ),
+]
+ResetOption = Annotated[bool, typer.Option("--reset", help="With --models: begin anew what was begun in this folder")]
+RuntimeOption = Annotated[str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")]
+
+
 @dev.command("fuzz")
 def fuzz_command(
     target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="With --models also a list or a glob")],
     ptes: Annotated[list[Path] | None, typer.Argument(metavar="[PROGRAM.pte]...", show_default=False)] = None,
     models: Annotated[bool, typer.Option("--models", help="Generated networks instead of mutated programs")] = False,
-    number: Annotated[
-        int | None,
-        typer.Option("--count", min=1, help="Mutants [default: 10000], or generated networks [default: 100]"),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(callback=_seconds, help="With --models: begin none after so many; without --count no other end"),
-    ] = None,
+    number: NumberOption = None,
+    seconds: SecondsOption = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same mutants or networks")] = 0,
-    corpus: Annotated[
-        Path | None,
-        typer.Option(
-            "--corpus", callback=folder_to_write, help="A folder for what finds a bug [default with --models: fuzzed]"
-        ),
-    ] = None,
+    corpus: CorpusOption = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", "-n", min=1, help="With --models: networks at a time")] = 1,
-    reset: Annotated[
-        bool, typer.Option("--reset", help="With --models: begin anew what was begun in this folder")
-    ] = False,
+    reset: ResetOption = False,
     store_file: StoreFile = None,
-    runtime: Annotated[
-        str, typer.Option("--runtime", help="builtin or executorch; with --models also both: a,b")
-    ] = "builtin",
+    runtime: RuntimeOption = "builtin",
     targets_file: Targets = None,
     verbose: Verbose = False,
     as_json: Json = False,
