@@ -1,1 +1,1 @@
-"""Boards as things that are shared: who may use one, its tools, whether it is well; and virtual ones."""
+"""Boards that are shared: leases, health and tools of a board, and virtual boards."""

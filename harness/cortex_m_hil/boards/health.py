@@ -1,6 +1,7 @@
-"""Whether a board is well: what went wrong with it, remembered beside its lock, and how it is brought back.
+"""The health of a board: what went wrong with it, recorded beside its lock, and the steps that recover it.
 
-Busy and wedged are different things: busy is somebody else's turn, wedged is a board that nothing helps.
+Busy and wedged are different states: a busy board is in use by somebody else, a wedged one stayed broken after every
+recovery step.
 """
 
 from __future__ import annotations
@@ -19,26 +20,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Health:
-    """`failures` counts how often the board needed to be recovered. `build` is the build id that was flashed last, ""
-    while a flash is incomplete.
+    """The health record of one board.
 
-    A wrong baud rate, a tool that does nothing or a runner that does not start make a board look dead as well. So who
-    comes with another setup gets a try of their own: `wedged_for` are the setups under which nothing helped.
+    A wrong baud rate, a tool that does nothing or a runner that does not start make a board look dead as well. So a
+    caller with another setup may try the board once more.
+
+    Attributes:
+        failures: how often the board needed to be recovered.
+        wedged: why it is wedged, at the last try; "" if it is not.
+        wedged_at: when that was, in seconds since the epoch.
+        wedged_for: the setups under which no recovery step helped; empty: any setup.
+        build: the build id that was flashed last, "" while a flash is incomplete.
+        flashing: the build id of a flash that has begun and not completed, else "".
     """
 
     failures: int = 0
-    wedged: str = ""  # why, at the last of the tries
-    wedged_at: float = 0.0  # seconds since the epoch
-    wedged_for: tuple[str, ...] = ()  # none: any setup
+    wedged: str = ""
+    wedged_at: float = 0.0
+    wedged_for: tuple[str, ...] = ()
     build: str = ""
-    flashing: str = ""  # the build id of a flash that has begun and not ended well
+    flashing: str = ""
 
     def refuses(self, setup: str) -> bool:
-        """Whether this setup need not be tried."""
+        """Tell whether the board is wedged for this setup, so that trying it is of no use."""
         return bool(self.wedged) and (not self.wedged_for or setup in self.wedged_for)
 
     def well(self) -> Health:
-        """The same, wedged no longer."""
+        """Return a copy that is not wedged."""
         return replace(self, wedged="", wedged_at=0.0, wedged_for=())
 
     def describe(self) -> str:
@@ -46,7 +54,7 @@ class Health:
 
 
 class BoardRecord(Protocol):
-    """What remembers a board's health: a lease."""
+    """Access to the health record of a board, such as a lease has."""
 
     board: str
     setup: str
@@ -59,9 +67,11 @@ class BoardRecord(Protocol):
 
 
 def flash(record: BoardRecord, tools: Tools, elf: Path, build: str) -> str:
-    """Flashes, and remembers that it was begun until it ended well. `build` is "" for what is no runner.
+    """Flash an ELF with the board's tool, and record that a flash is incomplete until it has completed.
 
-    What was cut short may answer with the right build id and be wrong further on, so it is flashed again before use.
+    An interrupted flash may leave a runner that answers with the right build id and is wrong further on, so such a
+    board is flashed again before it is used. `build` is the ELF's build id, "" if it is no runner. Returns the tool's
+    output.
     """
     before = record.health
     record.health = replace(before, failures=before.failures + 1, flashing=build or elf.name, build="")
@@ -72,14 +82,14 @@ def flash(record: BoardRecord, tools: Tools, elf: Path, build: str) -> str:
 
 @dataclass(frozen=True)
 class RecoveryStep:
-    """What may bring a board back: `reset`, `reflash`, `power cycle`."""
+    """A step that may recover a board: `reset`, `reflash` or `power cycle`."""
 
     name: str
     run: Callable[[], object]
 
 
 def recovery_steps(record: BoardRecord, tools: Tools, elf: Path, build: str) -> list[RecoveryStep]:
-    """What can be done to this board, the gentlest first."""
+    """Return the recovery steps that the board's tools allow, the gentlest first."""
     steps = []
     if tools.resetting:
         steps.append(RecoveryStep("reset", tools.reset))
@@ -97,12 +107,23 @@ def recover(
     self_test: Callable[[], object],
     tried_before: Collection[str] = (),
 ) -> str:
-    """Takes steps until the self-test passes; the name of the one that helped, "" where there is none to take.
+    """Take recovery steps until the self-test passes.
 
-    `cause` is what made us doubt the board, after the steps in `tried_before`. If nothing helps the board is wedged,
-    and remembered so: BoardWedged, or SelfTestFailed if after each step it answered and gave the same wrong outputs,
-    which is a wrong runner more often than a wrong board. A tool that is missing says nothing of the board:
-    ToolchainError.
+    Args:
+        record: the board's health record; it counts the failure, and whether the board is wedged.
+        cause: the error that cast doubt on the board.
+        steps: the recovery steps, the gentlest first.
+        self_test: raises a HarnessError if the board does not work.
+        tried_before: names of steps that were taken before `cause` occurred, and are not repeated.
+
+    Returns:
+        The name of the step that helped, "" if there are no steps.
+
+    Raises:
+        BoardWedged: no step helped; the board is recorded as wedged for this setup.
+        SelfTestFailed: as BoardWedged, but after each step the board answered with the same wrong outputs, which is a
+            wrong runner more often than a wrong board.
+        ToolchainError, ConfigError: a tool is missing or configured wrongly, which proves nothing about the board.
     """
     record.health = replace(record.health, failures=record.health.failures + 1)
     if not steps:

@@ -1,6 +1,6 @@
-"""Boards of a farm that labgrid runs: a place is reserved, acquired, used through its serial port, and given back.
+"""Boards of a labgrid farm: a place is reserved, acquired, used through its serial port, and released.
 
-`labgrid-client` is called for it, so labgrid may live in an environment of its own: it brings another pyserial.
+All calls go through `labgrid-client`, so labgrid may live in an environment of its own: it requires another pyserial.
 Across machines the coordinator's queue is the fair one: reservations are served by their age.
 """
 
@@ -31,7 +31,10 @@ CALL = 60.0  # seconds for one call of labgrid-client
 
 @dataclass(frozen=True)
 class Farm:
-    """`labgrid://coordinator:20408/?board=nucleo` is any place with that tag; `name=b1` is the place b1."""
+    """A labgrid coordinator and the tags that a place must have.
+
+    `labgrid://coordinator:20408/?board=nucleo` is any place with that tag; `name=b1` is the place b1.
+    """
 
     coordinator: str
     filters: tuple[str, ...]
@@ -45,12 +48,12 @@ class Farm:
         return cls(parts.netloc, filters)
 
     def call(self, *words: str, seconds: float = CALL) -> str:
-        """What labgrid-client says. LaunchError where it fails."""
+        """Return the output of labgrid-client with these arguments. Raises LaunchError where it fails."""
         command = ("labgrid-client", "-x", self.coordinator, *words)
         return tools.run(Procedure("labgrid-client", (command,), seconds=seconds), {}, what="labgrid")
 
     def places(self) -> set[str]:
-        """The names of all such places."""
+        """Return the names of all places that match the filters."""
         found = set()
         for part in re.split(r"^Place '", self.call("-v", "places"), flags=re.MULTILINE)[1:]:
             name = part.partition("':\n")[0]
@@ -61,7 +64,10 @@ class Farm:
 
 
 class _Reservation:
-    """A token, and a locked file that says so: who is killed leaves the file, and the next one gives its place back."""
+    """A reservation at the coordinator: its token, and a locked file named after it.
+
+    A killed process leaves the file behind, and the next process gives the place back.
+    """
 
     def __init__(self, farm: Farm) -> None:
         self.farm = farm
@@ -77,7 +83,7 @@ class _Reservation:
         self._handle = handle
 
     def end(self) -> None:
-        """Gives the place back, if it was acquired. What cannot be done now is left to the next one."""
+        """Give the place back, if it was acquired. If that fails, the next process does it."""
         with contextlib.suppress(HarnessError):
             _give_back(self.farm, self.token)
             self._path.unlink(missing_ok=True)
@@ -91,7 +97,7 @@ def _records() -> Path:
 
 
 def _give_back(farm: Farm, token: str) -> None:
-    """LaunchError where the coordinator does not answer."""
+    """Release a place and cancel its reservation. Raises LaunchError where the coordinator does not answer."""
     with contextlib.suppress(LaunchError):  # it may not have been acquired yet
         farm.call("-p", f"+{token}", "release")
     farm.call("cancel-reservation", token)
@@ -110,7 +116,7 @@ def _give_back_what_was_left(farm: Farm) -> None:
 
 
 class RemoteLease:
-    """An acquired place, with what `leases.Lease` has. `port` is where its serial port is on the network."""
+    """A lease of an acquired place, used like `leases.Lease`. `port` is the URL of its serial port on the network."""
 
     def __init__(self, local: leases.Lease, port: str, reservation: _Reservation) -> None:
         self.board = local.board
@@ -129,20 +135,28 @@ class RemoteLease:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """For tools: `labgrid-client -x {coordinator} -p {place} …`."""
+        """Return the template variables of its tools: `labgrid-client -x {coordinator} -p {place} …`."""
         return {"coordinator": self._reservation.farm.coordinator, "place": f"+{self._reservation.token}"}
 
     def release(self) -> None:
-        """The port must be closed by now."""
+        """Release the place and its reservation. The port must be closed before."""
         self._local.release()
         self._reservation.end()
 
 
 def acquire(port: str, *, what: str, wait: float = LEASE_WAIT, setup: str = "") -> RemoteLease:
-    """A place that `port` describes. BoardBusy, saying who has which place, if there is none within `wait` seconds.
+    """Lease a place of a labgrid farm.
 
-    BoardWedged if all such places are remembered on this machine as wedged for `setup`; ToolchainError without the
-    client.
+    Args:
+        port: the coordinator and the filters, as `Farm.parse` takes them.
+        what: what the board is for, such as a test's name; shown to others that wait.
+        wait: seconds to wait for a place.
+        setup: a digest of what the board's start depends on, as in `Health.wedged_for`.
+
+    Raises:
+        BoardBusy: no place got free within `wait` seconds; it says who has which place.
+        BoardWedged: this machine has recorded all such places as wedged for `setup`.
+        ToolchainError: labgrid-client is missing.
     """
     farm = Farm.parse(port)
     deadline = Deadline.after(wait)
@@ -157,7 +171,7 @@ def acquire(port: str, *, what: str, wait: float = LEASE_WAIT, setup: str = "") 
                 local = leases.acquire([board], what=what, wait=deadline.remaining, setup=setup)
                 return RemoteLease(local, url, reservation)
             except BoardWedged:
-                wedged[place] = reservation  # kept meanwhile, or the coordinator might choose the same place again
+                wedged[place] = reservation  # held, or the coordinator might choose the same place again
                 if farm.places() <= wedged.keys():
                     raise
             except BaseException:
@@ -169,7 +183,7 @@ def acquire(port: str, *, what: str, wait: float = LEASE_WAIT, setup: str = "") 
 
 
 def _obtain(farm: Farm, token: str, deadline: Deadline, wait: float) -> tuple[str, str]:
-    """A place, acquired, and where its serial port is."""
+    """Wait for the reserved place and acquire it; return its name and the URL of its serial port."""
     _wait(farm, token, deadline, wait)
     farm.call("-p", f"+{token}", "acquire")
     return _serial_port(farm.call("-p", f"+{token}", "env"))
@@ -177,7 +191,7 @@ def _obtain(farm: Farm, token: str, deadline: Deadline, wait: float) -> tuple[st
 
 def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:
     try:
-        farm.call("wait", token, seconds=max(deadline.remaining, 3.0))  # it needs about one to say that there is one
+        farm.call("wait", token, seconds=max(deadline.remaining, 3.0))  # the client needs about 1 s for a free place
     except LaunchError:
         if not deadline.expired:
             raise
@@ -190,7 +204,7 @@ def _wait(farm: Farm, token: str, deadline: Deadline, wait: float) -> None:
 
 
 def _serial_port(said: str) -> tuple[str, str]:
-    """(place, URL) from `labgrid-client env`."""
+    """Parse the output of `labgrid-client env`; return the place's name and the URL of its serial port."""
     try:
         found = re.search(r"^targets:\n(?:[ -].*\n?)*", said, re.MULTILINE)
         [(place, target)] = YAML(typ="safe").load(found[0] if found else "")["targets"].items()

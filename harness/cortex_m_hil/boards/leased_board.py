@@ -1,4 +1,4 @@
-"""A leased board: the lease, its tools and its health, as the launcher and the Dut use them."""
+"""A leased board: its lease, its tools and its health, as the launcher and the Dut use them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from cortex_m_hil.targets.model import HardwareLauncher, Target
 
 
 class LeasedBoard:
-    """Waits for a board of `target`, and has it until `release`. BoardBusy or BoardWedged where there is none.
+    """A board of `target`, leased from the constructor, which waits for one, until `release`.
 
-    `target` is then the same target with the port of the board that it is.
+    The constructor raises BoardBusy or BoardWedged where it gets none. The attribute `target` is the same target with
+    the port of the leased board.
     """
 
     def __init__(self, target: Target, elf: Elf, what: str) -> None:
@@ -31,7 +32,7 @@ class LeasedBoard:
         variables = {"port": self._lease.port, **variables}
         self._tools = Tools(launcher.flash, launcher.reset, launcher.power, variables, target.name)
         self._elf = elf
-        self._tried: set[str] = set()  # steps of the recovery_steps, since the last boot began
+        self._tried: set[str] = set()  # names of recovery steps taken since the last boot began
         self.target = dataclasses.replace(target, launcher=dataclasses.replace(launcher, port=self._lease.port))
 
     @property
@@ -48,11 +49,11 @@ class LeasedBoard:
 
     @property
     def is_wedged(self) -> bool:
-        """For somebody with another setup: this is the first try with ours."""
+        """Tell whether the board is recorded as wedged for another setup, so that this is the first try with ours."""
         return bool(self._lease.health.wedged)
 
     def passed(self) -> None:
-        """The board works after all."""
+        """Record that the board works, if it was recorded as wedged."""
         if self.is_wedged:
             self._lease.health = self._lease.health.well()
 
@@ -65,21 +66,24 @@ class LeasedBoard:
         return self._tools.reset()
 
     def begin(self) -> None:
-        """A boot begins: what it does to the board need not be done again if it fails."""
+        """Note that a boot begins: steps taken from now on are not repeated if it fails."""
         self._tried.clear()
 
     def recover(self, cause: HarnessError, self_test: Callable[[], object]) -> str:
-        """Reset, reflash, power cycle; the name of what helped. BoardWedged if nothing does."""
+        """Recover the board by a reset, a flash or a power cycle; return the name of the step that helped.
+
+        Raises as `health.recover`.
+        """
         steps = health.recovery_steps(self._lease, self._tools, self._elf.path, self._elf.build_id)
         return health.recover(self._lease, cause, steps, self_test, frozenset(self._tried))
 
     def release(self) -> None:
-        """The port must be closed by now."""
+        """End the lease of the board. The port must be closed before."""
         self._lease.release()
 
 
 def _setup(launcher: HardwareLauncher, elf: Elf) -> str:
-    """A digest of what a board's coming up depends on, beside the board."""
+    """Return a digest of what a board's start depends on besides the board: build id, baud rate and tools."""
     tools = [
         tool and dataclasses.replace(tool, origin="", seconds=0.0)
         for tool in (launcher.flash, launcher.reset, launcher.power)
@@ -90,7 +94,7 @@ def _setup(launcher: HardwareLauncher, elf: Elf) -> str:
 def _lease(
     launcher: HardwareLauncher, elf: Elf, what: str
 ) -> tuple[leases.Lease | labgrid.RemoteLease, Mapping[str, str]]:
-    """A lease, and what its board's tools call it."""
+    """Lease a board of the launcher's; return the lease, and template variables that select the board for its tools."""
     setup = _setup(launcher, elf)
     if launcher.port.startswith(labgrid.SCHEME):
         remote = labgrid.acquire(launcher.port, what=what, wait=launcher.wait, setup=setup)

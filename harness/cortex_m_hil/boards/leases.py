@@ -1,10 +1,11 @@
-"""Who may use a board: one lock a board, that the kernel keeps and that ends with its owner, whatever ends that.
+"""Leases of boards: a lock for each board, which the kernel releases when its owner ends, however it ends.
 
-A lock (`boards.locks`) is named by what is behind the port, so two targets on one port share it. Beside it lie the
-holder's record, which is believed only while the process that wrote it lives, and the board's health (`boards.health`).
+A lock (`boards.locks`) is named after the device behind the port, so two targets on one port share it. Beside it lie
+the holder's record, which is trusted only while the process that wrote it lives, and the board's health
+(`boards.health`).
 
-Fairness: who waits has a ticket (`boards.tickets`). Nothing is polled: a waiter sleeps in the kernel on the locks that
-it needs.
+Fairness: a waiting process has a ticket (`boards.tickets`). Nothing is polled: a waiter sleeps in the kernel on the
+locks that it needs.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ BY_ID = Path("/dev/serial/by-id")
 
 
 def identity(port: str) -> str:
-    """What is behind a port, however it is named: the adapter's link by its serial number, else the device, else a URL.
+    """Return a name of the board behind a port that stays the same when it is plugged in again.
 
-    /dev/ttyACM0 is another board after the next plugging, and what is remembered of a board must stay with it.
+    It is the adapter's link in /dev/serial/by-id, which has its serial number, else the device, else a URL.
+    /dev/ttyACM0 may be another board after the next plugging, and a health record must stay with its board.
     """
     if not port.startswith("/"):
         return port
@@ -51,7 +53,7 @@ def identity(port: str) -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process began, in clock ticks since boot: a pid alone is used again. None for a dead one."""
+    """Return when a process began, in clock ticks since boot, as pids are reused; None if it is dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -61,7 +63,7 @@ def _started(pid: int) -> int | None:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who uses a board, since when, and for what."""
+    """A record of the process that uses a board: its user, start, command and purpose."""
 
     user: str
     host: str
@@ -74,7 +76,7 @@ class Holder:
 
     @property
     def is_true(self) -> bool:
-        """Whether the process that wrote this still lives."""
+        """Tell whether the process that this record names still lives."""
         return _started(self.pid) == self.started
 
     def describe(self) -> str:
@@ -91,7 +93,7 @@ def _holder(pid: int, command: str, what: str, keeper: bool = False) -> Holder:
 
 
 def _read_holder(board: str) -> Holder | None:
-    """None where the record is missing or was left behind by a process that was killed."""
+    """Return the holder's record; None if it is missing, or was left behind by a killed process."""
     try:
         holder = Holder(**locks.read(locks.file(board, "holder")))
     except TypeError:
@@ -111,7 +113,7 @@ def read_health(board: str) -> Health:
 
 
 def write_health(board: str, health: Health) -> None:
-    """By who has the lease, or by `hil board clear`."""
+    """Write a board's health record. Only the holder of the lease may do so, and `hil board clear`."""
     locks.write(locks.file(board, "health"), asdict(health))
 
 
@@ -119,7 +121,7 @@ def write_health(board: str, health: Health) -> None:
 
 
 class Lease:
-    """The exclusive right to a board. It ends with `release`, or with the process."""
+    """The exclusive right to use a board. It ends with `release`, or with the process."""
 
     def __init__(self, board: str, port: str, setup: str, handle: int) -> None:
         self.board = board
@@ -136,20 +138,20 @@ class Lease:
         write_health(self.board, health)
 
     def release(self) -> None:
-        """Safe to call twice. The port must be closed by now."""
+        """End the lease; a second call does nothing. The port must be closed before."""
         if self._handle is None:
             return
         locks.file(self.board, "holder").unlink(missing_ok=True)
-        fcntl.flock(self._handle, fcntl.LOCK_UN)  # a fork of ours may have the file open as well
+        fcntl.flock(self._handle, fcntl.LOCK_UN)  # a forked child may have the file open as well
         os.close(self._handle)
         self._handle = None
         _ours.discard(self)
 
     def give_to(self, seconds: float, what: str) -> Holder:
-        """Leaves the lease to a process that does nothing for so long, and outlives this one."""
+        """Pass the lease on to a process that only sleeps for `seconds`, and outlives this one; return its record."""
         assert self._handle is not None
         os.set_inheritable(self._handle, True)
-        # A lock belongs to the open file, which the child has too.
+        # A lock belongs to the open file, which the child inherits.
         keeper = subprocess.Popen(
             ["sleep", f"{seconds:g}"], pass_fds=[self._handle], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -182,10 +184,22 @@ def acquire(
     setup: str = "",
     even_wedged: bool = False,
 ) -> Lease:
-    """The first of these interchangeable boards that is free: the least failed, then one that has `build` already.
+    """Lease the first of these interchangeable boards that gets free.
 
-    BoardBusy, saying who holds what, if none gets free within `wait` seconds; BoardWedged if all are wedged for
-    `setup`; ConfigError if this process has a lease, since who waits while holding may wait for ever.
+    Free boards are preferred by the number of their failures, the least first, then if they have `build` already.
+
+    Args:
+        ports: the ports of the boards.
+        what: what the board is for, such as a test's name; shown to others that wait.
+        wait: seconds to wait for a board.
+        build: the build id of the runner that will run, "": any.
+        setup: a digest of what the board's start depends on, as in `Health.wedged_for`.
+        even_wedged: lease also a board that is wedged.
+
+    Raises:
+        BoardBusy: no board got free within `wait` seconds; it says who holds which.
+        BoardWedged: all boards are wedged for `setup`.
+        ConfigError: this process has a lease already; waiting while holding another one could last for ever.
     """
     if _ours:
         held = ", ".join(lease.board for lease in _ours)
@@ -200,7 +214,7 @@ def acquire(
             open_to_us = [board for board in _ranked(usable, build) if board not in promised]
             for board in open_to_us:
                 if lease := _try(board, known[board], setup, what):
-                    if even_wedged or not lease.health.refuses(setup):  # found out while we waited
+                    if even_wedged or not lease.health.refuses(setup):  # it may have become wedged while we waited
                         return lease
                     lease.release()
             if attempt and deadline.expired:
@@ -215,7 +229,7 @@ def _try(board: str, port: str, setup: str, what: str) -> Lease | None:
     handle = locks.take(locks.file(board, "lock"))
     if handle is None:
         return None
-    os.pwrite(handle, board.encode(), 0)  # for `known_boards`
+    os.pwrite(handle, board.encode(), 0)  # read by `known_boards`
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     locks.write(locks.file(board, "holder"), asdict(_holder(os.getpid(), command, what)))
     lease = Lease(board, port, setup, handle)
@@ -229,7 +243,7 @@ def _ranked(boards: Sequence[str], build: str) -> list[str]:
 
 
 def _usable(boards: Iterable[str], setup: str) -> list[str]:
-    """Those that are not wedged for `setup`; BoardWedged if none is left."""
+    """Return the boards that are not wedged for `setup`. Raises BoardWedged if there are none."""
     healths = {board: read_health(board) for board in boards}
     if usable := [board for board, health in healths.items() if not health.refuses(setup)]:
         return usable
@@ -253,7 +267,14 @@ def _busy(boards: dict[str, str], queue: int, wait: float) -> BoardBusy:
 
 @dataclass(frozen=True)
 class Status:
-    """`held` is the lock's word; `holder` is None where nobody holds it, or who does has not said so yet."""
+    """The state of a board, for people.
+
+    Attributes:
+        board: its identity.
+        held: whether its lock is held.
+        holder: the record of its holder; None if nobody holds it, or the holder has not written its record yet.
+        health: its health record.
+    """
 
     board: str
     held: bool
@@ -273,19 +294,19 @@ def inspect(board: str) -> Status:
 
 
 def known_boards() -> list[str]:
-    """Every board that was ever leased here since this machine started."""
+    """Return all boards that were ever leased on this machine since it was started."""
     return sorted(
         path.read_text(encoding="utf-8") for path in locks.directory().glob("*.lock") if path.name != "queue.lock"
     )
 
 
 def hold(port: str, *, seconds: float, reason: str, wait: float) -> Holder:
-    """Takes a board out of the tests' way, for a person, until `release_hold` or the end of `seconds`."""
+    """Lease a board for a person, so that no test gets it, until `release_hold` or for `seconds`."""
     return acquire([port], what=reason, wait=wait, even_wedged=True).give_to(seconds, reason)
 
 
 def clear(port: str) -> None:
-    """Forgets what went wrong with a board. BoardBusy while a test has it; a person's hold is no hindrance."""
+    """Delete a board's health record. Raises BoardBusy while a test has the board; a person's hold does not matter."""
     status = inspect(identity(port))
     if status.holder and status.holder.keeper:
         write_health(status.board, Health())
@@ -295,7 +316,10 @@ def clear(port: str) -> None:
 
 
 def release_hold(port: str) -> Holder:
-    """Ends a `hold`. ConfigError where nobody holds it, or a test does: a test is ended by ending its run."""
+    """End a `hold`, and return its record.
+
+    Raises ConfigError where nobody holds the board, or a test does: a test is stopped by ending its run.
+    """
     board = identity(port)
     status = inspect(board)
     if not status.held:

@@ -1,6 +1,6 @@
-"""Locks between processes: a `flock` on a file, which the kernel drops with its owner. Waits for it poll nothing.
+"""Locks between processes: a `flock` on a file, which the kernel releases when its owner ends. Waiting does not poll.
 
-Also the records beside them, which are files of JSON.
+The records beside the locks are JSON files, which this module reads and writes as well.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from cortex_m_hil.errors import BoardBusy, ConfigError
 from cortex_m_hil.host.deadline import Deadline
 
 _LOCKS = Path("/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp")
-BRIEF = 10.0  # seconds for a lock that nobody keeps
+BRIEF = 10.0  # seconds to wait for a lock that is held only for moments
 
 
 def directory() -> Path:
-    """Where this user's processes on this machine meet: `$HIL_LOCK_DIR`, or a folder in /run/lock.
+    """Return the folder that holds the locks of this user's processes: `$HIL_LOCK_DIR`, or one in /run/lock.
 
-    Not XDG_RUNTIME_DIR, which a login has and a CI service may not: the two would never see each other's locks.
+    It is not XDG_RUNTIME_DIR, which a login has and a CI service may not: the two would never see each other's locks.
+    Raises ConfigError where the folder cannot be made, or others can write to it.
     """
     override = os.environ.get("HIL_LOCK_DIR")
     path = Path(override) if override else _LOCKS / f"hil-{os.getuid()}"
@@ -44,13 +45,16 @@ def directory() -> Path:
 
 
 def file(board: str, suffix: str) -> Path:
-    """Readable, and different for every board."""
+    """Return the path of a board's file with this suffix; its name is readable, and unique to the board."""
     readable = re.sub(r"[^A-Za-z0-9._]+", "-", board).strip("-")[-60:]
     return directory() / f"{readable}-{hashlib.sha256(board.encode()).hexdigest()[:8]}.{suffix}"
 
 
 def take(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
-    """An open file that holds the lock, or None if somebody else holds it."""
+    """Try to lock a file; return its open descriptor, or None if another process holds the lock.
+
+    `kind` is LOCK_EX or LOCK_SH of `fcntl`.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
@@ -68,14 +72,17 @@ def is_held(path: Path) -> bool:
 
 
 class _Watch:
-    """Tells when locks get free. One thread a lock and process: a wait in the kernel cannot be called off."""
+    """A waiter for locks that get free.
+
+    It has one thread for each lock and process, since a wait in the kernel cannot be cancelled.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[tuple[int, Path], Future[None]] = {}  # a fork has none of its parent's threads
+        self._pending: dict[tuple[int, Path], Future[None]] = {}  # by pid: a fork has none of its parent's threads
 
     def any(self, paths: Sequence[Path], deadline: Deadline) -> None:
-        """Returns once one of them was free for a moment, or at the deadline."""
+        """Wait until one of the locks was free for a moment, or until the deadline."""
         wait_for([self._freed(path) for path in paths], timeout=deadline.remaining, return_when=FIRST_COMPLETED)
 
     def _freed(self, path: Path) -> Future[None]:
@@ -89,7 +96,7 @@ class _Watch:
 
     @staticmethod
     def _block(path: Path, future: Future[None]) -> None:
-        # Shared: those who only watch do not keep each other waiting. A ticket is gone once it is given up.
+        # A shared lock, so that watchers do not block each other. OSError: a ticket's file is removed with the ticket.
         with contextlib.suppress(OSError), open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
         future.set_result(None)
@@ -100,7 +107,10 @@ watch = _Watch()
 
 @contextlib.contextmanager
 def brief_lock(path: Path) -> Iterator[int]:
-    """One that is held for less than a millisecond, unless its owner was stopped."""
+    """Hold a lock whose holders need it for less than a millisecond, unless they are stopped.
+
+    Raises BoardBusy if it is not free within BRIEF seconds.
+    """
     deadline = Deadline.after(BRIEF)
     while (handle := take(path)) is None:
         if deadline.expired:
@@ -113,7 +123,10 @@ def brief_lock(path: Path) -> Iterator[int]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A record; {} if there is none. They are written whole, so one that cannot be read is of another version."""
+    """Read a record; return {} if there is none, or it is not readable.
+
+    Records are written atomically, so one that is not readable was written by another version.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -122,7 +135,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
-    """Whole or not at all, whatever ends us."""
+    """Write a record atomically: a process that is killed leaves the old record or the new one."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(record), encoding="utf-8")
     beside.replace(path)

@@ -1,4 +1,7 @@
-"""Flash, reset and power by somebody else's tool: never a shell, always a deadline, its output in every error."""
+"""External tools that flash, reset or power a board.
+
+They run without a shell and with a deadline, and their output is in every error.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,13 @@ LOG_LIMIT = 64 * 1024  # characters of a tool's output kept, the newest
 
 @dataclass(frozen=True)
 class Tools:
-    """A board's tools, as targets.yaml has them. `variables` are the board's own: port, serial_number, place."""
+    """The tools of a board.
+
+    Attributes:
+        flashing, resetting, powering: the procedures of targets.yaml; None if the target names none.
+        variables: template variables of this board: port, serial_number, place.
+        target: the target's name, for errors.
+    """
 
     flashing: Procedure | None = None
     resetting: Procedure | None = None
@@ -35,16 +44,16 @@ class Tools:
     target: str = ""
 
     def flash(self, elf: Path) -> str:
-        """FlashError where the tool fails."""
+        """Flash an ELF, and return the tool's output. Raises FlashError where the tool fails."""
         variables = {**self.variables, "elf": str(elf)}
         return run(self._tool(self.flashing, "flash"), variables, what="flash", error=FlashError, target=self.target)
 
     def reset(self) -> str:
-        """LaunchError where the tool fails."""
+        """Reset the board, and return the tool's output. Raises LaunchError where the tool fails."""
         return run(self._tool(self.resetting, "reset"), self.variables, what="reset", target=self.target)
 
     def power_cycle(self) -> str:
-        """LaunchError where the tool fails."""
+        """Switch the board off and on, and return the tool's output. Raises LaunchError where the tool fails."""
         return run(self._tool(self.powering, "power"), self.variables, what="power cycle", target=self.target)
 
     def _tool(self, procedure: Procedure | None, key: str) -> Procedure:
@@ -61,9 +70,21 @@ def run(
     error: type[InfraError] = LaunchError,
     target: str = "",
 ) -> str:
-    """Runs the procedure's commands, all of them within its `seconds`; their output.
+    """Run the commands of a procedure, all of them within its `seconds`.
 
-    ToolchainError where a tool is missing; `error`, with the output, where one fails, is killed or does not end.
+    Args:
+        procedure: the commands.
+        variables: values for their templates; they go before those of targets.yaml.
+        what: what the procedure does, for messages.
+        error: the class of the error where a command fails.
+        target: the target's name, for errors.
+
+    Returns:
+        The output, at most the last LOG_LIMIT characters.
+
+    Raises:
+        ToolchainError: a tool is missing.
+        InfraError: `error`, with the output, where a command fails, is killed or does not end in time.
     """
     deadline = Deadline.after(procedure.seconds)
     output = ""
@@ -83,21 +104,21 @@ def run(
 
 
 def _program(name: str) -> Path:
-    """The tool on PATH, or beside this interpreter, where an environment that is not activated has its own."""
+    """Return the tool beside this interpreter, where an environment that is not activated has its own, else on PATH."""
     beside = Path(sys.executable).parent / name
     return beside if "/" not in name and beside.is_file() else toolchain.locate(name)
 
 
 @dataclass(frozen=True)
 class _Use:
-    """One command, once."""
+    """One run of one command of a procedure."""
 
     what: str
     command: list[str]
     procedure: Procedure
     error: type[InfraError]
     target: str
-    home: Path | None = None  # else where we are: a tool's files may be named from here
+    home: Path | None = None  # None: the current folder, to which a tool's file names may be relative
 
     def run(self, deadline: Deadline) -> str:
         process = Process(self.command, cwd=self.home)
@@ -111,7 +132,7 @@ class _Use:
         return self._judge(status, process.log.decode(errors="replace"))
 
     def talk(self, given: Mapping[str, str], deadline: Deadline) -> str:
-        """The same with a tool that asks, on a terminal of its own."""
+        """Run the command on a terminal of its own, and answer its prompts by `procedure.talk`; return its output."""
         heard = _Heard()
         program, *arguments = subprocesses.supervised(self.command)
         child = pexpect.spawn(program, arguments, encoding="utf-8", codec_errors="replace", echo=False)
@@ -137,7 +158,7 @@ class _Use:
             raise self._failure(f"said {child.after!r}", heard.text)
 
     def _end(self, child: pexpect.spawn[str]) -> int | None:
-        """As `Process.wait`: the exit status, the negative signal, or None while it goes on."""
+        """Return the exit status, the negative signal, or None while the child runs, as `Process.wait` does."""
         if child.isalive() and not child.flag_eof:
             return None
         child.wait()
@@ -165,7 +186,7 @@ class _Use:
 
 
 class _Heard:
-    """What pexpect read, for logs."""
+    """A file-like log of the output that pexpect read, at most the last LOG_LIMIT characters."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -174,10 +195,10 @@ class _Heard:
         self.text = (self.text + text)[-LOG_LIMIT:]
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Ignore the call: no text is buffered."""
 
 
 def _complaint(output: str) -> str:
-    """The first line that speaks of an error, else the last."""
+    """Return the first line of the output that mentions an error, else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it printed nothing"]
     return next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), lines[-1])

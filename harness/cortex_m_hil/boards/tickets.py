@@ -1,6 +1,6 @@
-"""Places in the queue for boards: numbered files that their owners keep locked.
+"""The queue for boards: numbered files, the tickets, that their owners keep locked.
 
-Nobody takes a board that somebody with a lower number waits for.
+No process takes a board that is wanted by an earlier ticket.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from cortex_m_hil.boards import locks
 
 
 class Ticket:
-    """A place in the queue of those who wait for a board."""
+    """A place in the queue for some boards, until the end of the `with` block."""
 
     def __init__(self, boards: Sequence[str]) -> None:
         self._folder = locks.directory() / "queue"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         with locks.brief_lock(locks.directory() / "queue.lock") as counter:
-            # A number is never given twice, or who clears away a dead ticket might hit a new one.
+            # A number is never reused: a process that removes a dead ticket might remove a new one.
             self._number = int(os.pread(counter, 20, 0) or 0) + 1
             os.pwrite(counter, str(self._number).encode(), 0)
             self._path = self._folder / f"{self._number:09d}"
@@ -38,7 +38,7 @@ class Ticket:
         return sorted(int(name) for name in os.listdir(self._folder) if name.isdigit())
 
     def earlier(self) -> Iterator[tuple[Path, set[str]]]:
-        """Those who wait since longer, with the boards that they wait for."""
+        """Yield the file of each earlier ticket, with the boards that it waits for."""
         for number in self._numbers():
             path = self._folder / f"{number:09d}"
             if number >= self._number:
@@ -48,7 +48,7 @@ class Ticket:
 
     @staticmethod
     def _is_left_behind(path: Path) -> bool:
-        """A ticket whose owner was killed holds no lock. It is removed."""
+        """Tell whether a ticket's owner was killed, so that it is not locked; such a ticket is removed."""
         try:
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

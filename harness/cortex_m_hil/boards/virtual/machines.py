@@ -1,4 +1,4 @@
-"""The simulators behind a virtual board: its flash, and the command that runs what is in it."""
+"""The simulators behind virtual boards: their flash, and the command that runs its contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICO = Path(__file__).with_name("pico.cjs")
 
 
 class _Flash:
-    """Flash memory that a simulator reads from a file when it starts."""
+    """A flash memory that a simulator reads from a file when it starts."""
 
     def __init__(self, path: Path, base: int, size: int) -> None:
         self._path = path
@@ -28,7 +28,11 @@ class _Flash:
         self._bytes = bytearray(b"\xff" * size)
 
     def write(self, elf: bytes, part: float = 1.0) -> None:
-        """As a flash tool does it: what will be written is erased first. Of each segment only a `part` may be."""
+        """Write the segments of an ELF, each after erasing its memory, as a flash tool does.
+
+        `part` is the share of each segment that is written, below 1 when the power is lost meanwhile. Raises FlashError
+        for an address that is not in the flash, and for what is no ELF.
+        """
         for address, data in segments(elf):
             at = address - self.base
             if not 0 <= at <= len(self._bytes) - len(data):
@@ -41,7 +45,7 @@ class _Flash:
 
 
 class F405:
-    """QEMU's netduinoplus2."""
+    """The machine `f405`: QEMU's netduinoplus2, an STM32F405."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,7 +53,7 @@ class F405:
         self.flash = self._flash.write
 
     def command(self) -> list[str]:
-        """Its first serial port is USART1. No semihosting, and a sandbox."""
+        """Return the command line: sandboxed, no semihosting; USART2, the second serial port, is on standard I/O."""
         path = toolchain.find("qemu-system-arm").path
         quiet = [*qemu.QUIET, "-serial", "null", "-serial", "stdio"]
         image = f"loader,file={self._flash.file()},addr=0x{self._flash.base:08x},force-raw=on"
@@ -58,7 +62,7 @@ class F405:
 
 
 class Pico:
-    """A Raspberry Pi Pico, computed by rp2040js."""
+    """The machine `pico`: a Raspberry Pi Pico, simulated by rp2040js."""
 
     def __init__(self, folder: Path) -> None:
         self._flash = _Flash(folder / "flash.bin", 0x10000000, 2 << 20)
@@ -70,7 +74,7 @@ class Pico:
 
 
 class Native:
-    """The runner of the target `native`, or whatever executable is flashed."""
+    """The machine `native`: a process of the host that runs the runner of the target `native`, or any executable."""
 
     def __init__(self, folder: Path) -> None:
         self._executable = folder / "runner"
@@ -87,10 +91,10 @@ class Native:
 
 
 class Machine(Protocol):
-    """What computes: `command` is run at each power-up, with what was flashed last."""
+    """A simulated machine. `command` is run at each power-up, with what was flashed last."""
 
     def flash(self, elf: bytes, part: float = 1.0) -> None:
-        """All of it, or as far as it came when the power was lost."""
+        """Put an ELF into the flash; `part` is the share that was written when the power was lost, 1.0: all."""
         ...
 
     def command(self) -> list[str]: ...
@@ -100,7 +104,10 @@ MACHINES: Mapping[str, Callable[[Path], Machine]] = {"f405": F405, "pico": Pico,
 
 
 def segments(elf: bytes) -> Iterator[tuple[int, bytes]]:
-    """(physical address, bytes) of what a flash tool writes. FlashError for what is no 32-bit ELF."""
+    """Yield the physical address and the bytes of each segment that a flash tool writes.
+
+    Raises FlashError for what is no whole little-endian 32-bit ELF.
+    """
     try:
         if elf[:6] != b"\x7fELF\x01\x01":
             raise FlashError("not a little-endian 32-bit ELF")

@@ -1,8 +1,8 @@
 """Virtual boards: a simulator behind a pseudo-terminal, with a flash, a reset, a power switch, and faults on demand.
 
 `f405` is QEMU's netduinoplus2, an STM32F405, with its USART2; `pico` is rp2040js, a Raspberry Pi Pico, with its UART0;
-`native` is the runner built for the host. Between the simulator and the terminal each byte takes the time that it takes
-on a wire, and may be lost there.
+`native` is the runner built for the host. Between the simulator and the terminal each byte takes as long as on a real
+wire, and may be lost or damaged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ START = 60.0  # for its process to start
 
 @dataclass
 class _Terminal:
-    """A pseudo-terminal whose other end is open too, so that it survives its users."""
+    """A pseudo-terminal whose other end is kept open too, so that it survives its users."""
 
     master: int
     slave: int
@@ -77,9 +77,9 @@ class _Terminal:
 
 
 def _claim(directory: Path) -> OwnFolder:
-    """The folder of one board, empty; those of boards that have ended are removed.
+    """Make the folder of a virtual board, empty, and remove those of boards that have ended.
 
-    ConfigError if it is running, and where there can be no such folder.
+    Raises ConfigError if the board is running already, and where the folder cannot be made.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,16 @@ def _claim(directory: Path) -> OwnFolder:
 
 @dataclass
 class VirtualBoard:
-    """Running once it is made; `serve()` never returns. A machine has at most one board of a name."""
+    """A virtual board, which runs from its construction; `serve()` handles its bytes and never returns.
+
+    A host has at most one virtual board of a name.
+
+    Attributes:
+        machine: a key of MACHINES.
+        name: the name in `vboard:NAME`.
+        baud: of its UART; a terminal that is set to another one gets random bytes.
+        seed: of the random faults.
+    """
 
     machine: str
     name: str
@@ -137,10 +146,10 @@ class VirtualBoard:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._plug()
         self._power(True)
-        self._control.symlink_to(self._folder / "control")  # last: whoever sees it can talk to the board
+        self._control.symlink_to(self._folder / "control")  # made last: once it exists, the board takes orders
 
     def serve(self) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it lets it put its files away
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that `_close` removes its files
         try:
             while True:
                 self._round()
@@ -176,7 +185,7 @@ class VirtualBoard:
         self._deliver(now)
 
     def _hear(self, hear: bool) -> None:
-        """A full wire takes no more, and whoever writes into the terminal waits."""
+        """Start or stop reading the terminal: while the wire is full, a program that writes to the terminal waits."""
         if self._terminal is None or hear == self._hearing:
             return
         self._hearing = hear
@@ -217,11 +226,11 @@ class VirtualBoard:
             self._to_board.put_back(data[taken:])
         data = self._to_host.take(now)
         if data and self._terminal is not None:
-            with contextlib.suppress(BlockingIOError):  # a UART does not wait for whoever does not read
+            with contextlib.suppress(BlockingIOError):  # a UART does not wait for a host that does not read
                 os.write(self._terminal.master, data)
 
     def _give(self, data: bytes) -> int:
-        """How many bytes are gone; a dead board takes all."""
+        """Write bytes to the simulator; return how many were taken. A dead board takes all."""
         if self._child is None:
             return len(data)
         try:
@@ -317,7 +326,10 @@ class VirtualBoard:
 
 
 def order(name: str, what: str, **details: object) -> None:
-    """Tells a running board. LaunchError if there is none, FlashError if it does not do it."""
+    """Send an order such as `flash` or `reset` to a running virtual board.
+
+    Raises LaunchError if no such board is running, and FlashError if it does not carry out the order.
+    """
     control = virtual_directory(name) / "control"
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -335,7 +347,10 @@ def order(name: str, what: str, **details: object) -> None:
 
 @contextlib.contextmanager
 def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterator[Process]:
-    """A board in a process of its own, which ends with this one. LaunchError if it does not start."""
+    """Run a virtual board in a process of its own, which ends with this one; yield that process.
+
+    Raises LaunchError if the board does not start.
+    """
     options = ["--name", name, "--baud", str(baud), "--seed", str(seed)]
     process = Process(
         [sys.executable, "-m", "cortex_m_hil.boards.virtual.vboard", *options, machine], grace=subprocesses.GRACE
@@ -356,7 +371,7 @@ def running(machine: str, name: str, baud: int = BAUD, seed: int = 0) -> Iterato
 
 
 def launcher(machine: str, name: str, baud: int = BAUD) -> SerialLauncher:
-    """How a target finds, flashes and resets it."""
+    """Return the launcher with which a target finds, flashes and resets this virtual board."""
     command = ["{python}", "-m", "cortex_m_hil.boards.virtual.vboard", "--name", name, machine]
     flash = parse([*command, "flash", "{elf}"], "flash", name)
     reset = parse([*command, "reset"], "reset", name)
@@ -377,7 +392,7 @@ run COMMAND…        run the board while the command runs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`hil board virtual`. The exit status is the command's for `run`, else 0; raises infra errors."""
+    """Run `hil board virtual`; return the exit status: the command's for `run`, else 0. Infra errors are raised."""
     parser = argparse.ArgumentParser(
         "hil board virtual", description="A simulator behind a serial port, vboard:NAME in targets.yaml.",
         epilog=_ACTIONS, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,4 +1,4 @@
-"""A serial line as it is: as slow as its baud rate, with the faults that it is given."""
+"""A simulated serial line: as slow as its baud rate, with the faults that it is given."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from dataclasses import dataclass
 from cortex_m_hil.errors import ConfigError
 
 BAUD = 921600
-TICK = 0.0005  # seconds between two looks at a busy wire, at least
+TICK = 0.0005  # seconds between two polls of a busy wire, at least
 BITS = 10  # on the wire for a byte: 8N1
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What is wrong with the wire, in both directions. `hang` and `vanish` are over with a reset, or in time."""
+    """The faults of a virtual board and its wire, in both directions. `hang` ends with a reset, `vanish` by itself."""
 
-    corrupt: float = 0.0  # of bytes, 0 to 1: another value arrives
-    drop: float = 0.0  # of bytes: nothing arrives
-    duplicate: float = 0.0  # of bytes: arrives twice
-    delay: float = 0.0  # seconds that bytes are late
-    hang: float = 0.0  # 1: the core stops until a reset
-    vanish: float = 0.0  # seconds without a port, now
+    corrupt: float = 0.0  # share of bytes, 0 to 1: another value arrives
+    drop: float = 0.0  # share of bytes that do not arrive
+    duplicate: float = 0.0  # share of bytes that arrive twice
+    delay: float = 0.0  # seconds by which bytes are late
+    hang: float = 0.0  # 1: the core stops until a reset, 0: it runs
+    vanish: float = 0.0  # seconds, from now, for which the port is gone
     reset_after: float = 0.0  # bytes from the host, after which the board resets once
-    power_loss: float = 0.0  # of so many flashes to come: half way through, and the board starts with what is there
+    power_loss: float = 0.0  # flashes to come that lose the power half way; the board starts with what was written
 
     @classmethod
     def parse(cls, words: Mapping[str, object]) -> Faults:
-        """ConfigError for what is none of them."""
+        """Parse faults by their names. Raises ConfigError for an unknown name, or a value that is no number from 0."""
         known = {item.name for item in dataclasses.fields(cls)}
         if unknown := sorted(set(words) - known):
             raise ConfigError(f"no fault {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
@@ -46,14 +46,14 @@ class Faults:
 
 
 class Wire:
-    """One direction: bytes go in when they are written, and come out when a UART would have passed them."""
+    """One direction of a serial line: bytes that are put in can be taken out once a UART would have sent them."""
 
     def __init__(self, baud: int, chance: random.Random) -> None:
         self.rate = baud / BITS
         self.faults = Faults()
         self._chance = chance
         self._bytes = bytearray()
-        self._clock = 0.0  # when the last byte that came out was through
+        self._clock = 0.0  # when the byte that was taken last had arrived
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -71,11 +71,11 @@ class Wire:
         return data
 
     def put_back(self, data: bytes) -> None:
-        """What the other end did not take yet."""
+        """Return bytes to the front of the wire that the receiver did not take."""
         self._bytes[:0] = data
 
     def due(self, now: float) -> float | None:
-        """Seconds until it is worth looking again, None if nothing is on its way."""
+        """Return the seconds until the next byte may have arrived, None if the wire is empty."""
         return max(TICK, self._clock + 1 / self.rate - now) if self._bytes else None
 
     def cut(self) -> None:
