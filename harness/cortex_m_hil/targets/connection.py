@@ -1,4 +1,4 @@
-"""What a launcher and its callers hand each other: a runner's ELF, the byte channel to it, and the tools of a board."""
+"""Types that launchers and their callers share: a runner's ELF, the byte channel to it, and the tools of a board."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Final, Protocol
 
 from cortex_m_hil.host.deadline import Deadline
 
-NOTES: Final = "notes"  # the folder of what gcov needs, beside a runner that counts
+NOTES: Final = "notes"  # the folder of gcov's .gcno files, beside a runner that counts coverage
 
 
 @dataclass(frozen=True)
 class Elf:
-    """A runner on disk. `config` is `cpu/isa/board`, as its handshake says it.
+    """A runner on disk.
 
-    `foreign`: it was not built here, so no tool of this machine is to read it. `counts`: its kernels count the lines
-    and branches that they execute, so its instructions are no figures of the kernels.
+    Attributes:
+        path: the file.
+        build_id: the id that its handshake must report.
+        config: `cpu/isa/board`, as its handshake reports it.
+        foreign: it was not built here, so no tool of this machine may read it.
+        counts: its kernels count the lines and branches that they execute, so its instruction counts do not measure
+            them.
     """
 
     path: Path
@@ -32,7 +37,7 @@ class Elf:
 
 
 class Budget(Protocol):
-    """Limit how long something may take, in wall time or in the engine's CPU time."""
+    """A limit on how long something may take, in wall time or in the engine's CPU time."""
 
     @property
     def expired(self) -> bool: ...
@@ -42,11 +47,11 @@ class Budget(Protocol):
 
 
 class LinkClosed(Exception):
-    """The other end is gone. What it means is the launcher's to say."""
+    """The other end of the link is gone. The launcher explains why."""
 
 
 class Link(Protocol):
-    """A byte channel. One thread at a time."""
+    """A byte channel, for one thread at a time."""
 
     def write(self, data: bytes, deadline: Deadline) -> None:
         """Send all of `data`. Raises LinkClosed, or TimeoutError at the deadline."""
@@ -58,14 +63,14 @@ class Link(Protocol):
 class Connection(Link, Protocol):
     """A live runner at the other end of a link."""
 
-    log: bytearray  # what was said beside the link
+    log: bytearray  # output beside the link, such as standard error and that of tools
 
     @property
     def lossless(self) -> bool:
-        """Tell whether nothing is ever lost or damaged, so that nothing need be sent again."""
+        """Tell whether the link never loses or damages bytes, so that nothing need be sent again."""
 
     def budget(self, seconds: float, nbytes: int = 0) -> Budget:
-        """Allow `seconds` from now for a request, and what `nbytes` take on the wire."""
+        """Return a budget of `seconds` from now for a request, and the time that `nbytes` take on the wire."""
 
     def wait(self, seconds: float) -> int | None:
         """Return the exit status if the other end ends within `seconds`, else None."""
@@ -74,11 +79,11 @@ class Connection(Link, Protocol):
         """Put a program into the flash beside the runner, which starts anew."""
 
     def close(self) -> None:
-        """End what can be ended."""
+        """End the connection, and the process behind it if there is one."""
 
 
 class RunningProcess(Connection, Protocol):
-    """A simulator, or another child of this process, whose standard input and output are the link."""
+    """A simulator, or another child process, whose standard input and output are the link."""
 
     @property
     def name(self) -> str:
@@ -86,17 +91,17 @@ class RunningProcess(Connection, Protocol):
 
     @property
     def pid(self) -> int:
-        """Return the number of the process that owns it and all it started."""
+        """Return the pid of the process that owns the program and everything that it started."""
 
     @property
     def refused(self) -> str:
-        """Return what it asked of this machine, could not have, and was ended for; "" if nothing."""
+        """Return the access to this machine for which the program was ended; "" if there was none."""
 
     def cpu_seconds(self) -> float:
-        """Return the user and system time, in seconds, of the program and all it started so far."""
+        """Return the user and system time so far, in seconds, of the program and all that it started."""
 
     def end_input(self) -> None:
-        """Close its standard input."""
+        """Close the program's standard input."""
 
 
 class BoardTools(Protocol):
@@ -113,7 +118,7 @@ class BoardTools(Protocol):
         """Tell whether a flash was cut short, so that even the right build id proves nothing."""
 
     def flash(self, elf: Path, build_id: str) -> str:
-        """Put an ELF on the board; `build_id` is "" for what is no runner."""
+        """Put an ELF on the board. `build_id` is its build id, "" if it is no runner."""
 
     def reset(self) -> str:
-        """Reset the board."""
+        """Reset the board with its tool."""

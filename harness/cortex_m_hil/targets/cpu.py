@@ -1,7 +1,7 @@
-"""CPUs, and what follows from them: ISA classes, and the architecture that a runner says.
+"""CPUs, with their ISA classes and the architecture that a runner for them reports.
 
-The table is `firmware/cpus.json`, a row for each CPU. The CMake toolchain file reads it as well: `flags` tell
-GCC of the floating-point unit, and `without` is appended to -mcpu for a lesser class.
+The table is `firmware/cpus.json`, a row for each CPU. The CMake toolchain file reads it as well: `flags` select the
+floating-point unit for GCC, and `without` is appended to -mcpu for a lesser ISA class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cortex_m_hil.host.paths import package_data
 
 
 class Isa(str, Enum):
-    """CMSIS-NN's three paths, and so the three ahead-of-time layouts."""
+    """An ISA class: one of CMSIS-NN's three code paths, and so of the three ahead-of-time layouts."""
 
     MVE = "MVE"
     DSP = "DSP"
@@ -25,14 +25,16 @@ class Isa(str, Enum):
 
 @dataclass(frozen=True)
 class Cpu:
-    """A row of the table.
+    """A row of the table of CPUs.
 
-    `isas`: strongest class first, which is the default; the others are legal overrides (ExecuTorch's
-    `backends/cortex_m/target_config.py`; it does not name the Cortex-M52).
-    `architecture`: what GCC's predefined macros say of its flags, without DSP and MVE. They do not tell Armv8.1-M from
-    Armv8-M.
-    `part`: bits 15:4 of SCB->CPUID (the cores' technical reference manuals), 0 unknown.
-    `gcc`: the first major version of GCC that knows the CPU, 0 where any does that this project has seen.
+    Attributes:
+        name: such as `cortex-m55`.
+        isas: ISA classes, the strongest first, which is the default; the others are legal overrides (ExecuTorch's
+            `backends/cortex_m/target_config.py`; it does not name the Cortex-M52).
+        architecture: what GCC's predefined macros say for its flags, without DSP and MVE. They do not distinguish
+            Armv8.1-M from Armv8-M.
+        part: bits 15:4 of SCB->CPUID (the cores' technical reference manuals); 0: unknown.
+        gcc: the first major version of GCC that knows the CPU; 0: every version that this project supports.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Cpu:
 
     @property
     def has_fpu(self) -> bool:
-        """Whether it can be compiled for with a floating-point unit; `fpu: false` of a target is one without."""
+        """Tell whether runners for it can use a floating-point unit; `fpu: false` in a target is a core without one."""
         return "+fp" in self.architecture
 
 
@@ -54,7 +56,7 @@ _ALWAYS_DSP = "armv7e-m"  # GCC cannot leave it out
 
 @functools.cache
 def cpus() -> Mapping[str, Cpu]:
-    """All CPUs by name, the host too."""
+    """Return all CPUs by name, including the host."""
     table = json.loads((package_data("firmware") / "cpus.json").read_text())
     found = [
         Cpu(name, tuple(map(Isa, row["isas"])), row["architecture"], int(row.get("part", "0"), 16), row.get("gcc", 0))
@@ -64,16 +66,16 @@ def cpus() -> Mapping[str, Cpu]:
 
 
 def cpu_name(spelling: str) -> str:
-    """The CPU of a target string of ExecuTorch's: `cortex-m55`, or `cortex-m55+int8`, as its README names it.
+    """Return the CPU that a target string of ExecuTorch names: `cortex-m55`, or `cortex-m55+int8`, as in its README.
 
-    What is no such string is left as it is, for whoever asks whether there is such a CPU.
+    Any other string is returned as it is, so that the caller can check whether there is such a CPU.
     """
     name = spelling.removesuffix("+int8")
     return name if name.startswith("cortex-m") else spelling
 
 
 def architecture(cpu: str, isa: Isa, fpu: bool = True) -> str:
-    """What a runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
+    """Return the architecture that a runner's handshake must report, such as `armv8-m.main+fp.dp+dsp+mve.fp`."""
     base = cpus()[cpu].architecture
     if cpu == HOST.name:
         return base

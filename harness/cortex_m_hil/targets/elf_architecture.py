@@ -1,4 +1,4 @@
-"""The architecture that an ELF was compiled for."""
+"""Reads the architecture that an ELF was compiled for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from cortex_m_hil.host import toolchain
 
 
 def built_for(path: Path) -> str:
-    """Return the architecture that an executable, or an archive's first object, was compiled for, as in `Target`.
+    """Return the architecture that an executable, or an archive's first object, was compiled for, as `Target` gives it.
 
-    From the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
+    It is read from the build attributes that the compiler leaves (Addenda to the ABI for the Arm Architecture, 3.3.5).
+    For other code the text begins with "no Cortex-M".
     """
     tool = toolchain.find("arm-none-eabi-readelf").path
     said = toolchain.ask([str(tool), "-A", str(path)], 60).out

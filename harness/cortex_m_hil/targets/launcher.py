@@ -1,4 +1,4 @@
-"""Find the launcher of a key in `targets.yaml`, in this package or in another that is installed."""
+"""Finds the launcher of a key in `targets.yaml`, in this package or in another one that is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 from cortex_m_hil.errors import ConfigError, did_you_mean
 from cortex_m_hil.targets.model import Launcher
 
-# Those that come with this package, by their key below `launcher:`. In the same words as an entry point.
+# The launchers of this package, by their key below `launcher:`, in the syntax of an entry point.
 SHIPPED: Mapping[str, str] = {
     "qemu": "cortex_m_hil.runner.launchers.qemu:QemuLauncher",
     "fvp": "cortex_m_hil.runner.launchers.fvp:FvpLauncher",
@@ -20,7 +20,7 @@ GROUP = "cortex_m_hil.launchers"  # the entry points of other packages
 
 
 def find(key: str) -> type[Launcher]:
-    """The launcher of that key, from this package or another. ConfigError where there is none, or a broken one."""
+    """Return the launcher class of a key. Raises ConfigError where there is none, or it does not load."""
     if key in SHIPPED:
         return _load(EntryPoint(key, SHIPPED[key], GROUP))
     offered = _offered()
@@ -30,7 +30,10 @@ def find(key: str) -> type[Launcher]:
 
 
 def _offered() -> dict[str, EntryPoint]:
-    """What other packages bring. Looked for only where a key is not of this package: it costs milliseconds."""
+    """Return the launchers that other packages offer, by their keys. Raises ConfigError where a key is offered twice.
+
+    It takes milliseconds, so it is called only for a key that is not of this package.
+    """
     offered: dict[str, EntryPoint] = {}
     for one in importlib.metadata.entry_points(group=GROUP):
         if one.name in SHIPPED or one.name in offered:
@@ -46,7 +49,7 @@ def _load(entry: EntryPoint) -> type[Launcher]:
     module = entry.value.partition(":")[0]
     try:
         found = entry.load()
-    except Exception as error:  # a stranger's module may raise anything
+    except Exception as error:  # another package's module may raise anything
         raise ConfigError(
             f"launcher {entry.name!r} of {_package(entry)} does not load: {type(error).__name__}: {error}",
             hint=f"python -c 'import {module}' shows where",

@@ -1,6 +1,6 @@
-"""`targets.yaml` and `board.yaml`, read strictly.
+"""Loads `targets.yaml` and `board.yaml`, strictly.
 
-An unknown key, a missing board, a duplicate name is a ConfigError that names file and line.
+An unknown key, a missing board or a duplicate name raises a ConfigError that names file and line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 
 
 def parse_size(text: object) -> int:
-    """Bytes from `65536`, `"64K"`, `"2M"` or `"1G"`."""
+    """Parse a size such as `65536`, `"64K"`, `"2M"` or `"1G"`; return bytes. Raises ValueError for anything else."""
     match = _SIZE.fullmatch(str(text).strip())
     if match is None or isinstance(text, bool):
         raise ValueError(f"{shown(text)} is not a size such as 65536, 64K or 2M")
@@ -35,14 +35,14 @@ def parse_size(text: object) -> int:
 
 
 def size_text(nbytes: int) -> str:
-    """Return a size as `parse_size` takes it, in the largest unit that it is a multiple of."""
+    """Return a size in the syntax of `parse_size`, in the largest unit of which it is a multiple."""
     for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
         if nbytes and nbytes % (1 << shift) == 0:
             return f"{nbytes >> shift}{unit}"
     return str(nbytes)
 
 
-PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 31)]  # C has no larger object there
+PoolSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0, lt=1 << 31)]  # a 32-bit C object cannot be larger
 
 
 class _RawPools(Strict):
@@ -90,7 +90,7 @@ class _RawFile(Strict):
 
 
 class _RawRuntimesFile(_RawFile):
-    """A file that says where a runtime is need not have targets of its own."""
+    """A file that says where a runtime is; it need not have targets of its own."""
 
     targets: dict[str, _RawTarget] = Field({})
 
@@ -101,14 +101,20 @@ _EXAMPLES: Final = "hil docs boards and hil docs architecture have examples"
 
 
 def load_user_targets(file: Path | None = None) -> dict[str, Target]:
-    """The default targets, extended by the file; None: by the `targets.yaml` of the current folder, if there is one."""
+    """Load the default targets, and those of a file, which extends them.
+
+    `file` is None for the `targets.yaml` of the current folder, if there is one. Raises ConfigError as `load_targets`.
+    """
     if file is None and os.path.lexists(USER_FILE):
         file = Path(USER_FILE)
     return load_targets(file)
 
 
 def load_targets(extra: Path | None = None) -> dict[str, Target]:
-    """The default targets, and those of `extra` (a user's `targets.yaml`) which extends them."""
+    """Load the default targets, and those of `extra`, a user's `targets.yaml`, which extends them.
+
+    Raises ConfigError where a file is wrong, a target has the name of another one, or a fallback is no target.
+    """
     default = package_data("targets.yaml")
     targets, executorch = _load_file(default, f"{__package__.partition('.')[0]}/{default.name}")
     if extra is not None and not _is_same(extra, default):
@@ -134,9 +140,9 @@ def load_targets(extra: Path | None = None) -> dict[str, Target]:
 
 
 def _taken(target: Target, path: Path, default: Path) -> ConfigError:
-    """`target` of the file `path` is not what a target of that name is in this package's file."""
+    """Return the error for a target of the file `path` that differs from the default target of the same name."""
     checkout = path.absolute().parent
-    if (checkout / "harness" / __package__.partition(".")[0]).is_dir():  # its own defaults, and none of the user's
+    if (checkout / "harness" / __package__.partition(".")[0]).is_dir():  # its default targets, not a user's
         return ConfigError(
             f"{path}: {target.name!r} is not what it is in {default}: these are the targets of another checkout than "
             "the one that is installed here",
@@ -155,7 +161,7 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def _load_file(path: Path, name: str) -> tuple[dict[str, Target], ExecutorchInstall | None]:
-    """`name` is what the file is called where the origin of its entries is told."""
+    """Load the targets and the ExecuTorch of a file; `name` is the file's name in the origin of its entries."""
     tree = yaml_files.parse(path, _BEGINS)
     raw = yaml_files.validate(_RawRuntimesFile if "runtimes" in tree else _RawFile, tree, path, _EXAMPLES)
     targets = {
@@ -167,7 +173,7 @@ def _load_file(path: Path, name: str) -> tuple[dict[str, Target], ExecutorchInst
 
 
 def _check_executorch(raw: _RawExecutorch | None, base: Path, origin: str) -> ExecutorchInstall | None:
-    """Paths are relative to the file."""
+    """Check the settings of an installed ExecuTorch; their paths are relative to the folder `base`."""
     if raw is None:
         return None
     stray = set(re.findall(r"{[^}]*}", raw.prefix)) - {"{cpu}"}
@@ -187,7 +193,7 @@ def _check_executorch(raw: _RawExecutorch | None, base: Path, origin: str) -> Ex
     return ExecutorchInstall(prefix, origin, source, raw.build, tuple(raw.libraries), base)
 
 
-# What --target can name: no comma, no glob, and not `all`.
+# Names that --target can select: no comma, no glob, and not `all`.
 _NAME = re.compile(r"(?!all$)[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -253,7 +259,7 @@ def _check_launcher(
 
 
 def line_of_pool(board: Board, key: str) -> str:
-    """Return `file:line` of a key of `pools` in a board's file; the file alone where that cannot be read."""
+    """Return `file:line` of a key of `pools` in a board's file; only the file where that cannot be read."""
     file = board.directory / "board.yaml"
     with contextlib.suppress(ConfigError):
         return f"{file}:{yaml_files.locate(yaml_files.parse(file, _BEGINS), ('pools', key))[1]}"
@@ -269,7 +275,7 @@ def _load_board(name: str, base: Path, where: str) -> Board:
     shipped = package_data("firmware") / "boards"
     directory = Path(os.path.abspath(base / name)) if "/" in name else shipped / name
     description = directory / "board.yaml"
-    if not os.path.isfile(description):  # false also for names that no file system takes
+    if not os.path.isfile(description):  # is false also for names that no file system allows
         if "/" in name:
             raise ConfigError(
                 f"{where}: board {name!r}: no {description}",

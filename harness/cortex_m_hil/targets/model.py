@@ -1,7 +1,7 @@
 """Targets, their boards and their launchers as checked, frozen values.
 
-A launcher is a frozen dataclass of the settings of one target, in a file of its own. Who needs to know something of it
-asks it; nobody asks which one it is.
+A launcher is a frozen dataclass of the settings of one target, in a file of its own. Its properties and methods tell
+all that others need to know of it; no code checks which launcher it is.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from cortex_m_hil.targets.connection import BoardTools, Connection, Elf, Running
 from cortex_m_hil.targets.cpu import Isa, architecture
 from cortex_m_hil.targets.tool_commands import Procedure
 
-LEASE_WAIT: Final = 600.0  # seconds for a board that others use
+LEASE_WAIT: Final = 600.0  # seconds to wait for a board that others use
 
 
 class Strict(BaseModel):
-    """A mapping in a YAML file: what it does not name is an unknown key."""
+    """A mapping in a YAML file, in which a key that has no field is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Clock(str, Enum):
-    """What the runner's ticks follow; the value is the word in the names of figures.
+    """The clock that a runner's ticks follow; the value is the word in the names of figures.
 
-    A simulator has no cycles: the host's own clock, and that of a QEMU without -icount, follow the time that the host
-    takes, so the same program gives other numbers each time; the clock of an FVP counts what the model executes.
-    INSTRUCTIONS is exact, where both launcher and runner say so: the same program gives the same number. INSTRUMENTED
-    is that of a runner whose kernels count coverage as well.
+    A simulator has no cycles: HOST is the host's own clock, which a QEMU without -icount follows as well, so the same
+    program gives other numbers each time; MODEL, the clock of an FVP, counts what the model executes. INSTRUCTIONS is
+    exact, where both launcher and runner report it: the same program gives the same number. INSTRUMENTED is the clock
+    of a runner whose kernels count coverage as well. CORE counts cycles of a real core.
     """
 
     INSTRUCTIONS = "instructions"
@@ -56,11 +56,15 @@ class Clock(str, Enum):
 
 
 class Launcher(ABC):
-    """Brings a target to life. Subclasses are frozen dataclasses: `launchers.simulator.Simulator`, or a board's.
+    """The settings of one target's launcher, with the methods that start the target.
 
-    `settings`: what the key takes in `targets.yaml`. `shorthand`: the setting that a plain text stands for.
-    `optional`: a machine may well be without it, so it is looked for when a target is resolved, and `hil doctor` has a
-    row for it. What is not optional is looked for when it is used, or where the target has a fallback.
+    Subclasses are frozen dataclasses: `launchers.simulator.Simulator`, or a board's.
+
+    Attributes:
+        settings: the model of what the key takes in `targets.yaml`.
+        shorthand: the setting that is meant by a plain text in place of a mapping.
+        optional: whether a machine may well be without it, so that it is looked for when a target is resolved, and `hil
+            doctor` has a row for it. Any other is looked for when it is used, or where the target has a fallback.
     """
 
     settings: ClassVar[type[Strict]]
@@ -70,91 +74,114 @@ class Launcher(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, settings: Any, where: str) -> Launcher:
-        """From valid `settings`. ConfigError, beginning with `where`, for what a type cannot say."""
+        """Make a launcher of valid `settings`.
+
+        Raises ConfigError, with a message that begins with `where`, for values that the types of `settings` do not rule
+        out.
+        """
 
     @abstractmethod
     def describe(self) -> str:
-        """In a few words, for `hil targets`: `qemu mps2-an386`."""
+        """Return a few words for `hil targets`, such as `qemu mps2-an386`."""
 
     @property
     def program(self) -> str:
-        """The executable that it needs, as `hil doctor` names its row."""
+        """Return the name of the executable that it needs, for its row in `hil doctor`."""
         return self.describe()
 
     @abstractmethod
     def require(self) -> None:
-        """ToolchainError or PortNotFound where it cannot run on this machine, ConfigError where a setting is wrong.
+        """Check that it can run on this machine, without starting anything.
 
-        At the cost of a look, not of a start.
+        Raises ToolchainError or PortNotFound where it cannot, ConfigError where a setting is wrong.
         """
 
     @abstractmethod
     def engine(self, board: str) -> str:
-        """What executes instructions, with its version: `QEMU 7.2.22`. `board` is the name of the target's."""
+        """Return what executes instructions, with its version: `QEMU 7.2.22`. `board` is the target's board."""
 
     @property
     def hardware(self) -> bool:
-        """Whether a core executes the instructions, and no simulator."""
+        """Tell whether a real core executes the instructions, and no simulator."""
         return False
 
     @property
     def clock(self) -> Clock:
-        """What the runner's ticks follow. INSTRUCTIONS, if the runner finds them to be, and else MODEL."""
+        """Return the clock that the runner's ticks follow; INSTRUCTIONS becomes MODEL if the runner does not report it."""
         return Clock.CORE if self.hardware else Clock.HOST
 
     @property
     def counts_coverage(self) -> bool:
-        """Whether a runner whose kernels count what they execute may run: it is larger, and several times slower."""
+        """Tell whether a runner that counts coverage may run, which is larger, and several times slower."""
         return False
 
     @property
     def takes_foreign_runners(self) -> bool:
-        """Whether a runner that a stranger built may run: emulated, and in a sandbox."""
+        """Tell whether a runner that others built may run: emulated, and in a sandbox."""
         return False
 
     def shim(self) -> str:
-        """What the executable calls itself, where it is not what its name says; else ""."""
+        """Return the name that the executable reports if it is not the program of its file name, else ""."""
         return ""
 
     def check(self, folder: Path) -> str:
-        """What `hil doctor` says of it, once it has tried more than `require`; `folder` is empty."""
+        """Check more than `require` does, and return the text for `hil doctor`. `folder` is empty, for its files."""
         return self.engine("")
 
     def definitions(self) -> Mapping[str, str]:
-        """Further CMake definitions of a runner for it."""
+        """Return further CMake definitions with which a runner for this launcher is built."""
         return {}
 
     @abstractmethod
     def connect(self, target: Target, elf: Elf, directory: Path, tools: BoardTools | None) -> Connection:
-        """A runner that serves; `directory` is for its files. `tools` are of a leased board."""
+        """Start a runner that serves, and connect to it.
+
+        `directory` is for its files; `tools` are those of a leased board, None for a simulator.
+        """
 
     @abstractmethod
     def start(self, target: Target, elf: Elf, directory: Path, arguments: Sequence[str]) -> RunningProcess:
-        """A process that runs `elf` once with `arguments` (argv[0] included), or serves where there are none."""
+        """Start a process that runs `elf` once with `arguments`, argv[0] included, or serves if there are none.
+
+        `directory` is for its files. Raises ConfigError where the target has no process, such as a board.
+        """
 
     def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> RunningProcess:
-        """A process that runs a program of the user's, which is no runner, for at most `seconds` of its CPU time.
+        """Start a user's program, which is no runner, for at most `seconds` of CPU time.
 
-        Its console is on standard output and standard error, joined. `arguments` as `start`.
+        Args:
+            elf: the program.
+            directory: its working folder.
+            arguments: its command line, argv[0] included.
+            seconds: CPU time that it may use.
+
+        Returns:
+            The process; the program's console is on standard output and standard error, joined.
+
+        Raises:
+            ConfigError: this launcher runs only runners.
         """
         raise ConfigError(f"{self.describe()} runs no programs but runners", hint="hil launch on a QEMU target")
 
     def memory(self) -> Sequence[range]:
-        """The addresses at which there is memory, ascending; none where that is not known before the start."""
+        """Return the address ranges that are memory, ascending; none where they are not known before the start."""
         return ()
 
     @abstractmethod
     def explain_end(self, target: Target, connection: Connection, status: int | None, log: str) -> HarnessError:
-        """Why a runner that should be there is gone. `status` as `Process.wait` gives it, `log` all it printed."""
+        """Return the error that explains why a runner that should be there is gone.
+
+        `status` is that of `Process.wait`, `log` is everything that the runner printed.
+        """
 
     def explain_launch(self, target: Target, process: RunningProcess, status: int, log: str) -> HarnessError | None:
-        """What was wrong with the end of a program that was launched; None where nothing was."""
+        """Return the error that explains the end of a launched program, None if it ended well."""
         return None if status == 0 else ProgramFailed(f"the program ended with exit status {status}")
 
 
 @dataclass(frozen=True)
 class Port:
-    """Where a board is, and what its tools tell it from others by."""
+    """A board's port, and the serial number by which its tools tell it from others."""
 
     url: str  # what pyserial opens: /dev/ttyACM0, socket://host:port, rfc2217://host:port; or vboard:NAME, labgrid://…
     serial_number: str = ""
@@ -162,7 +189,10 @@ class Port:
 
 @dataclass(frozen=True)
 class HardwareLauncher(Launcher):
-    """A board, any of `ports`, which is leased; `port` is the one that is used, the first until there is a lease."""
+    """The launcher of a board.
+
+    Any of the boards at `ports` is leased. `port` is the one that is used: until there is a lease the first.
+    """
 
     optional: ClassVar[bool] = False
 
@@ -176,16 +206,20 @@ class HardwareLauncher(Launcher):
 
     @property
     def hardware(self) -> bool:
-        """A virtual board is a simulator."""
+        """Tell whether it is a real board: a virtual board is a simulator."""
         return not all(port.url.startswith("vboard:") for port in self.ports or (Port(self.port),))
 
 
 @dataclass(frozen=True)
 class Pools:
-    """Bytes of the runner's three static pools.
+    """The sizes, in bytes, of the runner's static memory pools.
 
-    `shared`: where it is not 0, programs and planned buffers share so much memory, and one of full size leaves less
-    than its pool for the other.
+    Attributes:
+        program: for the program.
+        planned: for planned buffers.
+        method: for the loaded method.
+        shared: memory that programs and planned buffers share, so that a large one leaves the other less than its pool;
+            0: they have pools of their own.
     """
 
     program: int
@@ -194,13 +228,13 @@ class Pools:
     shared: int = 0
 
     def planned_beside(self, program: int) -> int:
-        """What is left for planned buffers beside a program of so many bytes in its pool."""
+        """Return the bytes for planned buffers that a program of `program` bytes in its pool leaves."""
         return min(self.planned, self.shared - program) if self.shared else self.planned
 
 
 @dataclass(frozen=True)
 class Resident:
-    """Flash beside the runner: a program that lies there need not fit the pool."""
+    """A region of flash beside the runner: a program that is kept there need not fit the program pool."""
 
     address: int
     size: int  # bytes
@@ -208,9 +242,14 @@ class Resident:
 
 @dataclass(frozen=True)
 class Board:
-    """One memory map: a folder with `board.yaml`, `board.ld` and `board.cpp`.
+    """A board: one memory map, in a folder with `board.yaml`, `board.ld` and `board.cpp`.
 
-    `portable`: whether its runners have the portable operators that ExecuTorch's own test runner is built without.
+    Attributes:
+        name: the folder's name.
+        directory: the folder.
+        pools: the runner's memory pools.
+        resident: flash for a program beside the runner; its size is 0 where there is none.
+        portable: whether its runners have the portable operators that ExecuTorch's own test runner is built without.
     """
 
     name: str
@@ -221,30 +260,42 @@ class Board:
 
     @property
     def program_room(self) -> int:
-        """Bytes of the largest program, wherever it lies."""
+        """Return the bytes of the largest program that the board can hold, in RAM or in flash."""
         return max(self.pools.program, self.resident.size)
 
     def planned_room(self, program: int) -> int:
-        """Bytes for the tensors of a program of so many bytes, wherever it lies best."""
+        """Return the bytes that a program of `program` bytes can have for its tensors, in RAM or in flash.
+
+        A program that the flash can hold leaves them the whole pool.
+        """
         in_flash = program > self.pools.program or program <= self.resident.size
         return self.pools.planned if in_flash else self.pools.planned_beside(program)
 
     def keeps_in_flash(self, program: int, planned: int) -> bool:
-        """Whether a program of `program` bytes has to lie in flash: the RAM does not hold it and its tensors."""
+        """Tell whether a program must be kept in flash, because the RAM does not hold it and its tensors.
+
+        `program` and `planned` are the bytes of the program and of its planned buffers.
+        """
         in_ram = program <= self.pools.program and planned <= self.pools.planned_beside(program)
         return not in_ram and program <= self.resident.size
 
 
 @dataclass(frozen=True)
 class ExecutorchInstall:
-    """`runtimes: {executorch: …}`: where the user's own ExecuTorch is installed. `prefix` may contain `{cpu}`.
+    """The place of a user's own installed ExecuTorch: `runtimes: {executorch: …}` in a targets file.
 
-    `build` is a shell command that is run in `base` where `prefix` is older than `source`. `libraries` are registries
-    of the prefix (`portable_ops_lib`), linked whole instead of this project's selection of portable operators.
+    Attributes:
+        prefix: the folder of the installation; it may contain `{cpu}`.
+        origin: file and line of the entry, such as "targets.yaml:3".
+        source: the folder of its sources, if it is named.
+        build: a shell command, run in `base` where `prefix` is older than `source`; "": none.
+        libraries: registries of the prefix (`portable_ops_lib`), linked whole instead of this project's selection of
+            portable operators.
+        base: the folder of the targets file.
     """
 
     prefix: str
-    origin: str  # "targets.yaml:3"
+    origin: str
     source: Path | None = None
     build: str = ""
     libraries: tuple[str, ...] = ()
@@ -253,7 +304,7 @@ class ExecutorchInstall:
 
 @dataclass(frozen=True)
 class Target:
-    """An entry of `targets.yaml`."""
+    """A target: an entry of `targets.yaml`."""
 
     name: str
     cpu: str
@@ -261,18 +312,18 @@ class Target:
     board: Board
     launcher: Launcher
     fallback: str | None
-    origin: str  # "targets.yaml:12"; of one that comes with this package "cortex_m_hil/targets.yaml:12"
-    executorch: ExecutorchInstall | None = None  # the file's, the same for all its targets
+    origin: str  # "targets.yaml:12"; for a default target "cortex_m_hil/targets.yaml:12"
+    executorch: ExecutorchInstall | None = None  # the same for all targets of a file
     fpu: bool = True  # False: compiled for a core without one, though its CPU can have one
-    entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # as the file has it
-    alternatives: tuple[Target, ...] = field(default=(), compare=False, repr=False)  # the others that there are
+    entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # the entry as it is in the file
+    alternatives: tuple[Target, ...] = field(default=(), compare=False, repr=False)  # all other targets
 
     @property
     def config(self) -> str:
-        """What the runner is built for, as its handshake says it: `cpu/isa/board`."""
+        """Return the configuration that the runner is built for, as its handshake reports it: `cpu/isa/board`."""
         return f"{self.cpu}/{self.isa.value.lower()}/{self.board.name}"
 
     @property
     def architecture(self) -> str:
-        """What the runner must have been compiled for, as its handshake says it: `armv8-m.main+fp.dp+dsp+mve.fp`."""
+        """Return the architecture that the runner's handshake must report: `armv8-m.main+fp.dp+dsp+mve.fp`."""
         return architecture(self.cpu, self.isa, self.fpu)

@@ -1,4 +1,4 @@
-"""From what the user asked for to what really runs: names, globs, fallbacks, and why."""
+"""Resolves the names, globs and fallbacks that the user asked for into the target that runs, with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cortex_m_hil.errors import ConfigError, HarnessError, ToolchainError, did_y
 from cortex_m_hil.targets.cpu import cpu_name, cpus
 from cortex_m_hil.targets.model import HardwareLauncher, Target
 
-# What a runtime executes, for headers: a result must never look like more than it is.
+# The code that a runtime executes, for headers: a result must never look like more than it is.
 RUNTIMES = {
     "builtin": "no ExecuTorch or CMSIS-NN code executed",
     "executorch": "ExecuTorch's runtime and kernels, CMSIS-NN",
@@ -20,15 +20,20 @@ _ON_HOST = {"executorch": "the wheel's ExecuTorch, no Cortex-M operators or CMSI
 
 
 def executes(runtime: str, target: Target) -> str:
-    """What a runtime executes on a target, in words."""
+    """Return a description of the code that a runtime executes on a target."""
     return (_ON_HOST if target.cpu == "host" else RUNTIMES).get(runtime, RUNTIMES[runtime])
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """`requested` is what the user named, `target` what runs; `why` says why they differ.
+    """A target that was asked for, and the one that runs.
 
-    `shim` is "" unless an FVP's executable is no model of Arm's: then it is what it calls itself.
+    Attributes:
+        requested: the target that the user named.
+        target: the target that runs: the same, or a fallback.
+        runtime: `builtin` or `executorch`.
+        fallback_reason: why they differ, else "".
+        shim: the name that an FVP's executable reports if it is no model of Arm's, else "".
     """
 
     requested: Target
@@ -43,24 +48,24 @@ class Resolved:
 
     @property
     def display_name(self) -> str:
-        """`m4-fvp → m4-qemu`, or `m4-qemu` where nothing was replaced; `m4-fvp → shim (QEMU 7.2.22)`."""
+        """Return `m4-fvp → m4-qemu`, or `m4-qemu` if no fallback was taken; `m4-fvp → shim (QEMU 7.2.22)`."""
         names = dict.fromkeys([self.requested.name, self.target.name, self.shim])
         return " → ".join(name for name in names if name)
 
     @property
     def label(self) -> str:
-        """What really runs, for headers, tables and reports."""
+        """Return a description of what runs, for headers, tables and reports."""
         return f"{self.display_name} · {self.runtime} ({executes(self.runtime, self.target)})"
 
 
 def check_runtime(name: str) -> None:
-    """ConfigError where there is no such runtime."""
+    """Raise ConfigError where there is no such runtime."""
     if name not in RUNTIMES:
         raise ConfigError(f"unknown runtime {name!r}", hint=did_you_mean(name, RUNTIMES))
 
 
 def select(patterns: Iterable[str], targets: Mapping[str, Target]) -> list[str]:
-    """Names from names, globs, comma lists and `all`, in order, each once."""
+    """Return target names, each once and in order, from names, globs, comma lists and `all`. Raises ConfigError."""
     chosen: dict[str, None] = {}
     for pattern in (part.strip() for text in patterns for part in text.split(",")):
         if not pattern:
@@ -80,10 +85,18 @@ def resolve(
     require_fvp: bool = False,
     live: bool = True,
 ) -> Resolved:
-    """What really runs: the target, or the first of its fallbacks whose launcher has here what it needs.
+    """Return the target that runs: the one named, or the first of its fallbacks whose launcher can run on this machine.
 
-    What is asked without `live` needs no board: it is taken as it is described, and its port is not looked for.
-    ConfigError where there is no such target or runtime, ToolchainError where nothing can run.
+    Args:
+        name: the target that the user asked for.
+        targets: all targets by name.
+        runtime: `builtin` or `executorch`.
+        require_fvp: raise an error instead of taking a fallback.
+        live: whether it is going to run; if not, a board is taken as it is described, and its port is not looked for.
+
+    Raises:
+        ConfigError: there is no such target or runtime.
+        ToolchainError: neither the target nor a fallback can run.
     """
     check_runtime(runtime)
     requested = target = _named(name, targets)
@@ -93,7 +106,7 @@ def resolve(
         why = "; ".join(dict.fromkeys(missing.values()))
         if require_fvp:
             raise ToolchainError(why, target=name, hint=f"{problem.hint}, or drop --require-fvp")
-        if target.fallback is None or target.fallback in missing:  # the latter: they lead in a circle
+        if target.fallback is None or target.fallback in missing:  # the latter: the fallbacks form a cycle
             raise ToolchainError(why, target=name, hint=f"{problem.hint}, or give the target a fallback")
         target = targets[target.fallback]
     return Resolved(requested, target, runtime, "; ".join(dict.fromkeys(missing.values())), _shim(target))
@@ -109,7 +122,7 @@ def _named(name: str, targets: Mapping[str, Target]) -> Target:
 
 
 def _unknown(name: str, targets: Mapping[str, Target]) -> ConfigError:
-    """ExecuTorch calls a CPU a target, as `cortex-m55` or `cortex-m55+int8`."""
+    """Return the error for an unknown target. ExecuTorch calls a CPU a target: `cortex-m55` or `cortex-m55+int8`."""
     if (cpu := cpu_name(name)) in cpus():
         of_it = [one.name for one in targets.values() if one.cpu == cpu]
         hint = f"a target of this CPU: {', '.join(of_it)}" if of_it else f"add one with cpu: {cpu} to targets.yaml"
@@ -118,7 +131,10 @@ def _unknown(name: str, targets: Mapping[str, Target]) -> ConfigError:
 
 
 def _problem(target: Target, live: bool) -> HarnessError | None:
-    """What its launcher misses here, where a machine may be without it or another target can take its place."""
+    """Return the error of `require` if the target's launcher cannot run here, else None.
+
+    It is checked only where the launcher is optional or the target has a fallback.
+    """
     if not live and isinstance(target.launcher, HardwareLauncher):
         return None
     if target.launcher.optional or target.fallback is not None:
@@ -130,7 +146,10 @@ def _problem(target: Target, live: bool) -> HarnessError | None:
 
 
 def _shim(target: Target) -> str:
-    """What runs in the place of the launcher's program. What does not even answer is told by the first use of it."""
+    """Return the name of a shim that runs in place of the launcher's program, else "".
+
+    If the program does not even answer, its first use reports that.
+    """
     with contextlib.suppress(HarnessError):
         return target.launcher.shim()
     return ""

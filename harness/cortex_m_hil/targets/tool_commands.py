@@ -1,9 +1,10 @@
-"""What somebody else's tool does to a board: flash it, reset it, switch its power.
+"""Commands of external tools that flash a board, reset it, or switch its power.
 
-Values only: templates of commands, the presets, and how `targets.yaml` says them. `boards.tools` runs them.
+This module has values only: templates of commands, the presets, and their syntax in `targets.yaml`. `boards.run_tools`
+runs them.
 
-A template is the words of a command, never a line for a shell. `{name}` is replaced by its value. Words in a tuple are
-left out where a name in them has no value, and repeated where it has several.
+A template is the list of a command's arguments, never a line for a shell. `{name}` is replaced by the value of a
+template variable. Arguments in a tuple are left out if a variable in them has no value, and repeated if it has several.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cortex_m_hil.errors import ConfigError, did_you_mean
 
-# What the harness knows itself when it uses a tool.
+# Template variables that the harness sets itself when it uses a tool.
 GIVEN = frozenset({"elf", "port", "python", "script", "coordinator", "place"})
-# What targets.yaml may say beside.
+# Template variables that targets.yaml may set.
 PARAMETERS = frozenset({"config", "chip", "serial_number", "address", "interface", "speed"})
-SECONDS = 120.0  # for a tool
-LONGEST_WAIT = 7 * 86400.0  # seconds that targets.yaml can ask for; the system's own waits have an end, too
+SECONDS = 120.0  # default time limit of a procedure
+LONGEST_WAIT = 7 * 86400.0  # seconds that targets.yaml can ask for: the system's own waits are limited, too
 
 Variables = Mapping[str, str | tuple[str, ...]]
 Template = tuple[str | tuple[str, ...], ...]
@@ -30,7 +31,7 @@ _NAME = re.compile(r"\{([A-Za-z_]+)\}")
 
 @dataclass(frozen=True)
 class Exchange:
-    """One step of a talk with a tool: wait for `expect` (a regular expression), then send the line `send`."""
+    """A step of a dialogue with a tool: wait for `expect` (a regular expression), then send the line `send`."""
 
     expect: str
     send: str
@@ -38,11 +39,19 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Procedure:
-    """Commands, run one after the other. `script` are the lines of a file that `{script}` names.
+    """Commands that are run one after the other to flash, reset or power-cycle a board.
 
-    `fail` are regular expressions: output that matches one is a failure, for tools whose exit status is always 0.
-    `home`: the program in whose folder all of them run, which `{home}` is. `replaces`: what it flashes takes the place
-    of all that was flashed before.
+    Attributes:
+        name: of the preset, or of the tool.
+        commands: templates of the commands.
+        script: lines of a file that `{script}` names.
+        talk: steps of the dialogue with each command.
+        fail: regular expressions: output that matches one is a failure, for tools whose exit status is always 0.
+        seconds: for all commands together.
+        variables: values of template variables from targets.yaml.
+        origin: such as "targets.yaml:12: nucleo: flash".
+        home: the program in whose folder all commands run, which is `{home}`; "": none.
+        replaces: whether it replaces everything that was flashed before.
     """
 
     name: str
@@ -51,13 +60,13 @@ class Procedure:
     talk: tuple[Exchange, ...] = ()
     fail: tuple[str, ...] = ()
     seconds: float = SECONDS
-    variables: Variables = field(default_factory=dict)  # what targets.yaml gave
-    origin: str = ""  # "targets.yaml:12: nucleo: flash"
+    variables: Variables = field(default_factory=dict)
+    origin: str = ""
     home: str = ""
     replaces: bool = False
 
     def names(self) -> Iterator[tuple[str, bool]]:
-        """Every name in it, and whether it must have a value."""
+        """Yield the name of each template variable in it, and whether it must have a value."""
         for template in self.commands:
             for piece in template:
                 optional = isinstance(piece, tuple)
@@ -67,12 +76,12 @@ class Procedure:
             yield from ((name, True) for name in _NAME.findall(text))
 
     def bind(self, given: Variables) -> list[list[str]]:
-        """The commands with everything in its place. `given` goes before what targets.yaml said."""
+        """Return the commands with all variables replaced. `given` takes precedence over values of targets.yaml."""
         variables = {**self.variables, **given}
         return [[word for piece in template for word in self._expand(piece, variables)] for template in self.commands]
 
     def fill(self, text: str, given: Variables) -> str:
-        """A line of the script or of the talk."""
+        """Return a line of the script or of the dialogue with all variables replaced, as `bind` does."""
         return self._expand(text, {**self.variables, **given})[0]
 
     def _expand(self, piece: str | tuple[str, ...], variables: Variables) -> list[str]:
@@ -183,7 +192,7 @@ PRESETS: Mapping[str, Mapping[str, Procedure]] = {
         ),
     },
 }
-_REQUIRED = {"openocd": "config", "pyocd": "chip"}  # tools that start without it, and then do something else
+_REQUIRED = {"openocd": "config", "pyocd": "chip"}  # a variable without which the tool starts, and does something else
 
 
 # --- targets.yaml --------------------------------------------------------------------------------------------
@@ -199,7 +208,7 @@ class RawExchange(_Strict):
 
 
 class RawProcedure(_Strict):
-    """`{preset: openocd, config: board/x.cfg}` or `{command: [tool, "{elf}"]}`."""
+    """A tool in targets.yaml: `{preset: openocd, config: board/x.cfg}` or `{command: [tool, "{elf}"]}`."""
 
     preset: str | None = None
     command: list[str] | None = None
@@ -216,9 +225,16 @@ class RawProcedure(_Strict):
 
 
 def parse(raw: str | list[str] | RawProcedure, kind: str, where: str, brought: Iterable[str] = ()) -> Procedure:
-    """A checked procedure. `kind` is flash, reset or power; a string is a preset's name, a list a command's words.
+    """Return the checked procedure of a tool.
 
-    `brought` are names that each board brings itself, such as `serial_number`. Raises ConfigError with `where`.
+    Args:
+        raw: the tool in targets.yaml; a string is a preset's name, a list a command's arguments.
+        kind: `flash`, `reset` or `power`.
+        where: the place in targets.yaml, for messages.
+        brought: names of template variables that each board has its own value for, such as `serial_number`.
+
+    Raises:
+        ConfigError: it is wrong; the message begins with `where`.
     """
     if isinstance(raw, str):
         raw = RawProcedure(preset=raw)
@@ -271,7 +287,10 @@ def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Proced
 
 
 def _check_names(procedure: Procedure, valued: frozenset[str]) -> None:
-    """Every name must be one of ours, and those that targets.yaml gives must have a value."""
+    """Check that each template variable is known, and has a value if it needs one from targets.yaml.
+
+    `valued` are the names of variables that have a value. Raises ConfigError, also for a value that is not used.
+    """
     where = procedure.origin
     used = dict.fromkeys(name for name, _ in procedure.names())
     for name in used:
