@@ -1,7 +1,7 @@
-"""The runner's RUNNER: built once per content of everything that goes into it.
+"""Builds runners, each once for the contents of everything that goes into it.
 
-The key covers the firmware's sources, the board's folder, the schema, the compiler and the
-configuration; it is also the build id that the runner says in its handshake.
+The key covers the firmware's sources, the board's folder, the schema, the compiler and the configuration; it is also
+the build id that the runner reports in its handshake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RUNNER, DIGEST, LOG = "runner.elf", "runner.elf.sha256", "build.log"
 COUNTING: Final[Mapping[str, str]] = {"HIL_COUNT_KERNELS": "ON"}
 WITHOUT_PORTABLE: Final[Mapping[str, str]] = {"HIL_PORTABLE": "OFF"}
 """A runner without the portable operators that ExecuTorch's own test runner is built without."""
-_COUNTING_GCC = 11  # the first with -fprofile-info-section
+_COUNTING_GCC = 11  # the first version with -fprofile-info-section
 ELF_LIMIT = 256 << 20  # bytes
 DAMAGED = "built again: the runner in the cache was damaged, or had no digest beside it"
 BUILD_TIMEOUT = 600.0  # seconds, for one configure or one build
@@ -41,10 +41,18 @@ _CAUSE = re.compile(r"error:|undefined reference|CMake Error")
 def build_runner(
     target: Target, runtime: str = "builtin", options: Mapping[str, str] | None = None, firmware: Path | None = None
 ) -> Elf:
-    """The runner for `target`, from the cache or freshly built.
+    """Return the runner for `target`, from the cache or freshly built.
 
-    `options` are further CMake definitions, part of the key; `firmware` is a changed copy of this package's.
-    Raises ToolchainError where a tool is missing and BuildError, with the end of the log, where the build fails.
+    Args:
+        target: the target.
+        runtime: `builtin` or `executorch`.
+        options: further CMake definitions, which are part of the key; None: no others.
+        firmware: a changed copy of this package's firmware; None: this package's own.
+
+    Raises:
+        ConfigError: there is no such runtime, or its installation is wrong.
+        ToolchainError: a tool is missing or too old.
+        BuildError: the build fails, with the end of its log, or another process does not finish it.
     """
     check_runtime(runtime)
     sources = firmware or package_data("firmware")
@@ -71,14 +79,14 @@ def build_runner(
 
 
 def portable_operators() -> tuple[str, ...]:
-    """The operators that a runner WITHOUT_PORTABLE lacks."""
+    """Return the operators that a runner WITHOUT_PORTABLE lacks."""
     rows = (package_data("firmware") / "runtime" / "builtin" / "operators.inc").read_text()
     _, _, group = rows.partition("#ifdef HIL_PORTABLE")
     return tuple(re.findall(r'^HIL_OPERATOR\("([^"]+)"', group.partition("#endif")[0], re.MULTILINE))
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether the runner in the cache is the one that was built: by a digest beside it, which costs milliseconds."""
+    """Tell whether the runner in the cache is undamaged, by the digest beside it, which costs milliseconds."""
     try:
         return _digest(folder) == files.read(folder / DIGEST, ELF_LIMIT)
     except ConfigError:
@@ -86,7 +94,10 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _digest(folder: Path) -> bytes:
-    """Of the runner and, if it counts, of the notes beside it. ConfigError where one cannot be read."""
+    """Return the digest of the runner and, if it counts coverage, of the .gcno files beside it.
+
+    Raises ConfigError where one cannot be read.
+    """
     digest = hashlib.sha256(files.read(folder / RUNNER, ELF_LIMIT))
     for path in sorted((folder / NOTES).glob("*")):
         digest.update(path.name.encode() + files.read(path, ELF_LIMIT))
@@ -94,7 +105,7 @@ def _digest(folder: Path) -> bytes:
 
 
 def compiler(target: Target) -> toolchain.Tool:
-    """The compiler for this CPU. ToolchainError where it is older than the CPU."""
+    """Return the compiler for the target's CPU. Raises ToolchainError where it is too old to know the CPU."""
     if target.cpu == HOST.name:
         return toolchain.find("g++")
     found, cpu = toolchain.find("arm-none-eabi-g++"), cpus()[target.cpu]
@@ -123,14 +134,17 @@ def _check_counting(target: Target) -> None:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What CMake is given, and the key of the runner that it makes of it."""
+    """The CMake definitions of a runner, and the build id that follows from them and from its sources."""
 
     definitions: dict[str, str]
     build_id: str
 
 
 def _recipe(target: Target, runtime: str, sources: Path, options: Mapping[str, str]) -> _Recipe:
-    """Of an installed ExecuTorch the content is in the key, not the place."""
+    """Return the definitions and the build id of a runner.
+
+    An installed ExecuTorch is in the key by its contents, not by its path.
+    """
     definitions = _definitions(target, runtime) | dict(options)
     counts = _counts(options)
     installed = executorch_install.find(target, cache_directory(), counts) if runtime == "executorch" else None
@@ -163,7 +177,7 @@ def _definitions(target: Target, runtime: str) -> dict[str, str]:
 
 
 def _key(target: Target, firmware: Path, definitions: Mapping[str, str], installed: str) -> str:
-    """`installed` is the digest of what an installed runtime is built from."""
+    """Return the build id. `installed` is the digest of an installed runtime that is linked, else ""."""
     digest = hashlib.sha256(f"{target.config}\n{installed}\n".encode())
     for name, value in sorted(definitions.items()):
         digest.update(f"{name}={value}\n".encode())
@@ -186,10 +200,10 @@ def _sources(target: Target, firmware: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[str, str]) -> None:
-    """Builds beside `folder` and renames, so that a killed build leaves nothing that looks finished.
+    """Build a runner beside `folder` and rename the result, so that a killed build leaves nothing that looks finished.
 
-    What is built is a copy of the sources: ccache knows what it compiled before by paths within it, which are the same
-    each time, wherever the sources lie.
+    A copy of the sources is built: ccache recognises files by their paths within it, which are the same each time,
+    wherever the sources lie.
     """
     with TemporaryFolder(f"{folder.name}-", folder.parent) as work:
         copies = _copy(work, target, firmware)
@@ -210,7 +224,10 @@ def _build(folder: Path, target: Target, firmware: Path, definitions: Mapping[st
 
 
 def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
-    """gcov's, of what was compiled, and of what was linked of a prefix: the runner names the files that it counts."""
+    """Copy gcov's .gcno files of what was compiled, and of what was linked of a prefix, into the finished folder.
+
+    The runner contains the names of the .gcda files that it counts for, which select those of the prefix.
+    """
     notes = list(build.rglob("*.gcno"))
     if prefix is not None:
         elf = (finished / RUNNER).read_bytes()
@@ -222,7 +239,7 @@ def _keep_notes(finished: Path, build: Path, prefix: str | None) -> None:
 
 
 def _copy(work: Path, target: Target, firmware: Path) -> dict[Path, Path]:
-    """The sources' folders, and where their copies lie."""
+    """Copy the sources to `work`; return the folder of each copy by the folder of the original."""
     copies = {firmware: work / "firmware", target.board.directory: work / "board" / target.board.directory.name}
     for root, path in _sources(target, firmware):
         copy = copies[root] / path.relative_to(root)
@@ -232,14 +249,14 @@ def _copy(work: Path, target: Target, firmware: Path) -> dict[Path, Path]:
 
 
 class BuildTree:
-    """Sources and objects of a runner in a folder, to build it again and again with files or memory changed.
+    """The sources and objects of a runner in a folder, to build it repeatedly with changed files or memory sizes.
 
-    Only what depends on them is compiled. All of these runners have one build id, and none is in the cache: they are
-    for simulators, since a board would take one for another.
+    Only what depends on the changes is compiled. All of these runners have the same build id, and none is in the cache:
+    they are for simulators, as a board would take one for another.
     """
 
     def __init__(self, target: Target, folder: Path, runtime: str = "builtin") -> None:
-        """Configures a copy of the sources, compiles nothing. Warnings are no errors here.
+        """Configure a copy of the sources without compiling anything; compiler warnings are not errors.
 
         Raises what `build_runner` does.
         """
@@ -252,14 +269,18 @@ class BuildTree:
         self._build = self._configure({})
 
     def resize(self, pools: Pools, stack: int) -> None:
-        """What the next builds have, in bytes; `stack` 0: what the board has."""
+        """Set the memory pools and the stack of the next builds, in bytes; `stack` 0: the board's own size."""
         self._target = replace(self._target, board=replace(self._target.board, pools=pools))
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
         sizes |= {"SHARED_POOL": pools.shared, "STACK_SIZE": stack}
         self._build = self._configure({f"HIL_{name}": str(size) for name, size in sizes.items()})
 
     def build(self, changed: Mapping[str, str]) -> Elf:
-        """With the texts of these files instead, by their paths below `firmware`. The ELF is good until the next."""
+        """Build the runner with changed files, and return it; the ELF is valid until the next build.
+
+        `changed` are texts by the paths of their files below `firmware`; other files are as they were. Raises
+        BuildError.
+        """
         for path in self._changed - changed.keys():
             shutil.copyfile(self._firmware / path, self._copies[self._firmware] / path)
         for path, text in changed.items():
@@ -269,7 +290,7 @@ class BuildTree:
         return self._elf
 
     def _configure(self, definitions: Mapping[str, str]) -> list[str]:
-        """The command that builds."""
+        """Configure the build with these definitions; return the command that builds."""
         board = self._copies[self._target.board.directory]
         commands = _commands(self._folder, board, self._target, self._recipe.definitions | dict(definitions))
         configure, build = commands
@@ -300,7 +321,7 @@ def _commands(work: Path, board: Path, target: Target, definitions: Mapping[str,
 
 
 def _ccache(cmake: str, work: Path) -> list[str]:
-    """Definitions that make CMake use ccache, where that is on PATH: most files of two runners are the same."""
+    """Return CMake definitions that make it use ccache, if it is on PATH: most files of two runners are the same."""
     ccache = shutil.which("ccache")
     if ccache is None:
         return []
@@ -317,7 +338,10 @@ def _ccache(cmake: str, work: Path) -> list[str]:
 
 
 def _run(command: list[str], log: Path, target: Target, runtime: str, copies: Mapping[Path, Path]) -> None:
-    """The log names the folders that were copied, not their copies."""
+    """Run a command of a build, and rewrite its log to name the original folders instead of their copies.
+
+    Raises BuildError, with the cause and the end of the log, where the command fails.
+    """
     status = subprocesses.run(command, log, BUILD_TIMEOUT)
     text = log.read_text(errors="replace")
     for original, copy in copies.items():  # the compiler below ccache is given relative paths

@@ -1,6 +1,6 @@
-"""What the bytes of an ELF are for: its sections, the symbols in each, and of a builtin runner the operators.
+"""Attributes the bytes of an ELF to its sections, to the symbols in each, and in a builtin runner to operators.
 
-Sources: System V ABI, "Object Files" (headers, symbols); the disassembly of binutils' objdump (who refers to whom).
+Sources: System V ABI, "Object Files" (headers, symbols); the disassembly of binutils' objdump (references).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _TEXT_LIMIT: Final = 256 << 20  # bytes of a disassembly
 _ALLOCATED, _NO_BITS, _SYMBOLS = 2, 8, 2  # a flag of sections, and two of their types
 _OBJECT, _FUNCTION = 1, 2  # types of symbols
 _ARM: Final = 40
-_TABLE: Final = "kOperators"  # of firmware/runtime/builtin/registry.cpp: pointers to a name and to a kernel for each
+_TABLE: Final = "kOperators"  # of firmware/runtime/builtin/registry.cpp: a pointer to a name and one to a kernel, each
 
 
 @dataclass(frozen=True)
 class Section:
-    """One that is in memory while the program runs. `stored`: bytes of it in the file, which a flash holds."""
+    """A section that is in memory while the program runs. `stored`: bytes of it in the file, which a flash holds."""
 
     name: str
     address: int
@@ -37,9 +37,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes of a section that are one symbol's; of all that no symbol names, `symbol` is "".
+    """The bytes of a section that belong to one symbol.
 
-    `operators` are those whose kernels reach it; a caller that is no kernel is in it as "".
+    Attributes:
+        section: the section's name.
+        symbol: the symbol's name; "" for all bytes that belong to no symbol.
+        nbytes: its size.
+        operators: those whose kernels refer to it, directly or not, and "" if other code does; empty if that is not
+            known.
     """
 
     section: str
@@ -50,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True)
 class OperatorWeight:
-    """Bytes that are there for this operator alone (`own`), and all that its kernel reaches."""
+    """The bytes that are there for one operator alone (`own`), and all that its kernel refers to (`reached`)."""
 
     operator: str
     own: int
@@ -59,20 +64,20 @@ class OperatorWeight:
 
 @dataclass(frozen=True)
 class ElfWeight:
-    """`parts` of each section sum to its bytes, the largest first."""
+    """The sections and parts of an ELF; the `parts` of each section add up to its size, the largest first."""
 
     sections: tuple[Section, ...]
     parts: tuple[Part, ...] = field(repr=False)
 
     @property
     def operators(self) -> tuple[OperatorWeight, ...]:
-        """The largest first; none where the ELF is no builtin runner for Arm."""
+        """Return the operators, the largest first; none where the ELF is no builtin runner for Arm."""
         names = sorted({name for part in self.parts for name in part.operators if name})
         rows = [OperatorWeight(name, self._sum((name,)), self._sum(name)) for name in names]
         return tuple(sorted(rows, key=lambda row: (-row.own, -row.reached)))
 
     def _sum(self, operators: str | tuple[str, ...]) -> int:
-        """Bytes of what exactly these reach, or this one among others."""
+        """Sum the bytes of parts that exactly these operators refer to (a tuple), or this one among others (a name)."""
         alone = isinstance(operators, tuple)
         return sum(
             part.nbytes for part in self.parts
@@ -81,7 +86,10 @@ class ElfWeight:
 
 
 def weigh(path: Path) -> ElfWeight:
-    """ConfigError where it is no ELF, or a damaged one; ToolchainError where a tool of binutils is missing."""
+    """Return the sizes of an ELF's sections, symbols and operators.
+
+    Raises ConfigError where the file is no ELF, or damaged; ToolchainError where a tool of binutils is missing.
+    """
     data = files.read(path, LIMIT)
     try:
         elf = _Elf(data)
@@ -93,7 +101,7 @@ def weigh(path: Path) -> ElfWeight:
 
 
 def operators(path: Path) -> tuple[str, ...]:
-    """Return what a builtin runner for Arm has, by its own table, in that order; nothing for any other ELF."""
+    """Return the operators of a builtin runner for Arm, in the order of its own table; none for any other ELF."""
     elf = _Elf(files.read(path, LIMIT))
     return tuple(_kernels(elf)) if elf.machine == _ARM else ()
 
@@ -103,7 +111,7 @@ def operators(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, order=True)
 class _Symbol:
-    """A function or an object; without the bit that a function's address in Thumb code has."""
+    """A symbol of a function or an object. A function's address is without the bit that marks Thumb code."""
 
     address: int
     nbytes: int
@@ -112,7 +120,7 @@ class _Symbol:
 
 
 class _Elf:
-    """Little-endian, of 32 or 64 bits."""
+    """A little-endian ELF of 32 or 64 bits."""
 
     def __init__(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF" or data[5:6] != b"\1":
@@ -132,7 +140,7 @@ class _Elf:
         self.symbols = self._read_symbols()
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """What the file has for an address; struct.error where it has nothing."""
+        """Return bytes of the file by their address in memory. Raises struct.error where the file has none."""
         for section in self.sections:
             if section.address <= address and address + nbytes <= section.address + section.stored:
                 at = self._offsets[section.address] + address - section.address
@@ -140,7 +148,7 @@ class _Elf:
         raise struct.error
 
     def text(self, address: int) -> str:
-        """A string in memory, at most so long as an operator's name."""
+        """Return the string at an address in memory. Raises struct.error where the file has none."""
         for section in self.sections:
             if section.address <= address < section.address + section.stored:
                 return self._text(self._offsets[section.address] + address - section.address)
@@ -150,7 +158,10 @@ class _Elf:
         return struct.unpack_from(f"<{kinds[0] if self._wide else kinds[1]}", self._data, at)
 
     def _header(self, at: int) -> tuple[int, ...]:
-        """Name, type, flags, address, offset, size, link."""
+        """Return name, type, flags, address, offset, size and link of the section header at an offset of the file.
+
+        Raises struct.error where the section is not within the file.
+        """
         found = struct.unpack_from("<2I4QI" if self._wide else "<7I", self._data, at)
         if found[1] != _NO_BITS and found[4] + found[5] > len(self._data):
             raise struct.error
@@ -160,7 +171,7 @@ class _Elf:
         return self._data[at : self._data.index(b"\0", at) if b"\0" in self._data[at : at + 65536] else at].decode()
 
     def _read_symbols(self) -> list[_Symbol]:
-        """By address; of several at one place the largest, and none that begins within another."""
+        """Return symbols by address: the largest of several at one place, and none that begins within another."""
         found: list[_Symbol] = []
         for header in self._headers:
             if header[1] == _SYMBOLS:
@@ -185,7 +196,7 @@ class _Elf:
 
 
 def _parts(elf: _Elf, section: Section, owners: Mapping[int, tuple[str, ...]]) -> list[Part]:
-    """Symbols that lie within the section, and what is left of it."""
+    """Return a part for each symbol that lies within the section, and one for the bytes that remain."""
     end = section.address + section.nbytes
     inside = [one for one in elf.symbols if section.address <= one.address and one.address + one.nbytes <= end]
     names = _demangled([one.name for one in inside])
@@ -198,7 +209,7 @@ def _parts(elf: _Elf, section: Section, owners: Mapping[int, tuple[str, ...]]) -
 
 
 def _demangled(names: Sequence[str]) -> list[str]:
-    """As in C++; where there is no tool for that, as they are."""
+    """Return the names as in C++ sources, or unchanged where there is no c++filt."""
     if not names:
         return []
     try:
@@ -216,7 +227,7 @@ _HALF: Final = re.compile(r"(\w+), #(\d+)")
 
 
 def _owners(elf: _Elf, path: Path) -> dict[int, tuple[str, ...]]:
-    """By a symbol's address the operators that reach it, "" for code that is reached from elsewhere."""
+    """Return the operators whose kernels reach a symbol, by its address; "" among them for other code that does."""
     kernels = _kernels(elf)
     if not kernels:
         return {}
@@ -233,7 +244,7 @@ def _owners(elf: _Elf, path: Path) -> dict[int, tuple[str, ...]]:
 
 
 def _kernels(elf: _Elf) -> dict[str, int]:
-    """Addresses by operator, as the runner's own table has them."""
+    """Return the addresses of kernels by operator, from the runner's own table."""
     found: dict[str, int] = {}
     for table in elf.symbols:
         if _TABLE in table.name:
@@ -254,11 +265,11 @@ def _reach(roots: set[int], references: Mapping[int, set[int]]) -> set[int]:
 
 
 def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
-    """Addresses of the symbols that a function's code names, by that of the function."""
+    """Return the addresses of the symbols to which each function's code refers, by the function's address."""
     command = [str(toolchain.locate("arm-none-eabi-objdump")), "-d", "--no-show-raw-insn", str(path)]
     said = toolchain.ask(command, TIMEOUT, _TEXT_LIMIT).out
     starts = [one.address for one in elf.symbols]
-    # Numbers that are no pointers are most often taken for such into the RAM, where kernels keep nothing.
+    # Numbers that look like pointers but are none mostly point into the RAM, where kernels keep nothing.
     stored = [range(one.address, one.address + one.stored) for one in elf.sections]
     named = {
         one.address | one.is_function: one.address
@@ -276,7 +287,7 @@ def _references(elf: _Elf, path: Path) -> dict[int, set[int]]:
 
 
 def _named(mnemonic: str, operands: str, halves: dict[str, int]) -> Iterator[int]:
-    """Pointers that an instruction names, or a word of data between them: of a function with the bit of Thumb code."""
+    """Yield the pointers in an instruction, or in a word of data between them; a function's may have the Thumb bit."""
     if mnemonic == ".word":
         yield int(operands.split(maxsplit=1)[0], 16)
     elif half := _HALF.match(operands) if mnemonic in ("movw", "movt") else None:

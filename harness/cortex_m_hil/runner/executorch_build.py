@@ -1,7 +1,7 @@
-"""A user's ExecuTorch checkout, built by ExecuTorch's own bare-metal preset and installed for one CPU.
+"""Builds a user's ExecuTorch checkout by ExecuTorch's own bare-metal preset, and installs it for one CPU.
 
-Nothing is fetched: what the checkout lacks is named. A build is kept by the content of everything that it is made of,
-and one that was interrupted, or failed, goes on where it ended.
+Nothing is fetched: what the checkout lacks is named. A build is kept under a key of the contents of everything that it
+is made of, and one that was interrupted, or failed, is resumed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRESET: Final = "arm-baremetal"
 DESCRIPTION: Final = executorch_install.DESCRIPTION
 _TIMEOUT: Final = executorch_install.BUILD_TIMEOUT
 _UNFINISHED: Final = ".unfinished"
-_TAIL: Final = 4096  # bytes of a log that are read for how far a build is
+_TAIL: Final = 4096  # bytes of a log that are read for the progress of a build
 # docs/runtimes.md says why.
 _OPTIONS: Final = (
     "CMAKE_BUILD_TYPE=Release",
@@ -47,9 +47,14 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Order:
-    """What to build: `source` is the checkout, `cmsis_nn` another one; `options` are further ones for CMake.
+    """A build of ExecuTorch that was asked for.
 
-    `coverage`: its Cortex-M kernels and CMSIS-NN count the lines and branches that they execute.
+    Attributes:
+        source: the checkout of ExecuTorch.
+        cpu: the CPU to build for.
+        cmsis_nn: a checkout of CMSIS-NN; None: the one that the checkout of ExecuTorch uses.
+        options: further options for CMake, `-DNAME=VALUE`.
+        coverage: its Cortex-M kernels and CMSIS-NN count the lines and branches that they execute.
     """
 
     source: Path
@@ -61,9 +66,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Installed:
-    """A prefix. `version` is the checkout's, with its commit; `built`: it was not there before.
+    """An installed ExecuTorch for one CPU.
 
-    `coverage` as in `Order`.
+    Attributes:
+        directory: its prefix.
+        cpu: the CPU that it is for.
+        version: the checkout's version, with its commit.
+        built: whether it has just been built, and was not there before.
+        coverage: as in `Order`.
     """
 
     directory: Path
@@ -74,11 +84,17 @@ class Installed:
 
 
 def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Path | None = None) -> Installed:
-    """The prefix of the order, built if it is not there; from now on the one for its CPU, or for its coverage.
+    """Return the prefix of an order, built if it is not there, and select it for the targets of its CPU.
 
-    `link` is made one to the prefix instead, and what the CPU's targets use stays. `told` gets what is done, as it
-    begins, and again with how far it is. Raises ConfigError where the order is wrong, ToolchainError where a tool is
-    missing, and BuildError, with the first error and what the checkout lacks, where the build fails.
+    Args:
+        order: what to build.
+        told: called with a description of each stage as it begins, and again with its progress.
+        link: a symbolic link to make to the prefix, instead of selecting it for the CPU's targets; None: none.
+
+    Raises:
+        ConfigError: the order is wrong, or `link` exists and is no link.
+        ToolchainError: a tool is missing.
+        BuildError: the build fails, with the first error and what the checkout lacks.
     """
     _check(order)
     if link is not None and not link.is_symlink() and link.exists():
@@ -133,13 +149,13 @@ def _key(order: Order) -> str:
 
 
 def _counting() -> tuple[Path, ...]:
-    """What CMake includes for a build that counts, and what that includes."""
+    """Return the file that CMake includes for a build that counts coverage, and the file that this one includes."""
     folder = package_data("firmware") / "cmake"
     return folder / "counting_executorch.cmake", folder / "counting.cmake"
 
 
 def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
-    """Built and installed beside `directory`, then renamed: what is there is whole."""
+    """Build and install beside `directory`, then rename the prefix, so that one that exists is always complete."""
     log, work = directory.with_suffix(".log"), directory.with_suffix(_UNFINISHED)
     log.unlink(missing_ok=True)
     _Stages(order, work, log, told).run()
@@ -158,7 +174,7 @@ def _build(order: Order, directory: Path, told: Callable[[str], None]) -> None:
 
 @dataclass(frozen=True)
 class _Stages:
-    """The commands of a build in `work`, which stays until all have ended well; ninja knows what it has built."""
+    """The stages of a build in `work`, a folder that stays until all have succeeded, so that ninja can resume."""
 
     order: Order
     work: Path
@@ -178,7 +194,7 @@ class _Stages:
         self._run("installs", install_)
 
     def _goes_on(self, configure: Sequence[str]) -> bool:
-        """Whether there is something of the same command, such as of the same checkout; anything else is removed."""
+        """Tell whether `work` has an unfinished build of the same command; that of any other command is removed."""
         begun, said = self.work / "begun", json.dumps(configure)
         with contextlib.suppress(OSError):
             if begun.read_text() == said:
@@ -190,7 +206,7 @@ class _Stages:
         return False
 
     def _remove_older(self, said: str) -> None:
-        """Remove what the same command has left of other content, unless somebody is at it."""
+        """Remove unfinished builds of the same command from other contents, unless a process is using them."""
         for other in self.work.parent.glob(f"{self.order.cpu}-*{_UNFINISHED}"):
             with contextlib.suppress(OSError, filelock.Timeout):
                 if (other / "begun").read_text().replace(str(other), str(self.work)) == said:
@@ -211,7 +227,7 @@ class _Stages:
             raise _failure(self.order, self.log, status)
 
     def _tell_how_far(self, what: str, begin: int) -> None:
-        """As ninja says it: `[12/345]` before each step."""
+        """Report the progress from the log, where ninja prints `[12/345]` before each step."""
         with self.log.open("rb") as log:
             log.seek(max(begin, self.log.stat().st_size - _TAIL))
             steps = re.findall(rb"^\[(\d+)/(\d+)\]", log.read(), re.MULTILINE)
@@ -232,7 +248,10 @@ def _keep_notes(order: Order, build: Path, folder: Path) -> None:
 
 
 def _version(order: Order) -> str:
-    """`1.5.0 cff6f4dd32e6, CMSIS-NN dbf45dbfcc51`; the latter only where it is another checkout of git's."""
+    """Return the versions of the checkouts: `1.5.0 cff6f4dd32e6, CMSIS-NN dbf45dbfcc51`.
+
+    That of CMSIS-NN is there only if a checkout was named, and has a version.
+    """
     versions = [executorch_install.version_of(order.source)]
     if order.cmsis_nn is not None and (version := executorch_install.version_of(order.cmsis_nn)):
         versions.append(f"CMSIS-NN {version}")
@@ -240,7 +259,7 @@ def _version(order: Order) -> str:
 
 
 def _commands(order: Order, work: Path) -> tuple[list[str], list[str], list[str]]:
-    """Return what configures, builds and installs."""
+    """Return the commands that configure, build and install."""
     cmake, build = str(toolchain.find("cmake").path), str(work / "build")
     toolchain.find("ninja")
     given = [f"-DTARGET_CPU={order.cpu}", f"-DPYTHON_EXECUTABLE={sys.executable}", *(f"-D{one}" for one in _OPTIONS)]
@@ -275,7 +294,7 @@ def _failure(order: Order, log: Path, status: int) -> BuildError:
 
 
 def _link(link: Path, directory: Path) -> None:
-    """In one step, whoever reads it meanwhile."""
+    """Replace a symbolic link atomically, for processes that read it meanwhile."""
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(directory if link.parent != directory.parent else directory.name)
@@ -283,7 +302,7 @@ def _link(link: Path, directory: Path) -> None:
 
 
 def installed() -> tuple[Installed, ...]:
-    """What there is: one for each CPU, and one that counts coverage."""
+    """Return the selected installations: for each CPU at most one, and one that counts coverage."""
     found = []
     for cpu, coverage in itertools.product(cpus(), (False, True)):
         link = executorch_install.chosen(cache_directory(), cpu, coverage)

@@ -1,7 +1,7 @@
-"""An ExecuTorch that was installed for one CPU: where it is, whether it is the right one, which it is.
+"""Finds the ExecuTorch that is installed for a CPU, checks that it fits the target, and identifies it.
 
-Nothing here fetches or builds ExecuTorch or CMSIS-NN; a `build:` command of the user's is called, no more. What
-`executorch_build` has installed is found where nothing else is named.
+Nothing here fetches or builds ExecuTorch or CMSIS-NN, except by a user's `build:` command. An installation by
+`executorch_build` is found where no other is named.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cortex_m_hil.targets.model import ExecutorchInstall, Target
 
 VARIABLE = "HIL_EXECUTORCH_PREFIX"
 DOCS = "hil docs runtimes says how one is built, and where to say where it is"
-NOTES = "notes"  # below a prefix that counts coverage: what gcov needs of it
+NOTES = "notes"  # the folder of gcov's .gcno files in a prefix that counts coverage
 DESCRIPTION = "hil.json"  # of a prefix that hil installed: its version, and what it was built from
 BUILD_TIMEOUT = 3600.0  # seconds, for the user's command
 CORE = "libexecutorch_core.a"
@@ -37,19 +37,25 @@ NEEDED_SUBMODULES: Final = (
     *(f"third-party/{name}" for name in ("flatbuffers", "flatcc", "gflags", "json")),
     "backends/xnnpack/third-party/FXdiv",
 )
-"""Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missed."""
+"""Submodules that a build of ExecuTorch 1.5 for a Cortex-M needs; what a checkout does not list is not missing."""
 _REGISTRY = "libcortex_m_ops_lib.a"
-# An ARMv6-M library does for both, and ExecuTorch's builds are of the M0+.
+# An ARMv6-M library runs on both, and ExecuTorch builds for the M0+.
 STANDS_IN: Final = {"cortex-m0": "cortex-m0plus"}
-# With its file and line: of a compiler, or of CMake.
+# An error of a compiler, or of CMake, with its file and line.
 _FIRST_ERROR = re.compile(r"^(?:\S+?:\d+(?::\d+)?: (?:fatal )?error: .*|CMake Error at \S+:\d+\b.*)$", re.MULTILINE)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".S", ".cmake", ".yaml", ".fbs", "CMakeLists.txt", "version.txt")
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """`version` is what the handshake says; `digest` goes into the build's key; `libraries` replace this project's
-    selection of portable operators."""
+    """An installed runtime that a runner can be linked with.
+
+    Attributes:
+        directory: the folder of the installation.
+        version: reported by the runner's handshake.
+        digest: of its contents, for the build's key.
+        libraries: registries that replace this project's selection of portable operators.
+    """
 
     directory: Path
     version: str
@@ -58,9 +64,16 @@ class Prefix:
 
 
 def find(target: Target, cache: Path, counts: bool = False) -> Prefix:
-    """The prefix for the target, built first where its source is newer. `counts`: the one whose kernels count coverage.
+    """Return the prefix for a target, after building it if its source is newer.
 
-    Raises ConfigError where there is none or it is the wrong one, and BuildError where the user's command fails.
+    Args:
+        target: the target.
+        cache: the harness's cache folder.
+        counts: whether to find the prefix whose kernels count coverage.
+
+    Raises:
+        ConfigError: there is no prefix, or it does not fit the target.
+        BuildError: the user's build command fails.
     """
     if target.cpu == "host":
         return _wheel(target)
@@ -78,7 +91,7 @@ def find(target: Target, cache: Path, counts: bool = False) -> Prefix:
 
 
 def buildable(target: Target) -> ExecutorchInstall:
-    """What targets.yaml says of it, with `source` and `build`; ConfigError where nothing can be built by that."""
+    """Return the target's ExecuTorch settings. Raises ConfigError if they lack `source` or `build` to build it."""
     install = target.executorch
     if os.environ.get(VARIABLE) or install is None or install.source is None or not install.build:
         raise ConfigError(
@@ -91,13 +104,13 @@ def buildable(target: Target) -> ExecutorchInstall:
 
 
 def rebuild(target: Target, log: Path) -> None:
-    """Runs the user's command, whatever has changed. BuildError where it fails."""
+    """Run the user's build command, whether or not anything has changed. Raises BuildError where it fails."""
     install = buildable(target)
     _run_build(install, _directory(install, target.cpu), target, log)
 
 
 def chosen(cache: Path, cpu: str, counts: bool = False) -> Path:
-    """Where `hil executorch install` leaves the prefix for a CPU; `{cpu}` stands for any."""
+    """Return the link to the prefix that `hil executorch install` selected for a CPU; `cpu` may be `{cpu}`."""
     return cache / "executorch" / (f"{cpu}-coverage" if counts else cpu)
 
 
@@ -123,7 +136,7 @@ def _install(target: Target, cache: Path, counts: bool) -> ExecutorchInstall:
 
 
 def _directory(install: ExecutorchInstall, cpu: str) -> Path:
-    """With `{cpu}` filled in: the CPU's name, or that of one whose libraries it executes as they are."""
+    """Return the prefix with `{cpu}` replaced by the CPU, or by another one whose libraries run on it unchanged."""
     own, other = (Path(install.prefix.replace("{cpu}", name)) for name in (cpu, STANDS_IN.get(cpu, cpu)))
     return other if other.is_dir() and not own.is_dir() else own
 
@@ -155,7 +168,7 @@ def _check(directory: Path, target: Target) -> None:
 
 
 def _check_counting(directory: Path, target: Target, counts: bool) -> None:
-    """Its libraries count for a runner that tells the counts, and link into no other."""
+    """Check that the libraries count coverage if and only if the runner reports it. Raises ConfigError."""
     if (directory / NOTES).is_dir() == counts:
         return
     raise ConfigError(
@@ -175,7 +188,7 @@ def _check_libraries(install: ExecutorchInstall, directory: Path) -> None:
 
 
 def _identifier() -> bytes:
-    """`ET12`, which a .pte of the installed executorch begins with."""
+    """Return the file identifier with which a .pte of the installed executorch begins, such as `ET12`."""
     text = (toolchain.schema_directory() / "program.fbs").read_text()
     match = re.search(r'file_identifier\s+"(\w{4})"', text)
     if match is None:
@@ -185,7 +198,7 @@ def _identifier() -> bytes:
 
 @functools.cache
 def architecture(archive: Path) -> str:
-    """As `built_for`, of an archive that does not change."""
+    """Return `built_for` of an archive that does not change; cached."""
     return built_for(archive)
 
 
@@ -193,7 +206,7 @@ def architecture(archive: Path) -> str:
 
 
 def _digest(directory: Path) -> str:
-    """Of all that is compiled against or linked."""
+    """Return a digest of all headers and libraries of a prefix."""
     digest = hashlib.sha256()
     for root in ("include", "lib"):
         for path in trees.files(directory / root):
@@ -202,7 +215,7 @@ def _digest(directory: Path) -> str:
 
 
 def installed_version(directory: Path) -> str:
-    """As `version_of` the source that hil built it from; "" of a prefix that somebody else has installed."""
+    """Return the version of a prefix that hil built, as `version_of` its source; "" for any other prefix."""
     try:
         return str(json.loads((directory / DESCRIPTION).read_text())["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -210,7 +223,7 @@ def installed_version(directory: Path) -> str:
 
 
 def version_of(source: Path) -> str:
-    """`1.5.0 cff6f4dd32e6`: an installed prefix says neither."""
+    """Return version and commit of a checkout, `1.5.0 cff6f4dd32e6`; an installed prefix has neither."""
     version = source / "version.txt"
     words = [version.read_text().strip()] if version.is_file() else []
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -221,7 +234,7 @@ def version_of(source: Path) -> str:
 
 
 def _wheel(target: Target) -> Prefix:
-    """On the host: the libraries that the executorch wheel brings."""
+    """Return the libraries of the executorch wheel, for the host. Raises ConfigError where it has none."""
     package = toolchain.executorch_package()
     text = (package / "version.py").read_text()
     found = re.findall(r"""^(?:__version__|git_version)\b[^=]*= ['"]([^'"]+)""", text, re.MULTILINE)
@@ -241,7 +254,7 @@ def _wheel(target: Target) -> Prefix:
 
 
 def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache: Path) -> None:
-    """Runs the user's command if the prefix is older than its source. One at a time for a prefix."""
+    """Run the user's build command if the prefix is older than its source, in one process at a time for a prefix."""
     key = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:16]
     folder = cache / "prefixes"
     try:
@@ -265,13 +278,13 @@ def _is_older(directory: Path, stamp: Path, source: Path | None) -> bool:
         return True
     if source is None:
         return False
-    # An install leaves what did not change as it was, so the last build's start counts as well.
+    # An install does not touch files that did not change, so the last build's start counts as well.
     built = max([*libraries, stamp.stat().st_mtime if stamp.exists() else 0.0])
     return any(path.stat().st_mtime > built for path in source_files(source, directory))
 
 
 def source_files(source: Path, prefix: Path) -> Iterator[Path]:
-    """Without what a build writes: a folder with a CMakeCache.txt, and the prefix."""
+    """Yield the source files of a checkout, without the prefix and build folders (those with a CMakeCache.txt)."""
     for here, folders, files in trees.walk(source):
         if "CMakeCache.txt" in files:
             folders.clear()
@@ -307,7 +320,7 @@ def _run_build(install: ExecutorchInstall, directory: Path, target: Target, log:
 
 
 def first_error(log: str) -> str:
-    """The first line with the file and line of an error, with what CMake says below it; or ""."""
+    """Return the first line of a log that is an error with file and line, with CMake's text below it; "" if none."""
     found = _FIRST_ERROR.search(log)
     if found is None:
         return ""
@@ -317,17 +330,17 @@ def first_error(log: str) -> str:
 
 @dataclass(frozen=True)
 class Missing:
-    """Submodules that a checkout lacks; `command` gets them all. Both are "" where none is missed."""
+    """Submodules that a checkout lacks, in `words`; `command` fetches them all. Both are "" if none is missing."""
 
     words: str = ""
     command: str = ""
 
     @classmethod
     def from_log(cls, source: Path | None, log: str) -> Missing:
-        """Return what a failed build missed: submodules that are empty, and named in its log.
+        """Return the submodules that a failed build lacked: those that are empty and named in its log.
 
-        With those that any build for a Cortex-M needs, so that the next build does not fail for the next of them. Of
-        the others most builds need few, so what is not named is not missed.
+        Submodules that any build for a Cortex-M needs are added, so that the next build does not fail for the next of
+        them. Most builds need few of the others, so a submodule that is not named counts as not needed.
         """
         said = ""
         with contextlib.suppress(ToolchainError):  # no git

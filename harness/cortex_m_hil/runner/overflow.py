@@ -1,4 +1,4 @@
-"""Regions of a board's memory that its runner does not fit: by how much, and which of the user's figures to change."""
+"""Explains which memory regions of a board its runner overflows, by how much, and which sizes the user can change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALIGNMENT: Final = 16  # of pools (`firmware/runner/pools.cpp`)
 
 
 def overflowed(log: str) -> dict[str, int]:
-    """Return by how many bytes the linker says that each region is too small."""
+    """Return the bytes by which each region is too small, from the linker's messages in a log."""
     found: dict[str, int] = {}
     for match in (match for one in _SAID for match in one.finditer(log)):
         found[match["region"]] = max(found.get(match["region"], 0), int(match["bytes"]))
@@ -30,7 +30,7 @@ def overflowed(log: str) -> dict[str, int]:
 
 
 def does_not_fit(target: Target, runtime: str, regions: Mapping[str, int], log: str) -> BuildError:
-    """Return the error with what lies in each region, and what to change to which value."""
+    """Return the error that says what lies in each region that overflows, and what to change to which value."""
     script = target.board.directory / "board.ld"
     lines = script.read_text(errors="replace").splitlines()
     aliases: dict[str, str] = dict(_ALIAS.findall("\n".join(lines)))
@@ -60,7 +60,7 @@ def does_not_fit(target: Target, runtime: str, regions: Mapping[str, int], log: 
 
 
 def _pools(target: Target) -> dict[str, tuple[int, str]]:
-    """Return by the keys of `pools` their sizes, and the alias of the region that each lies in."""
+    """Return the size of each pool, by its key in `pools`, and the alias of the region that it lies in."""
     pools = target.board.pools
     if pools.shared:
         return {"shared": (pools.shared, "PROGRAM_POOL"), "method": (pools.method, "METHOD_POOL")}
@@ -69,7 +69,7 @@ def _pools(target: Target) -> dict[str, tuple[int, str]]:
 
 
 def _smaller_pools(target: Target, inside: Mapping[str, int], nbytes: int) -> str:
-    """Return the most that each pool can have beside the others as they are."""
+    """Return a hint with the largest size that each pool can have while the others stay as they are."""
     tree = yaml_files.parse(target.board.directory / "board.yaml", "")
     if any(parse_size(tree["pools"].get(name, 0)) != size for name, size in inside.items()):
         return "a target of the same CPU with more memory: these are no sizes of the board's, they are being tried"
@@ -82,7 +82,7 @@ def _smaller_pools(target: Target, inside: Mapping[str, int], nbytes: int) -> st
 
 
 def _less_code(target: Target, runtime: str) -> Iterator[str]:
-    """Yield what makes the runner's code smaller."""
+    """Yield hints on how to make the runner's code smaller."""
     if runtime != "builtin":
         yield f"--runtime builtin, which is smaller, or a prefix of ExecuTorch built for size ({target.origin})"
     elif target.board.portable:
@@ -91,7 +91,7 @@ def _less_code(target: Target, runtime: str) -> Iterator[str]:
 
 
 def _place(lines: list[str], pattern: str, what: str, script: Path) -> Iterator[str]:
-    """Yield the thing with its line, where the script has it."""
+    """Yield `what` with its line in the linker script, if the pattern is there."""
     for number, line in enumerate(lines, 1):
         if re.search(pattern, line):
             yield f"{what} ({script}:{number})"

@@ -1,4 +1,4 @@
-"""What a run gave: outputs, peaks of memory, ticks, log, and what it was that ran."""
+"""Results of a run: outputs, memory peaks, ticks, the log, and the identity of the target that ran."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that found out how long one takes
+INSTRUCTIONS: Final = "instructions"  # the tick source of a runner that has measured how long an instruction takes
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A runner's handshake. Pools in bytes; `tick_hz` is 0 where `tick_source` is `none`.
+    """The contents of a runner's handshake.
 
-    `architecture` is what its compiler was told to compile for, from the predefined macros.
+    Pools are in bytes; `tick_hz` is 0 where `tick_source` is `none`. `architecture` is the one that the compiler was
+    told to compile for, by its predefined macros.
     """
 
     build_id: str
@@ -40,14 +41,17 @@ class Identity:
     operators: tuple[str, ...] = field(repr=False)
 
     def clock(self, said: Clock) -> Clock:
-        """What its ticks follow, where a launcher `said` so: instructions only if the runner found them to be."""
+        """Return the clock that its ticks follow.
+
+        `said` is the launcher's clock. INSTRUCTIONS is returned only if the runner reports it too, else MODEL.
+        """
         counts = self.tick_source == INSTRUCTIONS
         return Clock.MODEL if said is Clock.INSTRUCTIONS and not counts else said
 
 
 @dataclass(frozen=True)
 class Usage:
-    """At the peak, and what there is; 0 where that has no bound or is not measured."""
+    """The peak use of a memory, and its size; 0 where the size has no bound or is not measured."""
 
     used: int
     size: int
@@ -55,15 +59,16 @@ class Usage:
 
 @dataclass(frozen=True)
 class Statistic:
-    """What a runner measures besides ticks: a row here, and one of this name in `firmware/runner/statistics.cpp`.
+    """A quantity that a runner measures besides ticks.
 
-    It is in `RunResult.stats`, in `hil run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
+    It is a row here, and one of this name in `firmware/runner/statistics.cpp`. It appears in `RunResult.stats`, in `hil
+    run`, in JUnit files as `hil_<name>_<unit>`, and below the test × target table.
     """
 
     name: str
     unit: str
-    announced: Callable[[Identity], int] | None = None  # what its size must be, by the handshake
-    beyond: int = 0  # how much more than its size a program may have used, unnoticed until it is asked
+    announced: Callable[[Identity], int] | None = None  # the size that the handshake announces; None: it announces none
+    beyond: int = 0  # bytes beyond its size that a program may have used without an error
 
     @property
     def property_name(self) -> str:
@@ -76,20 +81,20 @@ STATISTICS: Final = (
     Statistic("method", "bytes", lambda identity: identity.method_pool),
     # `beyond` is the page below it, where neither an MPU nor a stack limit guards that.
     Statistic("stack", "bytes", beyond=4096),
-    # Taken of the method pool and given back, by an instruction or while loading.
+    # Allocated in the method pool and freed again, by an instruction or while loading.
     Statistic("temp", "bytes", lambda identity: identity.method_pool),
 )
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What executed a program: results are keyed by this, never by the name that was asked for.
+    """The target, engine and runtime that executed a program: results are keyed by it, not by the name that was asked for.
 
     Attributes:
         requested, target: names of the target that was asked for, and of the one that ran.
         engine: the simulator and its version, or the board.
-        runtime, runtime_version: `builtin` or `executorch`.
-        clock: what the target's ticks follow.
+        runtime, runtime_version: `builtin` or `executorch`, with its version.
+        clock: the clock that the target's ticks follow.
     """
 
     requested: str
@@ -107,15 +112,15 @@ class Ran:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one run of a program gave.
+    """The result of one run of a program.
 
     Attributes:
         outputs: in the program's order; `array()` gives each in its logical shape.
-        unwritten: a mask for each output, of its logical shape: elements that nobody wrote.
+        unwritten: a mask for each output, of its logical shape: elements that were not written.
         stats: peaks, by the names of STATISTICS; the units are there.
         ticks: those of `Identity.tick_source` during execution; `ran.clock` says what they mean.
         instructions: the exact number that was executed; None where only ticks are known.
-        ran: what executed the program.
+        ran: the target, engine and runtime that executed the program.
         log: what the target printed since the program was loaded, oldest line first.
         seconds: by the host's clock, for loading, executing and reading back.
     """
@@ -135,7 +140,12 @@ class RunResult:
 
 @dataclass(frozen=True)
 class OperatorOutput:
-    """`operator` as errors name it, with its graph node where that is known; `digest` is a CRC-32 of all it wrote."""
+    """The digest of an operator's outputs.
+
+    Attributes:
+        operator: its name as in errors, with its graph node where that is known.
+        digest: a CRC-32 of everything that it wrote.
+    """
 
     operator: str
     digest: str
@@ -143,7 +153,7 @@ class OperatorOutput:
 
 @dataclass(frozen=True)
 class Frame:
-    """What one frame of a stream gave.
+    """The outputs, state digests and ticks of one frame of a stream.
 
     Attributes:
         outputs: in the program's order; `array()` gives each in its logical shape.
@@ -158,14 +168,14 @@ class Frame:
 
 @dataclass(frozen=True)
 class Streamed:
-    """What a stream gave.
+    """The result of a stream.
 
     Attributes:
         frames: a `Frame` for each, in order.
-        state: the content of each state after the last frame; another stream may begin with it.
+        state: the contents of each state after the last frame; another stream may begin with them.
         stats, ran, log: as those of `RunResult`.
         seconds: by the host's clock, for loading and all frames.
-        warnings: what proves nothing, though it is as it has to be: each is issued as a HilWarning.
+        warnings: remarks on results that are right but prove nothing: each is issued as a HilWarning.
     """
 
     frames: tuple[Frame, ...]
@@ -177,14 +187,14 @@ class Streamed:
     warnings: tuple[str, ...] = ()
 
     def as_run(self) -> RunResult:
-        """All frames as one run: their outputs one after the other, and the sum of their ticks."""
+        """Combine all frames into one run: their outputs one after the other, and the sum of their ticks."""
         outputs = tuple(output for frame in self.frames for output in frame.outputs)
         ticks = sum(frame.ticks for frame in self.frames)
         return RunResult(outputs, (), self.stats, ticks, self.seconds, self.ran, self.log)
 
 
 class Verdict(str, Enum):
-    """One word a test, for tables and reports."""
+    """The verdict of a test, in one word, for tables and reports."""
 
     PASS = "pass"
     FAIL = "FAIL"
@@ -196,5 +206,5 @@ class Verdict(str, Enum):
 
     @property
     def is_bad(self) -> bool:
-        """Tell whether somebody has to look at the test."""
+        """Tell whether the test needs somebody's attention."""
         return self in (Verdict.FAIL, Verdict.XPASS, Verdict.ERROR, Verdict.INFRA)

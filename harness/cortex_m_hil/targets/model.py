@@ -107,7 +107,7 @@ class Launcher(ABC):
 
     @property
     def clock(self) -> Clock:
-        """Return the clock that the runner's ticks follow; INSTRUCTIONS becomes MODEL if the runner does not report it."""
+        """Return the clock that the runner's ticks follow; INSTRUCTIONS only if the runner reports it too, or MODEL."""
         return Clock.CORE if self.hardware else Clock.HOST
 
     @property

@@ -1,4 +1,4 @@
-"""Bring a target to life, and say afterwards why it ended: each target's own launcher does it."""
+"""Starts targets, and explains afterwards why they ended, each by its own launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ __all__ = ["assertion", "connect", "engine", "explain_end", "require", "start"]
 
 
 def require(target: Target) -> None:
-    """ToolchainError, PortNotFound or ConfigError, with the target's line in its file, where it cannot run here."""
+    """Check that a target can run on this machine.
+
+    Raises ToolchainError or PortNotFound where it cannot; ConfigError, with the target's line in its file, where a
+    setting is wrong.
+    """
     try:
         target.launcher.require()
     except ConfigError as error:
@@ -22,24 +26,29 @@ def require(target: Target) -> None:
 
 
 def start(target: Target, elf: Elf, directory: Path, arguments: Sequence[str] = ()) -> RunningProcess:
-    """A process that runs `elf` on `target`, its files in `directory`.
+    """Start a process that runs `elf` on `target`, with its files in `directory`.
 
-    Without `arguments` the runner serves on its standard input and output; with them (argv[0]
-    included) it runs once.
+    Without `arguments` the runner serves on its standard input and output; with them (argv[0] included) it runs once.
     """
     return target.launcher.start(target, elf, directory, arguments)
 
 
 def connect(target: Target, elf: Elf, directory: Path, tools: BoardTools | None = None) -> Connection:
-    """A runner that serves: a process of its own, or a board with its `tools`. `directory` is for its files."""
+    """Start a runner that serves, and connect to it: a process of its own, or a board with its `tools`.
+
+    `directory` is for its files.
+    """
     return target.launcher.connect(target, elf, directory, tools)
 
 
 def engine(target: Target) -> str:
-    """What executes the target's instructions, with its version: `QEMU 7.2.22`."""
+    """Return what executes the target's instructions, with its version: `QEMU 7.2.22`."""
     return target.launcher.engine(target.board.name)
 
 
 def explain_end(target: Target, process: Connection, status: int | None, log: str) -> HarnessError:
-    """Why a runner that should still be there is gone. `status` as `Process.wait` gives it, `log` all it printed."""
+    """Return the error that explains why a runner that should still be there is gone.
+
+    `status` is that of `Process.wait`, `log` is everything that the runner printed.
+    """
     return target.launcher.explain_end(target, process, status, log)

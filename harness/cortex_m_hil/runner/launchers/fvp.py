@@ -1,8 +1,8 @@
-"""Arm's Fixed Virtual Platforms, over semihosting.
+"""The launcher of Arm's Fixed Virtual Platforms, over semihosting.
 
-Everything here comes from public sources (CMSIS_6 CoreValidation's model_config.txt, Zephyr's
-boards/arm/mps2 and mps3, the AVH fvp_config files, ExecuTorch's backends/arm) and has not been
-executed on Arm's binaries; so every parameter is checked against what the model itself lists.
+Everything here comes from public sources (CMSIS_6 CoreValidation's model_config.txt, Zephyr's boards/arm/mps2 and mps3,
+the AVH fvp_config files, ExecuTorch's backends/arm) and has not been executed on Arm's binaries; so every parameter is
+checked against those that the model itself lists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cortex_m_hil.targets.model import Clock, Strict
 COMMAND_LINE_LIMIT = 256  # characters of semihosting-cmd_line that a model keeps (executorch #17759)
 LIST_TIMEOUT = 60.0  # seconds, for `-l` and `--version`: a model may ask its licence server first
 LIMIT_MARGIN = 60  # seconds
-TIME_LIMIT = 3600  # seconds of host time; the outer bound, should this process be unable to end the model
+TIME_LIMIT = 3600  # seconds of host time; the model ends by itself if this process cannot end it
 # Without this file in the semihosting folder a model reports no extensions, so a C library falls
 # back from SYS_EXIT_EXTENDED to SYS_EXIT and the exit status is lost.
 FEATURES_FILE = ":semihosting-features"
@@ -38,7 +38,13 @@ _OLD_CORES = {"M0": "m0", "M0plus": "m0plus", "M3": "m3", "M4": "m4", "M7": "m7"
 
 @dataclass(frozen=True)
 class Manners:
-    """What differs between families of models: names of instances, and what must be turned off."""
+    """The differences between families of models.
+
+    Attributes:
+        cpu: the instance name of the core.
+        quiet: parameters, with values, that turn off terminals and windows.
+        uart: the instance name of the first UART.
+    """
 
     cpu: str
     quiet: tuple[tuple[str, str], ...]
@@ -46,7 +52,7 @@ class Manners:
 
 
 def manners(model: str) -> Manners:
-    """By the executable's name. ConfigError for a family nobody has described yet."""
+    """Return the description of a model's family, by the executable's name. Raises ConfigError for an unknown one."""
     if mps2 := re.fullmatch(r"(?:FVP|VHT)_MPS2_Cortex-(M\w+)", model):
         core = _OLD_CORES.get(mps2[1])
         cpu = f"armcortex{core}ct" if core else "cpu0"
@@ -104,7 +110,7 @@ class FvpLauncher(Simulator):
         executable(self.model)
 
     def engine(self, board: str = "") -> str:
-        """`FVP_MPS2_Cortex-M4 11.27.42` for a Fast Model; what says anything else is shown in its own words."""
+        """Return `FVP_MPS2_Cortex-M4 11.27.42` for a Fast Model; for anything else the version text that it prints."""
         text = self.version_text()
         if fast_model := re.search(r"Fast Models \[(\d+\.\d+\.\d+)", text):
             return f"{self.model} {fast_model[1]}"
@@ -115,12 +121,12 @@ class FvpLauncher(Simulator):
         return _version(str(executable(self.model)))
 
     def shim(self) -> str:
-        """`shim (QEMU 7.2.22)` where the executable says that it is not Arm's model, else ""."""
+        """Return `shim (QEMU 7.2.22)` where the executable reports that it is not Arm's model, else ""."""
         name = self.engine().removeprefix(self.model).strip()
         return name if "shim" in self.version_text() else ""
 
     def check(self, folder: Path) -> str:
-        """That the model knows every parameter."""
+        """Check that the model knows every parameter; return its name and version."""
         self.command(folder / "runner.elf", folder, ())
         return self.engine()
 
@@ -128,9 +134,18 @@ class FvpLauncher(Simulator):
         self, elf: Path, directory: Path, arguments: Sequence[str], *, time_limit: int = TIME_LIMIT,
         uart: bool = False,
     ) -> list[str]:  # fmt: skip
-        """Puts the features file into `directory`. `time_limit` in seconds of host time.
+        """Return the command line, and put the features file into `directory`.
 
-        `uart`: what the first one sends is on standard output.
+        Args:
+            elf: the program.
+            directory: the semihosting folder.
+            arguments: the program's command line; empty: none.
+            time_limit: seconds of host time after which the model ends by itself.
+            uart: whether the output of the first UART is on standard output.
+
+        Raises:
+            ConfigError: the model has no such parameter, or the command line is too long for it.
+            ToolchainError: the model is not on PATH.
         """
         path = executable(self.model)
         parameters = _parameters(self, directory, arguments, uart)
@@ -142,7 +157,10 @@ class FvpLauncher(Simulator):
         return line
 
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
-        """A model that ends by its own limit, of time by the clock, ends with 0: so that is beyond ours."""
+        """Return the command line for a user's program, with a time limit of the model beyond that of the harness.
+
+        A model that ends by its own limit, which is wall time, exits with status 0 and would look like a success.
+        """
         limit = math.ceil(seconds * WALL_PER_CPU_SECOND) + LIMIT_MARGIN
         return self.command(elf, directory, arguments, time_limit=limit, uart=True)
 
@@ -192,7 +210,7 @@ def _version(path: str) -> str:
 
 @functools.cache
 def _listed(path: str) -> frozenset[str]:
-    """Parameter names that the model lists with `-l`: one `name=value` a line, comments after `#`."""
+    """Return the parameter names that the model lists with `-l`: a `name=value` on each line, comments after `#`."""
     lines = (line.split("#")[0].strip() for line in _ask(path, "-l").out.splitlines())
     return frozenset(line.split("=")[0].strip() for line in lines if "=" in line)
 

@@ -1,4 +1,4 @@
-"""The runner as a process of the host, under AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""The launcher of a runner that is a process of the host, under AddressSanitizer and UndefinedBehaviorSanitizer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.model import Strict, Target
 
 _REPORT = re.compile(r"(?:ERROR: AddressSanitizer|runtime error|ERROR: LeakSanitizer): .*")
-# What a process brings upon itself. A simulator that does has a bug of its own, the native runner has one of ours.
+# Signals that a process causes itself: in a simulator its own bug, in the native runner one of the firmware.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
 
 
 @dataclass(frozen=True)
 class NativeLauncher(Simulator):
-    """The runner built for the host, with sanitizers, as a child process."""
+    """The launcher of a runner that is built for the host, with sanitizers, and run as a child process."""
 
     settings: ClassVar[type[Strict]] = Strict
     optional: ClassVar[bool] = False
@@ -38,7 +38,7 @@ class NativeLauncher(Simulator):
         return "native"
 
     def require(self) -> None:
-        """The host is always here."""
+        """Accept any machine: the host is always there."""
 
     def engine(self, board: str) -> str:
         return f"host {platform.machine()}"
@@ -54,7 +54,10 @@ class NativeLauncher(Simulator):
         return environment()
 
     def sandbox(self, elf: Path, directory: Path) -> Sandbox:
-        """Itself, what sanitizers read of their own process, and the wheel's libraries, which look at the CPU."""
+        """Return a sandbox with the executable, the files of /proc/self for sanitizers, and the wheel's libraries.
+
+        Those libraries look at the CPU, so its description in /proc and /sys is readable as well.
+        """
         cpu = (Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu"))
         return around(elf, directory, Path("/proc/self"), *cpu, toolchain.executorch_package())
 
@@ -68,12 +71,15 @@ class NativeLauncher(Simulator):
 
 
 def environment() -> dict[str, str]:
-    """Ours, with the sanitizers told to stop at the first report."""
+    """Return this process's environment, with the sanitizers set to stop at the first report."""
     return {**os.environ, "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
 def sanitizer_report(log: str) -> str | None:
-    """The report's headline, with the first frame in the project's sources where there is one."""
+    """Return the headline of a sanitizer's report, with its first frame in the project's sources, if there is one.
+
+    None where the log has no report.
+    """
     found = _REPORT.search(log)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""A simulator as a child process: its pipes as a link, its CPU time, and its certain end."""
+"""A simulator as a child process: its pipes as a link, its CPU time, and its reliable termination."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ WALL_PER_CPU_SECOND = 6.0
 
 
 def _cpu_times_below(pid: int) -> Iterator[float]:
-    """Seconds of each process that descends from this one.
+    """Yield the CPU seconds of each process that descends from this one.
 
-    By the kernel's own list of children (CONFIG_PROC_CHILDREN; without it, none): psutil looks at every process of
-    the machine, which takes 5 ms, and a round trip to a simulator takes 0.06 ms.
+    It reads the kernel's own list of children (CONFIG_PROC_CHILDREN; without it there are none): psutil looks at every
+    process of the machine, which takes 5 ms, and a round trip to a simulator takes 0.06 ms.
     """
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -56,13 +56,16 @@ class CpuDeadline:
 
     @property
     def next_poll(self) -> Deadline:
-        """No CPU budget can be used up before this moment: one vCPU thread uses one second a second."""
+        """Return the earliest moment at which the budget can be used up.
+
+        A simulator has one vCPU thread, which uses at most one CPU second in a second.
+        """
         left = max(0.05, self.cpu_limit - self.process.cpu_seconds())
         return Deadline.after(min(left, self.wall.remaining))
 
 
 class Process:
-    """A running child. Its standard input and output are the link; its standard error is log.
+    """A running child process. Its standard input and output are the link; its standard error is the log.
 
     In a `sandbox` it sees no files but the sandbox's; a guest that asks for others is ended.
     """
@@ -79,7 +82,16 @@ class Process:
         sandbox: Sandbox | None = None,
         joined: bool = False,
     ) -> None:
-        """As `subprocesses.start`. `joined`: standard error is part of the link as well, in the order it arrives."""
+        """Start the child below a supervisor, as `subprocesses.start` does.
+
+        Args:
+            command: the command line.
+            cwd: its working folder; None: the current one.
+            env: its environment variables; None: those of this process.
+            grace: seconds between SIGTERM and SIGKILL at its end; 0: it is killed at once.
+            sandbox: the files that it may use; None: all that the user may.
+            joined: whether its standard error is part of the link as well, in the order in which it arrives.
+        """
         self.command = tuple(command)
         self.log = bytearray()
         self._selector = selectors.DefaultSelector()
@@ -103,41 +115,41 @@ class Process:
             command = sandbox.command(self.command) if sandbox else self.command
             return subprocesses.start(command, cwd=cwd, env=env, grace=grace)
         assert sandbox is not None
-        with self._observer.theirs as theirs:  # the child's from then on
+        with self._observer.theirs as theirs:  # inherited by the child, and closed here once it is started
             command = sandbox.command(self.command, theirs.fileno())
             return subprocesses.start(command, cwd=cwd, env=env, grace=grace, pass_fds=(theirs.fileno(),))
 
     @property
     def name(self) -> str:
-        """The program, for messages."""
+        """Return the program's file name, for messages."""
         return Path(self.command[0]).name
 
     @property
     def pid(self) -> int:
-        """The supervisor's, below which the program runs."""
+        """Return the pid of the supervisor, below which the program runs."""
         return self._child.pid
 
     @property
     def refused(self) -> str:
-        """What it asked of this machine, could not have, and was ended for."""
+        """Return the access to this machine for which the program was ended; "" if there was none."""
         return self._observer.refused if self._observer else ""
 
     def cpu_seconds(self) -> float:
-        """User and system time of the program and all it started so far; what it last was once it is gone.
+        """Return the user and system time of the program and all that it started; once it is gone, the last value.
 
-        A model behind a wrapper script, or behind a shim, uses none in the program itself. The supervisor's own
-        is not counted.
+        A model behind a wrapper script, or behind a shim, uses none in the program itself. The supervisor's own time is
+        not counted.
         """
         self._cpu = max(self._cpu, sum(_cpu_times_below(self.pid)))
         return self._cpu
 
     def budget(self, seconds: float, nbytes: int = 0) -> CpuDeadline:
-        """`seconds` of CPU time from now; a pipe needs none for its bytes."""
+        """Return a budget of `seconds` of CPU time from now. `nbytes` add nothing to it: a pipe takes no time."""
         wall = Deadline.after(seconds * WALL_PER_CPU_SECOND)
         return CpuDeadline(self, self.cpu_seconds() + seconds, wall)
 
     def write(self, data: bytes, deadline: Deadline) -> None:
-        """All of `data`, reading meanwhile: a full pipe each way must not block both ends."""
+        """Send all of `data`, and read meanwhile: a full pipe in each direction must not block both ends."""
         view = memoryview(data)
         self._selector.register(self._in, selectors.EVENT_WRITE)
         try:
@@ -151,7 +163,7 @@ class Process:
         raise ConfigError("a simulated board has no flash for programs", hint="resident: belongs to boards on a UART")
 
     def end_input(self) -> None:
-        """The child reads end of file from now on."""
+        """Close the child's standard input."""
         self._in.close()
 
     def read(self, deadline: Deadline) -> bytes:
@@ -172,8 +184,11 @@ class Process:
             raise LinkClosed from None
 
     def _pump(self, deadline: Deadline) -> bool:
-        """Waits for one round of events; true if standard input takes bytes. TimeoutError at the deadline."""
-        if deadline.expired:  # asked first: a child that never stops talking must not hold anybody up
+        """Wait for one round of events, and read what has arrived; tell whether standard input can be written.
+
+        Raises TimeoutError at the deadline.
+        """
+        if deadline.expired:  # checked first: a child that never stops writing must not delay the timeout
             raise TimeoutError
         events = self._selector.select(deadline.remaining)
         writable = False
@@ -193,7 +208,7 @@ class Process:
         return writable
 
     def _take(self, pipe: IO[bytes]) -> bytes:
-        """What is there; at its end the pipe is watched no more."""
+        """Return what is in a pipe; at its end, stop watching it."""
         try:
             data = os.read(pipe.fileno(), 1 << 16)
         except BlockingIOError:
@@ -203,7 +218,10 @@ class Process:
         return data
 
     def wait(self, seconds: float) -> int | None:
-        """The exit status (negative: the signal) if the child ends within `seconds`; its log is complete then."""
+        """Return the exit status, or the negative signal, if the child ends within `seconds`, else None.
+
+        Once it has ended its log is complete.
+        """
         deadline = Deadline.after(seconds)
         while any(stream in self._selector.get_map() for stream in (self._out, self._err)):
             try:
@@ -213,7 +231,7 @@ class Process:
         return self._child.wait(deadline.remaining)
 
     def close(self) -> None:
-        """Ends the child and all it started. Safe to call twice."""
+        """Terminate the child and all that it started; a second call does nothing."""
         self._child.end()
         self._selector.close()
         self._close_observer()

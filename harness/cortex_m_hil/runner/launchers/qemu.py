@@ -1,4 +1,4 @@
-"""QEMU's system emulator, over semihosting."""
+"""The launcher of QEMU's system emulator, over semihosting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cortex_m_hil.runner.launchers.simulator import Simulator
 from cortex_m_hil.targets.cpu import cpu_name, cpus
 from cortex_m_hil.targets.model import Clock, Strict, Target
 
-# Its own filter of system calls: SYS_SYSTEM, and whatever else would start a program, ends it with SIGSYS.
+# QEMU's own filter of system calls: SYS_SYSTEM, and any other attempt to start a program, ends it with SIGSYS.
 QUIET = ("-display", "none", "-monitor", "none")
 SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 # Virtual time is the number of instructions, 128 ns each: two ticks or more of every board's timer, by which the runner
@@ -38,9 +38,12 @@ class _Settings(Strict):
 
 @dataclass(frozen=True)
 class QemuLauncher(Simulator):
-    """`core`: what the machine has where that is not the target's CPU, but executes its instructions.
+    """The launcher of a QEMU machine.
 
-    An `-icount` in `args` stands in the place of ICOUNT.
+    Attributes:
+        machine: QEMU's name of the machine.
+        args: further arguments; an `-icount` among them replaces ICOUNT.
+        core: the machine's CPU, where that is not the target's but executes its instructions; "": the target's.
     """
 
     settings: ClassVar[type[Strict]] = _Settings
@@ -62,7 +65,7 @@ class QemuLauncher(Simulator):
         return f"qemu {self.machine}"
 
     def require(self) -> None:
-        """Also ConfigError, where this QEMU has no such machine."""
+        """Check that QEMU is there and has the machine. Raises ToolchainError or ConfigError."""
         known = _machines(str(toolchain.locate(self.program)))
         if known and self.machine not in known:
             raise ConfigError(
@@ -75,14 +78,14 @@ class QemuLauncher(Simulator):
 
     @property
     def clock(self) -> Clock:
-        """Where QEMU chooses the shift (`shift=auto`), it follows the host's time."""
+        """Return INSTRUCTIONS; HOST where QEMU chooses the shift (`shift=auto`) and so follows the host's time."""
         settings = (_icount(self.args) or ICOUNT[1]).split(",")
         exact = any(re.fullmatch(r"(shift=)?\d+", setting) for setting in settings)
         return Clock.INSTRUCTIONS if exact else Clock.HOST
 
     @property
     def takes_foreign_runners(self) -> bool:
-        """Without Landlock less than all is kept from it."""
+        """Tell whether this kernel has Landlock, without which the sandbox protects less."""
         return landlock_abi() > 0
 
     @property
@@ -96,7 +99,11 @@ class QemuLauncher(Simulator):
         return self._line(elf, arguments, serial="stdio")
 
     def _line(self, elf: Path, arguments: Sequence[str], serial: str) -> list[str]:
-        """No chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2, measured)."""
+        """Return the command line; `serial` is the backend of the first UART.
+
+        Semihosting has no chardev: with one, SYS_READ gives end of file at once instead of waiting (QEMU 7.2,
+        measured).
+        """
         semihosting = "enable=on,target=native"
         for argument in arguments:
             semihosting += f",arg={argument.replace(',', ',,')}"
@@ -110,14 +117,18 @@ class QemuLauncher(Simulator):
         return _memory(str(toolchain.find(self.program).path), self.machine, self.args)
 
     def _network(self) -> tuple[str, str]:
-        """None that does anything: IPv6 has a timer, at whose end QEMU opens /etc/resolv.conf, which is refused.
+        """Return options for a network that does nothing.
 
-        By a virtual clock that is soon. The machines with a network interface complain if it has no network.
+        IPv6 has a timer, at whose end QEMU opens /etc/resolv.conf, which is refused; by a virtual clock that is soon.
+        The machines that have a network interface complain if it has no network.
         """
         return ("-nic", "user,ipv6=off" if self.machine.startswith("mps") else "none")
 
     def sandbox(self, elf: Path, directory: Path) -> Sandbox:
-        """It sees its ELF, and may change its own folder. Its processors have threads of their own."""
+        """Return a sandbox in which QEMU can read the ELF and change its own folder.
+
+        The guest's file accesses are observed, as QEMU's virtual processors have threads of their own.
+        """
         return around(toolchain.find(self.program).path, directory, elf, observed=True)
 
     def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
@@ -128,13 +139,13 @@ class QemuLauncher(Simulator):
 
 
 def _icount(args: Sequence[str]) -> str:
-    """What an `-icount` among the arguments says; "" without one."""
+    """Return the value of `-icount` among the arguments, "" if there is none."""
     return next((value for option, value in itertools.pairwise(args) if option in ("-icount", "--icount")), "")
 
 
 @functools.cache
 def _machines(path: str) -> list[str]:
-    """What a QEMU can be, by its own list: a name and a description a line. None where it does not say."""
+    """Return the machines that a QEMU lists, a name and a description on each line; none where it lists none."""
     with contextlib.suppress(ToolchainError):
         said = toolchain.ask([path, "-machine", "help"], LIST_TIMEOUT).out
         if said.startswith("Supported machines are:"):
@@ -144,9 +155,9 @@ def _machines(path: str) -> list[str]:
 
 @functools.cache
 def _memory(path: str, machine: str, args: tuple[str, ...]) -> tuple[range, ...]:
-    """What the machine's core sees, by QEMU's own list; adjoining regions are one. None where it does not say.
+    """Return the memory that the machine's core sees, by QEMU's `info mtree -f` (7.2); adjoining regions are joined.
 
-    Behind a memory protection controller (`tz-mpc`) there is memory. `info mtree -f`, QEMU 7.2.
+    A region behind a memory protection controller (`tz-mpc`) is memory, too. Empty where QEMU does not tell.
     """
     orders = [
         {"execute": "qmp_capabilities"},

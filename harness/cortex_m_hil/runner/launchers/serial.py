@@ -1,4 +1,4 @@
-"""Boards on a serial port: flashed if they run something else, reset, and found by their handshake."""
+"""The launcher of boards on a serial port: flashed if they run something else, reset, identified by their handshake."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from cortex_m_hil.targets.tool_commands import parse as parse_procedure
 PROBE = 1.0  # seconds for a board that may or may not run a runner
 BOOT = 10.0  # for one that has just been flashed or reset
 PORT = 10.0  # for a port to come back: flashing may make a USB adapter vanish for a while
-AGAIN = 0.1  # between two calls into the void
-WIRE_MARGIN = 6.0  # a transfer may take so many times what the line rate says
+AGAIN = 0.1  # between two attempts to reach a board
+WIRE_MARGIN = 6.0  # a transfer may take so many times as long as at the line rate
 BITS = 10  # on the wire for a byte: 8N1
-SHOWN = 60  # bytes of what is no frame, in messages
+SHOWN = 60  # bytes shown in messages that were received and are no frame
 
 
 class _RawPort(Strict):
@@ -51,7 +51,7 @@ class _Settings(Strict):
 
 @dataclass(frozen=True)
 class SerialLauncher(HardwareLauncher):
-    """A board on a serial port."""
+    """The launcher of a board on a serial port."""
 
     settings: ClassVar[type[Strict]] = _Settings
     shorthand: ClassVar[str] = "port"
@@ -70,7 +70,10 @@ class SerialLauncher(HardwareLauncher):
         return f"serial {self.port} at {self.baud}"
 
     def require(self) -> None:
-        """One of the ports is there. Those on a network show only when they are opened."""
+        """Check that at least one of the ports is there. Raises PortNotFound.
+
+        Ports on a network count as there: they fail only when they are opened.
+        """
         problem: PortNotFound | None = None
         for port in self.ports:
             try:
@@ -81,7 +84,7 @@ class SerialLauncher(HardwareLauncher):
             raise problem
 
     def engine(self, board: str) -> str:
-        """`board stm32f4 on /dev/ttyACM0`; a virtual board is never taken for one."""
+        """Return `board stm32f4 on /dev/ttyACM0`, or for a virtual board its name and the simulator behind it."""
         if self.port.startswith(VIRTUAL):
             return f"virtual board {self.port.removeprefix(VIRTUAL)} ({_inside(board)})"
         return f"board {board} on {self.port}"
@@ -121,16 +124,27 @@ def _ports(settings: _Settings, where: str) -> tuple[Port, ...]:
 
 
 class SerialBoard:
-    """A runner behind a serial port. Lossy: what is not answered is sent again."""
+    """A runner behind a serial port. The link is lossy: a request without a response is sent again."""
 
     lossless = False
 
     def __init__(self, target: Target, launcher: SerialLauncher, elf: Elf, directory: Path, tools: BoardTools) -> None:
-        """Brings the board to where it runs `elf`, freshly started.
+        """Bring the board up so that it runs `elf`, freshly started.
 
-        A board that runs it already is reset, any other is flashed, and so is one whose last flash did not end well.
-        Without the tool for it the board is left as it is, and the handshake decides. LaunchError, BoardBusy,
-        FlashError or IdentityError if it cannot be done.
+        A board that runs it already is reset; any other is flashed, and so is one whose last flash is incomplete. If
+        the target has no tool for that, the board is left as it is, and the handshake decides.
+
+        Args:
+            target: the target, with the port of the leased board.
+            launcher: the target's launcher.
+            elf: the runner.
+            directory: a folder for files, such as a program that is flashed.
+            tools: the tools of the leased board.
+
+        Raises:
+            LaunchError, BoardBusy: the port does not open, a tool fails, or the board does not answer.
+            FlashError: the flash tool fails.
+            IdentityError: the board answers with another build id after it was flashed.
         """
         self.target = target
         self.log = bytearray()
@@ -161,11 +175,11 @@ class SerialBoard:
         return self._port().read(deadline)
 
     def budget(self, seconds: float, nbytes: int = 0) -> Deadline:
-        """Wall time, and what `nbytes` need on the wire."""
+        """Return a deadline after `seconds`, plus the time that `nbytes` take on the wire."""
         return Deadline.after(seconds + WIRE_MARGIN * nbytes * BITS / self.baud)
 
     def wait(self, seconds: float) -> int | None:
-        """Nothing to wait for: a board does not end."""
+        """Return None at once: a board has no process that could end."""
         return None
 
     def explain_end(self, log: str) -> HarnessError:
@@ -195,9 +209,9 @@ class SerialBoard:
         ):
             self._flash_runner()
             return
-        if self._tools.can_reset:  # also what does not answer: our own runner may hang
+        if self._tools.can_reset:  # also a board that does not answer: the runner on it may hang
             self._reset()
-            # What answered before will answer again; a simulated board on a busy host takes its time.
+            # A board that answered before will answer again; a simulated one on a busy host may take long.
             if self._running(PROBE if running is None else BOOT) != self._elf.build_id:
                 self._flash_runner()
 
@@ -218,13 +232,13 @@ class SerialBoard:
         self._reopening(self._tools.reset)
 
     def _reopening(self, use: Callable[[], str]) -> None:
-        """The port is closed meanwhile: tools of some boards use it themselves."""
+        """Use a tool while the port is closed, as tools of some boards use it themselves; open it again."""
         self.close()
         self.log += use().encode()
         self._uart = _reopen(self._launcher)
 
     def store(self, data: bytes) -> None:
-        """Puts a program into the board's flash beside the runner, which starts anew."""
+        """Flash a program beside the runner, which starts anew. Raises ConfigError where no tool can do that."""
         if not self._tools.can_flash:
             raise ConfigError(
                 "the program has to lie in flash, and the target names no flash tool",
@@ -248,10 +262,10 @@ class SerialBoard:
     # --- who is there? ------------------------------------------------------------------------
 
     def _running(self, seconds: float) -> str | None:
-        """The build id of the runner that answers, None if none does within `seconds`; "" is of none that we know.
+        """Return the build id of the runner that answers, None if none does within `seconds`, "" for an unknown runner.
 
-        Each call has the same seq: on a slow line, or a busy host, the answer to one comes after the next.
-        Calls are counted, not seconds: while others have this host's processors, nobody listens.
+        Each HELLO has the same seq: on a slow line, or a busy host, the answer to one comes after the next. Attempts
+        are counted, not seconds: while others use this host's processors, nobody listens.
         """
         decoder = Decoder()
         self._stray.clear()
@@ -268,7 +282,10 @@ class SerialBoard:
         return None
 
     def _answer(self, decoder: Decoder, seq: int, deadline: Deadline) -> str:
-        """TimeoutError if there is none by the deadline, also from a board that never stops talking."""
+        """Return the build id in the response to a HELLO with this `seq`, "" for another version of the protocol.
+
+        Raises TimeoutError if there is none by the deadline, also from a board that never stops sending.
+        """
         while True:
             frames = list(decoder.feed(self.read(deadline)))
             self._stray = (self._stray + decoder.stray)[-SHOWN:]
@@ -289,7 +306,7 @@ class SerialBoard:
 
 
 def _inside(board: str) -> str:
-    """What computes in a virtual board."""
+    """Return the simulator that runs in a virtual board, with its version."""
     match board:
         case "native":
             return "host"
@@ -310,7 +327,7 @@ def _reopen(launcher: SerialLauncher) -> Uart:
 
 
 def wrap(data: bytes, place: Resident) -> bytes:
-    """An ELF that loads `data` at `place`, for flash tools: one segment, no sections."""
+    """Return an ELF that loads `data` at `place`, for flash tools: one segment, no sections."""
     header, entry = 52, 32
     ident = b"\x7fELF\1\1\1" + bytes(9)
     # e_type EXEC, e_machine ARM, e_version, e_entry, e_phoff, e_shoff, e_flags EABI 5, sizes and counts

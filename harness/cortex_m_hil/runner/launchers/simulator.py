@@ -1,4 +1,4 @@
-"""A simulator: a launcher that starts a program, which has the runner's console on its standard input and output."""
+"""The base class of simulators: launchers that start a program with the runner's console on its standard I/O."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cortex_m_hil.runner.links.protocol import EXIT_ASSERT, EXIT_FAULT
 from cortex_m_hil.targets.connection import Connection, Elf, RunningProcess
 from cortex_m_hil.targets.model import Launcher, Target
 
-# For who wrote the board's firmware, and for who brings an ELF.
+# Hints for the author of a board's firmware, and for a user who launches an ELF.
 _OF_RUNNER = "look for semihosting calls in the board's sources, and at qemu: args in targets.yaml"
 _OF_PROGRAM = "--folder DIR is what it may read and write, by names relative to it"
-ERROR = "[error] "  # what a session puts before the runner's errors in its log
+ERROR = "[error] "  # the prefix of the runner's errors in a session's log
 
 
 class _Where(TypedDict):
@@ -29,27 +29,27 @@ class _Where(TypedDict):
 
 
 class Simulator(Launcher):
-    """A subclass says its `program`, the `command` line, and in `engine` what it is."""
+    """A launcher that starts a program. A subclass defines `program`, the `command` line and `engine`."""
 
     @property
     @abstractmethod
     def program(self) -> str:
-        """The executable, as on PATH."""
+        """Return the executable, as it is named on PATH."""
 
     @abstractmethod
     def command(self, elf: Path, directory: Path, arguments: Sequence[str]) -> list[str]:
-        """The command line; `arguments` as `start`. Its working folder is `directory`."""
+        """Return the command line, to be run in the folder `directory`; `arguments` are those of `start`."""
 
     def sandbox(self, elf: Path, directory: Path) -> Sandbox | None:
-        """What it may see of this machine; None: all that the user may."""
+        """Return the sandbox that limits its files; None: it may use all that the user may."""
         return None
 
     def environment(self) -> Mapping[str, str] | None:
-        """Its environment variables; None: this process's."""
+        """Return its environment variables; None: those of this process."""
         return None
 
     def diagnose(self, target: Target, status: int, log: str) -> HarnessError | None:
-        """Why it ended, where only this simulator's words tell."""
+        """Return the error that explains its end, if only this simulator's own output tells it, else None."""
         return None
 
     def require(self) -> None:
@@ -63,7 +63,7 @@ class Simulator(Launcher):
         return self.start(target, elf, directory)
 
     def launch_command(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> list[str]:
-        """The command line for a program that is no runner: its first UART is a console as well."""
+        """Return the command line for a program that is no runner: its first UART is a console as well."""
         return self.command(elf, directory, arguments)
 
     def launch(self, elf: Path, directory: Path, arguments: Sequence[str], seconds: float) -> Process:
@@ -94,7 +94,10 @@ class Simulator(Launcher):
     def _explain(
         self, target: Target, process: RunningProcess, status: int | None, log: str, advice: str
     ) -> HarnessError | None:
-        """What is wrong whatever program ran. `advice` is for one that asks for what it may not have."""
+        """Return the error that explains an end whatever program ran, else None.
+
+        `advice` is the hint for a program that asked for access that it may not have.
+        """
         where: _Where = {"target": target.name, "log": log}
         if process.refused:
             return _forbidden(process.refused, advice, where)
@@ -121,12 +124,12 @@ def _forbidden(what: str, advice: str, where: _Where) -> ForbiddenAccess:
 
 
 def assertion(log: str) -> str:
-    """Which one failed, if the runner could say so: the last error in its log."""
+    """Return a description of the failed assertion: the last error in the runner's log, if it could report one."""
     errors = [line.removeprefix(ERROR) for line in log.splitlines() if line.startswith(ERROR)]
     return f"a failed assertion in it: {errors[-1]}" if errors else "a failed assertion in it"
 
 
 def _complaint(program: str, log: str) -> str:
-    """The first line that the program says in its own name, else the last line of its log."""
+    """Return the first line of the log that begins with the program's name, else the last line."""
     lines = log.strip().splitlines() or ["it printed nothing"]
     return next((line for line in lines if line.startswith(f"{program}:")), lines[-1])

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 VERSION = 1
 _HEADER = struct.Struct("<BBH")
 _CRC = struct.Struct("<I")
-# A longer run without a boundary is not a frame of ours: the runner's largest is a few KiB.
+# More bytes without a boundary are no frame of the protocol: the runner's largest is a few KiB.
 MAX_ENCODED = 1 << 17
 
 
 @dataclass(frozen=True)
 class Frame:
-    """`seq` is 0 in events."""
+    """A frame of the protocol: a request, a response or an event. `seq` is 0 in events."""
 
     type: int
     seq: int
@@ -25,7 +25,7 @@ class Frame:
 
 
 def cobs_encode(data: bytes) -> bytes:
-    """`data` without zero bytes: each code byte says how far the next zero was."""
+    """Encode `data` without zero bytes: each code byte is the distance to the next zero."""
     out = bytearray()
     for group in data.split(b"\0"):
         full = len(group) - len(group) % 254
@@ -38,7 +38,7 @@ def cobs_encode(data: bytes) -> bytes:
 
 
 def cobs_decode(data: bytes) -> bytes:
-    """The inverse. Raises ValueError on what no encoder makes."""
+    """Decode what `cobs_encode` returned. Raises ValueError for bytes that no encoder makes."""
     out = bytearray()
     at = 0
     while at < len(data):
@@ -54,7 +54,7 @@ def cobs_decode(data: bytes) -> bytes:
 
 
 def encode(frame: Frame) -> bytes:
-    """The bytes on the wire, boundaries included."""
+    """Return a frame's bytes on the wire, with the boundaries."""
     body = _HEADER.pack(frame.version, frame.type, frame.seq) + frame.payload
     return b"\0" + cobs_encode(body + _CRC.pack(zlib.crc32(body))) + b"\0"
 
@@ -74,7 +74,7 @@ def _decode_body(encoded: bytes) -> Frame | None:
 
 
 class Decoder:
-    """Feeds on bytes, yields frames; whatever is no frame collects in `stray`."""
+    """A decoder of frames in a stream of bytes; bytes that are no frame collect in `stray`."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -97,7 +97,7 @@ class Decoder:
             self._pending.clear()
 
     def flush(self) -> bytes:
-        """Everything that was no frame so far, the newest, once; for the log. A frame half arrived is given up."""
+        """Return the newest bytes that were no frame, for the log, and discard them with an incomplete frame."""
         self._keep(self._pending)
         text = bytes(self.stray)
         self.stray.clear()

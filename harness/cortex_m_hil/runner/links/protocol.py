@@ -1,9 +1,9 @@
-"""What a runner says, as checked values, and the protocol's numbers, which `firmware/platform/protocol.h` has as well.
+"""Parses what a runner sends into checked values, and defines the numbers of `firmware/platform/protocol.h`.
 
 Specification: docs/protocol.md.
 
-Each function takes one response or event off a `Reader` and returns a frozen value. What breaks the specification is a
-ProtocolError that names the message, the field and the value. Nothing behind this module checks again.
+Each function takes a response or an event off a `Reader` and returns a frozen value. A violation of the specification
+raises a ProtocolError that names the message, the field and the value. No code behind this module checks again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEVELS = ("debug", "info", "error")
 _GCDA = re.compile(r"\w[\w.+-]*\.gcda")
 _OPERATOR = re.compile(r"[!-~]+::[!-~]+")
 _SHOWN = 80  # characters of a value in a message
-_ALIGNMENT = 16  # bytes, of a pool of planned buffers
+_ALIGNMENT = 16  # bytes, of the pool of planned buffers
 
 
 class Request(IntEnum):
@@ -87,7 +87,7 @@ class Status(IntEnum):
     BAD_DIGEST = 9
 
 
-# What a status says of the program can only be the answer to a request that looks at the program.
+# A status about the program can only answer a request that looks at the program.
 _SAYS_OF_PROGRAM = frozenset(
     {Status.PROGRAM_REJECTED, Status.UNSUPPORTED_OPERATOR, Status.UNSUPPORTED_DELEGATE, Status.OUT_OF_MEMORY,
      Status.KERNEL_FAILED, Status.BAD_DIGEST}
@@ -97,7 +97,7 @@ _LOOKS_AT_PROGRAM = frozenset({Request.LOAD, Request.EXECUTE, Request.STEP})
 
 @dataclass(frozen=True)
 class Failure:
-    """The body of a response whose status is not OK. `instruction` is -1 where there is none."""
+    """The body of a response whose status is not OK. `instruction` is -1 where it is about none."""
 
     status: Status
     instruction: int
@@ -108,13 +108,13 @@ class Failure:
 
     @property
     def says_of_program(self) -> bool:
-        """Whether it is about the program, and not about the request."""
+        """Tell whether the failure is about the program, and not about the request."""
         return self.status in _SAYS_OF_PROGRAM
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Counts of the loaded program; `planned` in bytes."""
+    """The counts of a loaded program's values and instructions; `planned` is in bytes."""
 
     inputs: int
     outputs: int
@@ -132,7 +132,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Names:
-    """Some of the runner's operators, and how many there are."""
+    """Some of the runner's operators, and the number of all (`total`)."""
 
     total: int
     names: tuple[str, ...]
@@ -145,10 +145,10 @@ class Log:
 
 
 class Reader:
-    """Takes fields off a payload. ProtocolError where one is cut short, or is not what it may be."""
+    """A reader of a payload's fields. ProtocolError: a field is cut short, or its value is not allowed."""
 
     def __init__(self, what: str, data: bytes) -> None:
-        """`what` is the request or the event, for messages."""
+        """Read the payload `data`; `what` is the name of the request or the event, for messages."""
         self.what = what
         self._data = data
         self._at = 0
@@ -162,7 +162,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not yet taken."""
+        """Return the number of bytes not yet taken."""
         return len(self._data) - self._at
 
     def take(self, size: int, field: str) -> bytes:
@@ -172,26 +172,29 @@ class Reader:
         return self._data[self._at - size : self._at]
 
     def number(self, field: str, code: str, least: int | None = None, most: int | None = None) -> int:
-        """One integer, `code` as in `struct`, within its limits."""
+        """Take an integer, `code` as in `struct`. Raises ProtocolError if it is not from `least` to `most`."""
         value = int(struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}"), field))[0])
         if (least is not None and value < least) or (most is not None and value > most):
             raise self.wrong(field, value, _limits(least, most))
         return value
 
     def expect(self, field: str, code: str, expected: int, why: str) -> int:
-        """One integer of which the host knows already what it must be."""
+        """Take an integer that must be `expected`; `why` says in the ProtocolError from where the host knows it."""
         value = self.number(field, code)
         if value != expected:
             raise self.wrong(field, value, f"{expected}: {why}")
         return value
 
     def text(self, field: str) -> str:
-        """For a person: any bytes, made printable. Several lines become one."""
+        """Take a text for people: any bytes are made printable, and several lines become one."""
         said = self.take(self.number(f"{field}'s length", "H"), field).decode(errors="replace")
         return printable(", ".join(filter(None, said.split("\n"))))
 
     def name(self, field: str, known: Collection[str] = ()) -> str:
-        """A word that means something to the host: short, UTF-8, printable, and one of `known` if there are any."""
+        """Take a word that the host interprets: short, UTF-8, printable, and one of `known` if there are any.
+
+        Raises ProtocolError for anything else.
+        """
         raw = self.take(self.number(f"{field}'s length", "H", most=MAX_NAME), field)
         try:
             name = raw.decode()
@@ -207,7 +210,7 @@ class Reader:
         return self.take(self.left, "bytes")
 
     def end(self) -> None:
-        """Nothing may be left over."""
+        """Raise ProtocolError if bytes are left over."""
         if self.left:
             raise ProtocolError(f"{self.what}: {self.left} bytes too many")
 
@@ -219,7 +222,7 @@ def _limits(least: int | None, most: int | None) -> str:
 
 
 def nothing(_: Reader) -> None:
-    """A response without a body."""
+    """Accept a response without a body."""
 
 
 def status(reader: Reader) -> Status:
@@ -227,7 +230,7 @@ def status(reader: Reader) -> Status:
 
 
 def failure(reader: Reader, status: Status, request: Request, instructions: int) -> Failure:
-    """`instructions` are those of the program that is loaded, or is to be."""
+    """Parse a response with a bad status. `instructions` counts those of the program that is, or is being, loaded."""
     instruction = reader.number("instruction", "i", -1, instructions - 1)
     requested, available = reader.number("requested", "Q"), reader.number("available", "Q")
     found = Failure(status, instruction, requested, available, reader.text("operator"), reader.text("message"))
@@ -238,7 +241,7 @@ def failure(reader: Reader, status: Status, request: Request, instructions: int)
 
 
 def hello(reader: Reader) -> Identity:
-    """Without the operators, for which one has to ask."""
+    """Parse the response to HELLO; the operators are left empty, as another request asks for them."""
     identity = Identity(
         build_id=reader.name("build_id"),
         config=reader.name("config"),
@@ -261,7 +264,10 @@ def hello(reader: Reader) -> Identity:
 
 
 def check_pools(identity: Identity, pools: Pools) -> None:
-    """A runner's pools are its board's; that of planned buffers begins at a multiple of 16, where it shares memory."""
+    """Check that a runner's pools have the sizes of its board's, and raise ProtocolError if not.
+
+    A pool of planned buffers in shared memory begins at a multiple of 16, and so may be up to 15 bytes larger.
+    """
     reader = Reader("HELLO", b"")
     for field, told, wanted in (
         ("program_pool", identity.program_pool, pools.program),
@@ -274,7 +280,7 @@ def check_pools(identity: Identity, pools: Pools) -> None:
 
 
 def build_id(payload: bytes) -> str:
-    """The first field of a HELLO's response; "" where it cannot be read: then something else answers."""
+    """Parse only the build id in a response to HELLO; return "" if it is none: then something else answers."""
     reader = Reader("HELLO", payload)
     try:
         return reader.name("build_id") if status(reader) is Status.OK else ""
@@ -283,7 +289,7 @@ def build_id(payload: bytes) -> str:
 
 
 def operators(reader: Reader, first: int) -> Names:
-    """Those from number `first` on, at least one while there are more."""
+    """Parse the names of the runner's operators from number `first` on: at least one, while there are more."""
     total = reader.number("total", "I", first, MAX_OPERATORS)
     names: list[str] = []
     while reader.left:
@@ -297,8 +303,15 @@ def operators(reader: Reader, first: int) -> Names:
 
 
 def loaded(reader: Reader, size: int, file: PteFile | None, pool: int) -> Loaded:
-    """`size` are the bytes of the program, `file` is what the host read in them, if it did; `pool` is for its plan."""
-    if file is None:  # nothing in a program takes less than a byte of it
+    """Parse the response to LOAD.
+
+    Args:
+        reader: the response.
+        size: bytes of the program.
+        file: what the host read in the program, which the response must agree with; None if it did not read it.
+        pool: bytes of the pool for planned buffers.
+    """
+    if file is None:  # each thing in a program takes at least one byte of it
         return Loaded(
             reader.number("inputs", "H", most=size), reader.number("outputs", "H", most=size),
             reader.number("values", "I", most=size), reader.number("instructions", "I", most=size),
@@ -317,7 +330,7 @@ _SCALARS = (ValueKind.INT, ValueKind.DOUBLE, ValueKind.BOOL)  # kinds 2, 3, 4
 
 
 def described(reader: Reader) -> TensorSpec | None:
-    """None for a value that holds no data."""
+    """Parse the response to DESCRIBE; return None for a value that holds no data."""
     kind = reader.number("kind", "B", 0, 1 + len(_SCALARS))
     dtype = reader.number("dtype", "B")
     rank = reader.number("rank", "B", 0, MAX_RANK if kind == 1 else 0)
@@ -348,7 +361,10 @@ def _tensor(reader: Reader, dtype: int, rank: int) -> TensorSpec:
 
 
 def output_spec(reader: Reader, value: Value | None) -> TensorSpec:
-    """An output's, which must be what the program says of it; `value` is None where the host did not read that."""
+    """Parse the description of an output, which must be what the program says of it.
+
+    `value` is the output in the program as the host read it, None if it did not read it.
+    """
     spec = described(reader)
     if spec is None:
         raise reader.wrong("kind", "none", "an output that holds data")
@@ -359,7 +375,7 @@ def output_spec(reader: Reader, value: Value | None) -> TensorSpec:
 
 
 def coverage(reader: Reader) -> dict[str, bytes]:
-    """What gcov reads, by the names of the files: the content of COVERAGE."""
+    """Parse the contents of the region COVERAGE; return those of gcov's .gcda files by their names."""
     found: dict[str, bytes] = {}
     while reader.left:
         name = reader.name("file")
@@ -383,7 +399,7 @@ def stepped(reader: Reader, instructions: int) -> Step:
 
 
 def stats(reader: Reader, identity: Identity, program_room: int) -> dict[str, Usage]:
-    """`program_room` is the board's, in bytes: a program in flash may be larger than the pool."""
+    """Parse the response to STATS; `program_room` is the board's: a program in flash may be larger than the pool."""
     known = {statistic.name: statistic for statistic in STATISTICS}
     found: dict[str, Usage] = {}
     while reader.left:
@@ -418,7 +434,7 @@ def log(reader: Reader) -> Log:
 
 
 def progress(reader: Reader, instructions: int) -> int:
-    """The instruction that begins."""
+    """Parse a PROGRESS event; return the number of the instruction that begins."""
     return reader.number("instruction", "I", 0, instructions - 1)
 
 

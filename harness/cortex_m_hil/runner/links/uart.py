@@ -21,19 +21,19 @@ from cortex_m_hil.targets.connection import LinkClosed
 VIRTUAL = "vboard:"
 CHUNK = 4096
 RFC2217 = "rfc2217://"
-# Seconds after which a port without a file descriptor (RFC 2217) is asked again. Set once: setting it renegotiates.
+# Seconds between polls of a port without a file descriptor (RFC 2217). Set only once: setting it renegotiates.
 LOOK = 0.02
 NEGOTIATION = 10.0  # seconds for an RFC 2217 server to agree
 IAC = b"\xff"  # telnet's escape
 
 
 def virtual_directory(name: str) -> Path:
-    """Where a virtual board has its `port` and its `control`."""
+    """Return the folder with the `port` and the `control` of a virtual board."""
     return cache_directory() / "vboards" / name
 
 
 def device(port: str) -> str:
-    """What pyserial opens for a target's `port`."""
+    """Return the path or URL that pyserial opens for a target's `port`."""
     if port.startswith(VIRTUAL):
         return str(virtual_directory(port.removeprefix(VIRTUAL)) / "port")
     if port.startswith(RFC2217) and "?" not in port:
@@ -43,10 +43,14 @@ def device(port: str) -> str:
 
 
 class Uart:
-    """An open port. Nobody else can open it meanwhile, where the system can see to that."""
+    """An open port. No other process can open it meanwhile, where the system can prevent that."""
 
     def __init__(self, port: str, baud: int) -> None:
-        """PortNotFound: no such port, or it does not open. BoardBusy: somebody has it open."""
+        """Open the port at `baud`.
+
+        Raises PortNotFound where there is no such port, or it does not open; BoardBusy where another process has it
+        open; ConfigError where pyserial does not accept its name or `baud`.
+        """
         self.port = port
         self._serial = _open(port, baud)
         self._received = bytearray()
@@ -59,7 +63,7 @@ class Uart:
             _send_at_once(self._serial)
 
     def write(self, data: bytes, deadline: Deadline) -> None:
-        """All of `data`, reading meanwhile: full buffers each way must not block both ends."""
+        """Send all of `data`, and read meanwhile: full buffers in each direction must not block both ends."""
         with _closing_is_an_end():
             if self._fd is None:
                 self._write_without_fd(data, deadline)
@@ -76,7 +80,10 @@ class Uart:
                         view = view[os.write(self._fd, view) :]
 
     def _write_without_fd(self, data: bytes, deadline: Deadline) -> None:
-        """RFC 2217, in place of pyserial's own, which waits five seconds whatever the deadline."""
+        """Send all of `data` to an RFC 2217 server, escaped for telnet.
+
+        pyserial's own function waits five seconds, whatever the deadline.
+        """
         server = getattr(self._serial, "_socket", None)
         if not isinstance(server, socket.socket):
             self._serial.write(data)
@@ -133,7 +140,7 @@ def _open(port: str, baud: int) -> Any:
 
 
 def require(port: str) -> None:
-    """PortNotFound where a port of this machine is not there; one of another machine is not asked."""
+    """Check that a local port is there; one on another machine is not asked. Raises PortNotFound."""
     url = device(port)
     if "://" not in url and not os.path.exists(url):
         raise PortNotFound(f"no port {port}", hint=_where(port))
@@ -147,7 +154,7 @@ def _where(port: str) -> str:
 
 
 def _send_at_once(port: Any) -> None:
-    """pyserial leaves Nagle's algorithm on: 45 ms for a write after a write (measured)."""
+    """Switch Nagle's algorithm off, which pyserial leaves on: 45 ms for a write after a write (measured)."""
     inner = getattr(port, "_socket", None)
     if isinstance(inner, socket.socket):
         inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -155,7 +162,7 @@ def _send_at_once(port: Any) -> None:
 
 @contextlib.contextmanager
 def _closing_is_an_end() -> Iterator[None]:
-    """An unplugged adapter, a closed socket: whatever the system calls it."""
+    """Raise LinkClosed for any OSError of an unplugged adapter or a closed socket."""
     try:
         yield
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""Which of many requests are under way on a link that loses some: selective repeat."""
+"""Decides which of many requests are in flight on a link that loses some: selective repeat."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 
 
 class Window:
-    """Requests 0 to `count` - 1, at most `size` of them sent and not answered.
+    """A window over requests 0 to `count` - 1, at most `size` of which are in flight: sent and not answered.
 
-    A runner answers in the order in which it receives, and a serial line keeps that order. So an answer says of
-    everything that was sent earlier and is still unanswered that it, or its answer, is lost: no timer is needed but for
-    the last.
+    A runner answers in the order in which it receives, and a serial line keeps that order. So an answer proves that
+    everything that was sent earlier and is still unanswered, or its answer, is lost: no timer is needed except for the
+    last.
     """
 
     def __init__(self, count: int, size: int) -> None:
@@ -23,14 +23,17 @@ class Window:
         return not self._waiting and not self._flying
 
     def launch(self) -> list[int]:
-        """What to send now."""
+        """Return the requests to send now, which are in flight from now on."""
         room = min(self._size - len(self._flying), len(self._waiting))
         chosen = [self._waiting.popleft() for _ in range(room)]
         self._flying.update(dict.fromkeys(chosen))
         return chosen
 
     def answered(self, number: int) -> None:
-        """Takes one off; what was sent before it waits again. Answers to what is not under way change nothing."""
+        """Remove an answered request; requests in flight that were sent before it have to be sent again.
+
+        An answer to a request that is not in flight changes nothing.
+        """
         if number not in self._flying:
             return
         lost = []
@@ -42,6 +45,6 @@ class Window:
         self._waiting.extendleft(reversed(lost))
 
     def all_lost(self) -> None:
-        """Nothing came for so long that everything under way waits again."""
+        """Mark all requests in flight to be sent again, after nothing has arrived for too long."""
         self._waiting.extendleft(reversed(self._flying))
         self._flying.clear()

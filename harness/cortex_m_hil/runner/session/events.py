@@ -1,4 +1,4 @@
-"""What a runner says without being asked: log lines, how far it is, a fault, its end (docs/protocol.md)."""
+"""Events that a runner sends without being asked: log lines, progress, a fault, its end (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -20,44 +20,47 @@ _Value = TypeVar("_Value")
 
 
 class Events:
-    """The events of one boot, and what follows from them."""
+    """The state that follows from the events of one boot: log, progress, fault and end."""
 
     def __init__(self, connection: Connection) -> None:
         self.instructions = 0
-        """Of the program that is loaded, or is being loaded: no event speaks of a higher one."""
+        """The number of instructions of the program that is, or is being, loaded: a limit for numbers in events."""
         self.executing = -1
-        """The instruction that was begun last, by the latest request."""
+        """The instruction that the latest request has begun last; -1: none."""
         self.fault: Fault | None = None
         self.ended_with: int | None = None
-        """The exit status that the runner said."""
+        """The exit status that the runner reported; None: it has not ended."""
         self.greeted = False
-        """Whether the handshake is over: a runner that starts anew was reset."""
+        """Whether the handshake is over: a READY after it means that the target was reset."""
         self._connection = connection
         self._lines: deque[str] = deque()
         self._size = 0  # characters
 
     def begin(self) -> None:
-        """Another program: what was said of the one before is none of its own."""
+        """Clear the log, as another program begins."""
         self._lines.clear()
         self._size = 0
 
     @property
     def log(self) -> str:
-        """What the runner has said since `begin`, and all that its simulator has printed: the newest."""
+        """Return the newest lines of the runner since `begin`, followed by all that its simulator has printed."""
         errors = printable_lines(self._connection.log.decode(errors="replace")).strip()
         return "\n".join([*self._lines, errors] if errors else self._lines)[-LOG_LIMIT:]
 
     def remember(self, text: str) -> None:
-        """Adds a line to the log."""
+        """Add a line to the log, and drop the oldest lines beyond LOG_LIMIT."""
         self._lines.append(text)
         self._size += len(text)
         while self._size > LOG_LIMIT and len(self._lines) > 1:
             self._size -= len(self._lines.popleft())
 
     def take(self, frame: Frame) -> None:
-        """ProtocolError for what is no event; LaunchError if the runner has started anew."""
+        """Handle the event in a frame. An echo of a request is ignored, as some adapters send one.
+
+        Raises ProtocolError for what is no event, and LaunchError if the runner has started anew.
+        """
         if frame.type not in set(Event):
-            if frame.type < min(Event):  # our own request: some adapters echo what is sent
+            if frame.type < min(Event):  # an echo of a request
                 return
             raise ProtocolError(f"an event of unknown type 0x{frame.type:02x}")
         reader = Reader(Event(frame.type).name, frame.payload)
@@ -80,7 +83,7 @@ class Events:
 
 
 def parse_all(parse: Callable[[Reader], _Value], reader: Reader) -> _Value:
-    """What `parse` reads; ProtocolError if it leaves bytes."""
+    """Return what `parse` reads. Raises ProtocolError if it leaves bytes."""
     value = parse(reader)
     reader.end()
     return value

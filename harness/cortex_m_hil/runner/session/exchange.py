@@ -1,4 +1,4 @@
-"""Requests go out, their responses come back; what is lost on the way is sent again (docs/protocol.md)."""
+"""The exchange of requests and responses, with retransmission of what is lost (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -26,36 +26,45 @@ LAST_SEQ = 0xFFFF
 
 
 class Exchange:
-    """The frames of one boot."""
+    """The exchange of frames during one boot."""
 
     def __init__(self, connection: Connection, events: Events) -> None:
         self.max_payload = protocol.MAX_PAYLOAD
-        """Bytes of the longest frame that the runner may send."""
+        """Bytes of the largest payload that the runner may send."""
         self.seq = 0
-        """Of the latest request."""
+        """The seq of the latest request."""
         self._connection = connection
         self._events = events
         self._decoder = Decoder()
         self._frames: deque[Frame] = deque()
         self._timeout = RETRANSMISSION_TIMEOUT[0]
-        self._sent_again = False  # since the last response that came twice
+        self._sent_again = False  # whether requests were sent again since the last response that came twice
         self._report_attempts = 0
 
     def reserve(self, count: int) -> None:
-        """The next `count` seqs follow each other."""
+        """Make the seqs of the next `count` requests consecutive, by beginning again at 1 if they would not be."""
         if self.seq + count > LAST_SEQ:
             self.seq = 0
 
     def frames(self, request: Request, payloads: Sequence[bytes]) -> list[Frame]:
-        """A request for each payload, with the next seqs."""
+        """Return a request for each payload, with the next seqs."""
         first, self.seq = self.seq + 1, self.seq + len(payloads)
         return [Frame(request, first + place, payload) for place, payload in enumerate(payloads)]
 
     def responses(self, requests: Sequence[Frame], budget_of_one: Callable[[], Budget]) -> list[Frame]:
-        """In the order of the requests. On a lossy link several are in flight, and what is not answered is sent again.
+        """Send requests and return their responses, in the order of the requests.
 
-        A response that comes twice says that what it answers was not lost but late: from then on we wait longer.
-        TimeoutError if a budget ran out without a response, LinkClosed when the runner has ended.
+        On a lossy link several are in flight, and one that is not answered is sent again. A response that arrives twice
+        proves that it was late and not lost: from then on the retransmission timeout is longer.
+
+        Args:
+            requests: the frames to send.
+            budget_of_one: makes the budget for the next response.
+
+        Raises:
+            TimeoutError: a budget ran out without a response.
+            LinkClosed: the runner has ended.
+            ProtocolError: a frame violates the specification.
         """
         budget = budget_of_one()
         places = {(frame.type | RESPONSE, frame.seq): place for place, frame in enumerate(requests)}
@@ -85,7 +94,10 @@ class Exchange:
         return [found[place] for place in range(len(requests))]
 
     def take_remaining_events(self) -> None:
-        """What arrived after the last read: the runner may have ended, with a FAULT event, while we were writing."""
+        """Handle events that arrived after the last read.
+
+        The runner may have ended, with a FAULT event, while the host was writing.
+        """
         with suppress(LinkClosed, TimeoutError):
             self._receive(self._connection.read(Deadline.after(0.0)))
         while self._frames:
@@ -94,26 +106,29 @@ class Exchange:
                 self._events.take(frame)
 
     def log_stray_bytes(self) -> None:
-        """Bytes that are no frame are for people: of a C library's assertion, or of a boot loader."""
+        """Log bytes that are no frame, such as those of a C library's assertion or of a boot loader."""
         for line in printable_lines(self._decoder.flush().decode(errors="replace")).splitlines():
             if line.strip():
                 self._events.remember(line)
 
     def _take_late_response(self, frame: Frame) -> None:
-        if self._connection.lossless:  # nothing is asked twice there
+        if self._connection.lossless:  # no request is sent twice on such a link
             raise ProtocolError(f"an answer of type 0x{frame.type:02x} and seq {frame.seq}, which nothing asked for")
         if self._sent_again:
             self._sent_again = False
             self._timeout = min(2 * self._timeout, RETRANSMISSION_TIMEOUT[1])
 
     def _next_frame(self, budget: Budget, timeout: float) -> Frame | None:
-        """None after `timeout` seconds of silence on a lossy link."""
+        """Return the next frame, None after `timeout` seconds of silence on a lossy link.
+
+        Raises TimeoutError when the budget runs out.
+        """
         quiet = None if self._connection.lossless else Deadline.after(timeout)
         while not self._frames:
-            if budget.expired:  # asked also of a runner that goes on sending: a loop makes progress for ever
+            if budget.expired:  # checked also while frames arrive: an endless loop sends PROGRESS for ever
                 raise TimeoutError
             poll = budget.next_poll if quiet is None else min(budget.next_poll, quiet, key=lambda one: one.at)
-            try:  # also when it is late: what came while we were not running is no silence
+            try:  # also after the deadline: bytes that came while this process was not running are no silence
                 self._receive(self._connection.read(poll))
             except TimeoutError:
                 if quiet is not None and quiet.expired:
@@ -134,7 +149,10 @@ class Exchange:
             self._frames.append(frame)
 
     def _look_for_the_end(self, budget: Budget) -> None:
-        """A board that took a fault, or was reset, stays there: LinkClosed, as if it had ended."""
+        """Raise LinkClosed if a board has reported a fault or its end: it stays there until it is reset.
+
+        A runner that ended after a fault whose report is lost is first asked for it, FAULT_REPORT_ATTEMPTS times.
+        """
         if self._connection.lossless:
             return
         if self._events.fault is not None:

@@ -1,4 +1,4 @@
-"""A fault of the core, in words. Source of the bits: Armv7-M ARM B3.2.15–16, Armv8-M ARM D1.2 (CFSR, HFSR)."""
+"""Describes a fault of the core. Source of the bits: Armv7-M ARM B3.2.15–16, Armv8-M ARM D1.2 (CFSR, HFSR)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SYMBOL_TIMEOUT = 20.0  # seconds
 
 @dataclass(frozen=True)
 class Fault:
-    """A FAULT event (docs/protocol.md). `cfsr`, `hfsr`, `mmfar`, `bfar` are None on cores without them."""
+    """The body of a FAULT event (docs/protocol.md). `cfsr`, `hfsr`, `mmfar`, `bfar` are None on cores without them."""
 
     instruction: int
     exception: int
@@ -52,7 +52,7 @@ class Fault:
 
     @classmethod
     def parse(cls, reader: Reader, instructions: int) -> Fault:
-        """`instructions` are those of the loaded program. Raises ProtocolError."""
+        """Parse a FAULT event; `instructions` is the number of those of the loaded program. Raises ProtocolError."""
         instruction = reader.number("instruction", "i", -1, instructions - 1)
         exception = reader.number("exception", "I", _LEAST_EXCEPTION, _MOST_EXCEPTION)
         has_status = reader.number("has_status", "B", 0, 1)
@@ -70,7 +70,7 @@ class Fault:
 
     @property
     def address(self) -> int | None:
-        """The data address that faulted, where the core recorded one."""
+        """Return the data address that faulted, None where the core recorded none."""
         if self.cfsr is not None and self.cfsr & _BFARVALID:
             return self.bfar
         if self.cfsr is not None and self.cfsr & _MMARVALID:
@@ -78,7 +78,7 @@ class Fault:
         return None
 
     def describe(self) -> str:
-        """Exception, cause and address."""
+        """Return exception, causes and address in words."""
         name = _EXCEPTIONS.get(self.exception, f"exception {self.exception}")
         why = "; ".join(self.causes) or (
             "no status registers on this core" if self.cfsr is None else "no cause recorded"
@@ -86,19 +86,19 @@ class Fault:
         return f"{name} ({why})" + (f" at address 0x{self.address:08x}" if self.address is not None else "")
 
     def places(self, elf: Path | None) -> list[tuple[str, str]]:
-        """Program counter and link register, each with function and file:line where these are known."""
+        """Return program counter and link register, each with function and file:line where these are known."""
         if not any(self.registers[name] for name in _REGISTERS):
             return [("pc", "unknown: the exception frame could not be stacked")]
         return [(name, f"0x{self.registers[name]:08x}{symbol(elf, self.registers[name])}") for name in ("pc", "lr")]
 
     def dump(self) -> str:
-        """All registers, for the log."""
+        """Return all registers as text, for the log."""
         status = {"cfsr": self.cfsr, "hfsr": self.hfsr, "mmfar": self.mmfar, "bfar": self.bfar}
         return " ".join(f"{key}=0x{value:08x}" for key, value in (self.registers | status).items() if value is not None)
 
 
 def symbol(elf: Path | None, address: int) -> str:
-    """` in function at file:line`, or nothing where that is not known."""
+    """Return ` in function at file:line` of a code address, "" where that is not known."""
     if elf is None:
         return ""
     try:

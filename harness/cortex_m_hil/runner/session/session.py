@@ -1,4 +1,4 @@
-"""A live target: handshake, load, memory, execute, step. Specification: docs/protocol.md."""
+"""A session with a live target: handshake, load, memory, execute, step. Specification: docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from cortex_m_hil.targets.connection import Budget, Connection, Elf, LinkClosed
 from cortex_m_hil.targets.model import Target
 
 HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
-REQUEST = 30.0  # for one request that executes no program
+REQUEST = 30.0  # seconds for a request that executes no program
 END = 5.0  # seconds for a process whose pipe closed to end
 TO_THE_END = 0xFFFFFFFF
-STREAM = 8192  # chunks of one stream
+STREAM = 8192  # chunks of one STREAM request
 
 _ERRORS: dict[int, type[HarnessError]] = {
     Status.PROGRAM_REJECTED: ProgramRejected,
@@ -51,9 +51,9 @@ _Answer = TypeVar("_Answer")
 
 
 class ResponseTimeout(LinkError):
-    """The budget ran out. `operator` is the one that was being executed, "" if none; `log` as Session's.
+    """No response within the budget. `operator` is the one that was being executed, "" if none; `log` is the session's.
 
-    Who asked for an execution makes a verdict of it, if it is one; anywhere else it is an infra error as it stands.
+    A caller that asked for an execution turns it into a verdict, if it is one; anywhere else it is an infra error.
     """
 
     def __init__(self, request: Request, operator: str, log: str, target: str = "") -> None:
@@ -62,7 +62,7 @@ class ResponseTimeout(LinkError):
 
 
 class Session:
-    """One boot of one runner. After any infra error or a fault it is broken: close it."""
+    """A session with one runner, from its boot. After any infra error or a fault it is `broken`, and must be closed."""
 
     def __init__(self, target: Target, elf: Elf, process: Connection) -> None:
         self.target = target
@@ -71,8 +71,8 @@ class Session:
         self._events = Events(process)
         self._exchange = Exchange(process, self._events)
         self._operators: Callable[[int], str] = lambda _: ""
-        self.file: PteFile | None = None  # what the host read in the program that is loaded
-        self._offered: PteFile | None = None  # and in the one that was to be loaded last
+        self.file: PteFile | None = None  # what the host read in the loaded program
+        self._offered: PteFile | None = None  # what it read in the program that was offered last
         self.broken = False
         with self._breaking():
             self.identity = self._hello()
@@ -87,10 +87,17 @@ class Session:
         file: PteFile | None = None,
         planned: int = 0,
     ) -> Loaded:
-        """Brings the program to the target, if it is not there, and prepares it.
+        """Write the program to the target, if it is not there already, and load it.
 
-        `operators` names an instruction's operator, for messages; `file` is what the host read in the program, which
-        the target must read in it too; `planned` is what its tensors need at least, in bytes, where that is not known.
+        Args:
+            pte: the program.
+            operators: returns the name of an instruction's operator, for messages.
+            file: what the host read in the program, which the target must agree with; None if it did not read it.
+            planned: the bytes that its tensors need at least, if `file` does not tell.
+
+        Raises:
+            OutOfTargetMemory: the program does not fit the target.
+            ProgramRejected, UnsupportedOperator: the runtime refuses it.
         """
         self._operators, self._offered = operators, file
         board = self.target.board
@@ -112,11 +119,11 @@ class Session:
         return loaded
 
     def _holds(self, region: MemoryRegion, pte: bytes) -> bool:
-        """Whether a program is there already: then it is not sent again."""
+        """Tell whether a program is in the region already, by its CRC, so that it need not be sent."""
         return self.digest(region, 0, length=len(pte)) == zlib.crc32(pte)
 
     def _keep(self, pte: bytes) -> None:
-        """In flash, by the flash tool; the runner starts anew."""
+        """Put a program into flash with the flash tool, if it is not there; the runner then starts anew."""
         if self._holds(MemoryRegion.RESIDENT, pte):
             return
         with self._breaking():
@@ -125,7 +132,7 @@ class Session:
             self._hello()
 
     def reset(self) -> None:
-        """Forgets the program."""
+        """Make the target forget its program."""
         self._ask(Request.RESET)
         self._events.instructions, self.file = 0, None
 
@@ -138,7 +145,7 @@ class Session:
         return None
 
     def _stream(self, region: MemoryRegion, index: int, data: bytes) -> None:
-        """As short frames without addresses, many under way."""
+        """Write data as short frames without addresses, many in flight."""
         for start in range(0, len(data), STREAM * CHUNK):
             part = data[start : start + STREAM * CHUNK]
             chunks = [part[at : at + CHUNK] for at in range(0, len(part), CHUNK)]
@@ -164,43 +171,47 @@ class Session:
         self._ask(Request.FILL, struct.pack("<BIIIB", region, index, offset, length, pattern))
 
     def digest(self, region: MemoryRegion, index: int, *, offset: int = 0, length: int = TO_THE_END) -> int:
-        """CRC-32 of the bytes, computed on the target."""
+        """Return the CRC-32 of the bytes, computed on the target."""
         return self._ask(Request.DIGEST, struct.pack("<BIII", region, index, offset, length), protocol.crc)
 
     def describe(self, region: MemoryRegion, index: int) -> TensorSpec | None:
-        """What a value is; None for one that holds no data (a list, None)."""
+        """Return the spec of a value; None for one that holds no data (a list, None)."""
         return self._ask(Request.DESCRIBE, struct.pack("<BI", region, index), protocol.described)
 
     def set_input(self, number: int, value: HostTensor) -> None:
-        """With its size where that is not fixed: of a program that `load` was told of."""
+        """Write an input; where its size is dynamic, and `load` was given `file`, set its size first."""
         if self.file is not None and self.file.values[self.file.inputs[number]].is_dynamic:
             shape = value.spec.shape
             self._ask(Request.RESIZE, struct.pack(f"<IB{len(shape)}i", number, len(shape), *shape))
         self.write(MemoryRegion.INPUT, number, value.data)
 
     def get_output(self, number: int) -> HostTensor:
-        """As the program says of it, if `load` was told that; smaller only where its shape is dynamic."""
+        """Read an output.
+
+        It must have the spec that the program says, if `load` was given `file`; it is smaller only where its shape is
+        dynamic.
+        """
         said = self.file.output_value(number) if self.file is not None else None
         asked = struct.pack("<BI", MemoryRegion.OUTPUT, number)
         spec = self._ask(Request.DESCRIBE, asked, lambda reader: protocol.output_spec(reader, said))
         return HostTensor(spec, self.read(MemoryRegion.OUTPUT, number, spec.nbytes))
 
     def execute(self, seconds: float) -> int:
-        """Runs the program from its first instruction to its end; ticks.
+        """Run the program from its first instruction to its end; return the ticks.
 
-        ResponseTimeout after `seconds` of engine time.
+        Raises ResponseTimeout after `seconds` of engine time.
         """
         return self._ask(Request.EXECUTE, b"", protocol.ticks, seconds)
 
     def step(self, count: int, seconds: float) -> Step:
-        """`count` more instructions."""
+        """Execute `count` more instructions. Raises ResponseTimeout after `seconds` of engine time."""
         asked = struct.pack("<I", count)
         return self._ask(
             Request.STEP, asked, lambda reader: protocol.stepped(reader, self._events.instructions), seconds
         )
 
     def stats(self) -> Mapping[str, Usage]:
-        """Peaks. OutOfTargetMemory where more was used than there is, which nothing noticed before."""
+        """Return memory peaks. Raises OutOfTargetMemory where more was used than there is, without an error so far."""
         room = self.target.board.program_room
         found = self._ask(Request.STATS, b"", lambda reader: protocol.stats(reader, self.identity, room))
         for name in (row.name for row in STATISTICS if row.beyond):
@@ -210,9 +221,10 @@ class Session:
         return found
 
     def coverage(self) -> Mapping[str, bytes]:
-        """What the kernels have executed since the boot: the content of `.gcda` files by their names.
+        """Return the coverage counts of the kernels since the boot: the contents of `.gcda` files by their names.
 
-        Forgets the program. Only a runner that counts has it, others end the session with a ProtocolError.
+        The target forgets its program. Only a runner that counts coverage has them; any other ends the session with a
+        ProtocolError.
         """
         self._events.instructions, self.file = 0, None
         where = MemoryRegion.COVERAGE, 0
@@ -225,7 +237,7 @@ class Session:
 
     @property
     def log(self) -> str:
-        """What the runner has said since the last program was loaded, and its simulator has printed: the newest."""
+        """Return the newest log of the runner since the last program was loaded, and of its simulator."""
         return self._events.log
 
     def close(self) -> None:
@@ -254,7 +266,10 @@ class Session:
         return replace(identity, operators=self._operator_names())
 
     def _operator_names(self) -> tuple[str, ...]:
-        """In several answers on a lossy link, where a long frame does not arrive."""
+        """Ask for the names of the runner's operators.
+
+        On a lossy link this takes several requests, as long frames would be lost.
+        """
         room = self._exchange.max_payload - 6 if self._process.lossless else CHUNK
         names: list[str] = []
         total = 1
@@ -290,9 +305,20 @@ class Session:
         *,
         answer: int = 0,
     ) -> list[_Answer]:
-        """What `parse` reads in the answers, each of `answer` bytes or so. On a lossy link several are under way.
+        """Send a request for each payload, and return what `parse` reads in the responses.
 
-        ResponseTimeout after `seconds` (default REQUEST) without one, beside what the bytes under way need on the wire.
+        On a lossy link several requests are in flight.
+
+        Args:
+            request: the request.
+            payloads: a payload for each request.
+            parse: reads the body of a response.
+            seconds: how long to wait for each response, besides the time that bytes take on the wire; None: REQUEST.
+            answer: the bytes of each response, roughly, for that time.
+
+        Raises:
+            ResponseTimeout: no response within `seconds`.
+            HarnessError: the one that stands for a response's bad status, or for the runner's end.
         """
         frames = self._exchange.frames(request, payloads)
         self._events.executing = -1
@@ -346,7 +372,7 @@ class Session:
         )
 
     def _ended(self) -> HarnessError:
-        """Why the runner is gone, in the order of what is known for certain."""
+        """Return the error that explains why the runner is gone, from the most certain evidence that there is."""
         status = self._process.wait(END)
         self._exchange.take_remaining_events()
         self._exchange.log_stray_bytes()
@@ -365,7 +391,10 @@ class Session:
         )
 
     def _unreported(self, status: int | None) -> HarnessError | None:
-        """A board that said it had ended, without a fault's report: then it was a failed assertion."""
+        """Return the error for a board that reported its end but no fault, None for any other.
+
+        Its end was a failed assertion, or a fault whose report is lost.
+        """
         if self._events.ended_with is None:
             return None
         what = "a fault, whose report did not arrive" if self._events.ended_with == EXIT_FAULT else assertion(self.log)
@@ -373,7 +402,7 @@ class Session:
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """Whatever leaves here as an exception leaves the exchange out of step; an error knows its target then."""
+        """Mark the session as broken if an exception leaves the block, and set the target of a HarnessError."""
         try:
             yield
         except BaseException as error:
