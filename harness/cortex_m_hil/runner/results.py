@@ -88,7 +88,7 @@ STATISTICS: Final = (
 
 @dataclass(frozen=True)
 class Ran:
-    """The target, engine and runtime that executed a program: results are keyed by it, not by the name that was asked for.
+    """The target, engine and runtime that executed a program: results are keyed by it, not by the name asked for.
 
     Attributes:
         requested, target: names of the target that was asked for, and of the one that ran.

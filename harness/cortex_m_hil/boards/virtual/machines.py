@@ -31,7 +31,7 @@ class _Flash:
         """Write the segments of an ELF, each after erasing its memory, as a flash tool does.
 
         `part` is the share of each segment that is written, below 1 when the power is lost meanwhile. Raises FlashError
-        for an address that is not in the flash, and for what is no ELF.
+        for an address that is not in the flash, and where `elf` is no ELF.
         """
         for address, data in segments(elf):
             at = address - self.base
@@ -106,7 +106,7 @@ MACHINES: Mapping[str, Callable[[Path], Machine]] = {"f405": F405, "pico": Pico,
 def segments(elf: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the physical address and the bytes of each segment that a flash tool writes.
 
-    Raises FlashError for what is no whole little-endian 32-bit ELF.
+    Raises FlashError where `elf` is no little-endian 32-bit ELF, or is cut short.
     """
     try:
         if elf[:6] != b"\x7fELF\x01\x01":

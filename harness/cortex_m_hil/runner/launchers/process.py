@@ -20,7 +20,7 @@ from cortex_m_hil.targets.connection import LinkClosed
 
 LOG_LIMIT = 64 * 1024  # bytes of standard error kept, the newest
 # Bytes of standard output not yet read that are kept, the newest. No answer is as long; more is a flood, of which the
-# framing drops what is no frame.
+# framing drops all bytes that are no frame.
 RECEIVED_LIMIT = 4 << 20
 # A guest asleep in WFI uses no CPU time, so wall time must bound a wait as well.
 WALL_PER_CPU_SECOND = 6.0

@@ -57,7 +57,7 @@ class Events:
     def take(self, frame: Frame) -> None:
         """Handle the event in a frame. An echo of a request is ignored, as some adapters send one.
 
-        Raises ProtocolError for what is no event, and LaunchError if the runner has started anew.
+        Raises ProtocolError for anything that is no event, and LaunchError if the runner has started anew.
         """
         if frame.type not in set(Event):
             if frame.type < min(Event):  # an echo of a request
