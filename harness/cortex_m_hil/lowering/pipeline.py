@@ -283,27 +283,30 @@ def _program(source: _Source, isa: Isa, entry: Entry, made: _Lowered | None, key
         with compiler_state.work(source.no_key):
             return host.stream(frames, state, floats)
 
-    def origin() -> Any:
-        if source.exported.states:
-            what = f"{source.title} has state ({_few(source.exported.states)}), which a part of it would not have"
-            raise ConfigError(what, hint="hil localize names the operator")
-        if source.exported.dimensions:
-            what = f"{source.title} has dynamic shapes, which a part of it would not have"
-            raise ConfigError(what, hint="lower it for the size that fails, without dynamic_shapes")
-        from cortex_m_hil.lowering.submodules import Origin, Part
-
-        options = replace(source.options, calibration=None)
-        return Origin(Part.of(source.exported.program, source.inputs), options)
-
     nodes, size = tuple(entry["nodes"]), entry["size_without_redzones"]
     sources = ancestry.lines(entry["ancestors"], source.exported.program.graph)  # no key covers lines
     references = RememberedReferences(key, source.exported, structure, models)
     return Program(
-        pte, file, isa, nodes, source.title, inputs, references, at_instructions, origin, size,
+        pte, file, isa, nodes, source.title, inputs, references, at_instructions,
+        functools.partial(_origin, source), size,
         no_key=source.no_key, undisturbed=undisturbed, sources=sources, left_out=tuple(entry["left_out"]),
         state_names=_state_names(source, file), stream=stream, dimensions=source.exported.dimensions,
         training=source.exported.training,
     )  # fmt: skip
+
+
+def _origin(source: _Source) -> Any:
+    """Return what a program was lowered from, to cut it to a part. Raise ConfigError where a part would differ."""
+    if source.exported.states:
+        what = f"{source.title} has state ({_few(source.exported.states)}), which a part of it would not have"
+        raise ConfigError(what, hint="hil localize names the operator")
+    if source.exported.dimensions:
+        what = f"{source.title} has dynamic shapes, which a part of it would not have"
+        raise ConfigError(what, hint="lower it for the size that fails, without dynamic_shapes")
+    from cortex_m_hil.lowering.submodules import Origin, Part
+
+    options = replace(source.options, calibration=None)
+    return Origin(Part.of(source.exported.program, source.inputs), options)
 
 
 def _state_names(source: _Source, file: PteFile) -> tuple[str, ...]:

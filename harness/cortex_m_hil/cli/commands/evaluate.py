@@ -122,11 +122,7 @@ def evaluate(
     with opened(store_file) as kept, log_of_errors(verbose):
         found = Model(model, layout)
         samples = read(data, found.taken, Raw(raw, scale, zero_point), limit, in_order=stream)
-        with no_lint_named():
-            jobs = jobs_of(
-                list(resolved), lambda name: flow.open_dut(resolved[name], multiplier=timeout_multiplier), found,
-                samples, linted=not no_lint,
-            )  # fmt: skip
+        jobs = _jobs(resolved, found, samples, timeout_multiplier, linted=not no_lint)
         first = next(iter(jobs.values())).program
         task = task_of(first, samples)
         asked = asked.of(task, first.file.output_specs()[0].numel, samples.benchmark)
@@ -137,11 +133,25 @@ def evaluate(
         evaluation = Evaluation(jobs, samples, task)
         runs = _work(kept, _campaign(kept, plan), evaluation, Deadline.after(budget))
     reports = _reports(jobs, samples, task, asked, runs)
+    raise typer.Exit(_told(reports, resolved, model, data))
+
+
+def _told(reports: Sequence[Report], resolved: Mapping[str, Resolved], model: str, data: Path) -> int:
+    """Tell the answer of each target and the summary, and return the exit status."""
     answers = [_answer(one, resolved[one.target], {"model": model, "data": data}) for one in reports]
     for one in answers:
         tell(one)
     say(_summary(model, reports, lambda name: resolved[name].target.isa))
-    raise typer.Exit(max(one.status for one in answers))
+    return max(one.status for one in answers)
+
+
+def _jobs(
+    resolved: Mapping[str, Resolved], model: Model, data: DataSet, multiplier: float, *, linted: bool
+) -> dict[str, Job]:
+    """Lower the model for each target, and return what is to be run there, by the target's name."""
+    with no_lint_named():
+        opened_by_name = lambda name: flow.open_dut(resolved[name], multiplier=multiplier)  # noqa: E731
+        return jobs_of(list(resolved), opened_by_name, model, data, linted=linted)
 
 
 def _classes(text: str) -> tuple[int, ...]:
