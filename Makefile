@@ -21,29 +21,28 @@ demo: install ## install what is missing, then run the sample tests on three tar
 	$(BIN)/pytest -n $(JOBS) --maxprocesses=8 -rfE --disable-warnings --target=m55-fvp,m4-fvp,m0plus-fvp \
 		tests/targets tests/harness/flow/test_isa_agreement.py
 
-test: lint ## lint, the own tests, tests/targets on four targets, on one with red zones; do they use every operator?
+test: lint ## lint, the own tests, tests/targets on three targets: what takes long is left to the nightly
 	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal --durations=20 tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) --target=m55-fvp,m4-fvp,m0plus-fvp tests/targets
+
+quick: lint ## lint, and some of the own tests, those of values and formats: what a pull request waits for
+	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal $(QUICK)
+
+coverage: install ## all own tests, also the slow ones, and the lines of harness/ that they execute: counting doubles the time of an import of ExecuTorch
+	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal -m "slow or not slow" --cov --cov-report=term --cov-fail-under=66 tests/harness tests/ci
+
+matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are installed
+	$(BIN)/tox run --skip-missing-interpreters true
+
+nightly: install ## what takes too long for make test, or needs a package index: hil nightly on six targets with ExecuTorch's suite, tests/targets with red zones, coverage of kernels, all known bugs, goodput, a soak, 60 kills, 10,000 mutated programs
+	$(BIN)/hil nightly --plan ci/nightly.yaml -j $(JOBS) --report build/nightly
 	rm -rf build/programs
 	$(BIN)/pytest -n $(JOBS) --target=native --redzones --keep-programs build/programs tests/targets
 	$(BIN)/python ci/kernel_coverage.py build/programs
 	cd firmware && HIL_SCHEMA_DIR=$$(../$(SCHEMA)) cmake --preset coverage && cmake --build ../build/coverage
 	$(BIN)/python ci/firmware_coverage.py build/coverage build/programs
-
-quick: lint ## lint, and some of the own tests, those of values and formats: what a pull request waits for
-	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal $(QUICK)
-
-coverage: install ## the lines of harness/ that the own tests execute, in a run of its own: counting doubles the time of an import of ExecuTorch
-	$(BIN)/pytest -n $(OWN_JOBS) --dist worksteal --cov --cov-report=term --cov-fail-under=66 tests/harness tests/ci
-
-matrix: install ## the own tests on Python 3.10 to 3.13, as far as they are installed
-	$(BIN)/tox run --skip-missing-interpreters true
-
-nightly: install ## what takes too long for make test, or needs a package index: hil nightly on six targets with ExecuTorch's suite, all known bugs, goodput, a soak, 60 kills, 10,000 mutated programs
-	$(BIN)/hil nightly --plan ci/nightly.yaml -j $(JOBS) --report build/nightly
 	$(MAKE) coverage
 	$(BIN)/pytest tests/nightly
-	$(BIN)/pytest -n $(OWN_JOBS) -m slow tests/harness tests/ci
 	$(BIN)/pytest -n $(JOBS) -m slow --target=m55-qemu,m4-qemu,m0-qemu tests/targets
 	$(BIN)/python ci/soak.py --runs 1000 --vanish-every 100
 	$(BIN)/python ci/endings.py --repetitions 1000 --busy 8
