@@ -1,4 +1,4 @@
-"""Files of several members (zip): equal members give equal bytes, and what is read may be anybody's."""
+"""Zip archives: equal members give equal bytes, and an archive that is read may come from anybody."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FILE: Final = 0o100644 << 16  # a regular file, where Unix unpacks it
 _END: Final = struct.Struct("<4s4H2LH")  # the end of the central directory, of a file without comment
 _END_64: Final = b"PK\6\7"  # what stands before it in a file of more than 4 GB
 _END_64_SIZE: Final = 20
-_DIRECTORY_ENTRY: Final = 46 + 512  # bytes of a member's, with a name longer than any of ours
+_DIRECTORY_ENTRY: Final = 46 + 512  # bytes of a member's entry, with a name longer than any of ours
 
 
 def pack(members: Mapping[str, bytes]) -> bytes:
-    """The file. Its members are in the order of the mapping, and have no time."""
+    """Return a zip archive of the members, in the order of the mapping and without their times."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
@@ -35,7 +35,11 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(path: Path) -> dict[str, bytes]:
-    """Every member by its name, in memory: nothing is written, so a name is no path. ConfigError for what is wrong."""
+    """Return every member by its name, in memory: nothing is written, so a name is no path.
+
+    Raises:
+        ConfigError: the file cannot be read, is no zip archive, is damaged, or is beyond the limits.
+    """
     with opened(path) as (file, size):
         try:
             problem = _problem(file, size)
@@ -52,7 +56,10 @@ def unpack(path: Path) -> dict[str, bytes]:
 
 
 def _problem(file: BinaryIO, size: int) -> str:
-    """By the end of the file, before anything is made of it: a directory of millions of members takes gigabytes."""
+    """Return why an archive is not to be read, judged by the end of the file alone; "" if nothing is wrong.
+
+    zipfile would read the directory first, and a directory of millions of members takes gigabytes.
+    """
     if size > LIMIT:
         return f"it has {size} bytes, at most {LIMIT} are read"
     if size < _END.size:
@@ -70,7 +77,7 @@ def _problem(file: BinaryIO, size: int) -> str:
 
 
 def _problem_of_members(members: list[zipfile.ZipInfo]) -> str:
-    """What is claimed of them."""
+    """Return what is wrong with the sizes, names or compression that the members claim; "" if nothing is."""
     total = sum(member.file_size for member in members)
     if total > LIMIT:
         return f"its members claim {total} bytes, at most {LIMIT} are read"
@@ -85,7 +92,11 @@ def _problem_of_members(members: list[zipfile.ZipInfo]) -> str:
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """A member. Asked for so many bytes, `zipfile` inflates no more, whatever there is."""
+    """Return the content of a member. `zipfile` inflates no more bytes than are asked for, whatever the member holds.
+
+    Raises:
+        ValueError: the member has another size than it claims.
+    """
     with archive.open(member) as file:
         data = file.read(member.file_size + 1)
     if len(data) != member.file_size:

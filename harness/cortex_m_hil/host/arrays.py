@@ -1,4 +1,4 @@
-"""Arrays in .npy files that a user names or sends: read without pickle, after their header was looked at."""
+"""Arrays in .npy files that a user names or sends: read without pickle, and only after their header was checked."""
 
 from __future__ import annotations
 
@@ -25,13 +25,30 @@ Check = Callable[["np.dtype[Any]", "tuple[int, ...]"], None]
 
 
 def read_array(path: Path, check: Check) -> npt.NDArray[Any]:
-    """The array in a .npy file. `check` is given dtype and shape, and refuses by ConfigError what is not to be read."""
+    """Return the array in a .npy file.
+
+    Args:
+        path: the file.
+        check: is called with dtype and shape before the data are read; raises ConfigError for what is not to be read.
+
+    Raises:
+        ConfigError: the file is no .npy file, or `check` refuses it.
+    """
     with opened(path) as (file, size):
         return _read(file, size, str(path), check)
 
 
 def parse_array(data: bytes, name: str, check: Check) -> npt.NDArray[Any]:
-    """The same of a file's bytes, which messages call `name`."""
+    """Return the array in the bytes of a .npy file, as `read_array` does.
+
+    Args:
+        data: the content of the file.
+        name: what messages call it.
+        check: as of `read_array`.
+
+    Raises:
+        ConfigError: the data are no .npy file, or `check` refuses it.
+    """
     return _read(io.BytesIO(data), len(data), name, check)
 
 

@@ -1,4 +1,4 @@
-"""Calls by users: one that does not fit the signature is a mistake of theirs, and said at their line.
+"""Calls by users: one that does not fit the signature is a mistake of theirs, and is reported at their line.
 
 Warnings are held back until the call has ended. A filter may make an error of one (`filterwarnings = ["error"]`), which
 would be raised in place of the verdict that the call is about to give.
@@ -37,13 +37,17 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "str": 'text: {name}="…"',
     "tuple": "a tuple: (x,) for one input x, (x, y) for two",
 }
-"""How an argument of a class is written, by the name of the first class that its annotation permits."""
+"""Examples of arguments, by the name of the first class that the parameter's annotation permits."""
 
 
 def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """ConfigError for unknown, missing and surplus arguments, and for those of a type that the annotation excludes.
+    """Return a decorator that checks the arguments of each call against the function's signature and annotations.
 
-    A plain TypeError might be an expected failure of the test.
+    The decorated function raises ConfigError for unknown, missing and surplus arguments, and for those of a type that
+    the annotation excludes. A plain TypeError might be an expected failure of the test.
+
+    Args:
+        name: what messages call the function.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -70,7 +74,7 @@ def checked_call(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def checked_class(kind: type[R]) -> type[R]:
-    """A class whose constructor is such a call."""
+    """Check the arguments of a class's constructor as `checked_call` does, and return the class."""
     kind.__init__ = checked_call(kind.__name__)(kind.__init__)  # type: ignore[method-assign]
     return kind
 
@@ -88,13 +92,16 @@ def _bound(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> d
 
 
 def _usage(signature: inspect.Signature) -> str:
-    """The arguments that have to be given."""
+    """Return the text of the arguments that have to be given, for a hint."""
     needed = [one for one in signature.parameters.values() if one.default is one.empty and one.name != "self"]
     return ", ".join([*(f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name for one in needed), "…"])
 
 
 def permitted(hint: Any) -> tuple[type, ...]:
-    """The classes that an annotation permits; none where it says nothing, or a number, whose range counts as well."""
+    """Return the classes that an annotation permits.
+
+    Empty where it is Any or a number, or names no class: a number's range counts as well, and is checked elsewhere.
+    """
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = [get_origin(member) or member for member in members]
     vague = any(not isinstance(one, type) or one in (Any, int, float) for one in classes)
@@ -124,7 +131,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Held:
-    """A warning, to be issued later; without a place at the line of the user's call."""
+    """A warning to be issued later: at its place, or where that is None at the line of the user's call."""
 
     warning: Warning
     place: _Place | None = None
@@ -144,9 +151,9 @@ def warn(text: str) -> None:
 
 @contextmanager
 def warnings_of_users_code() -> Iterator[None]:
-    """Keep what code of the user's warns of within the block, such as a module's forward, until the call has ended.
+    """Hold back the warnings of user code within the block, such as a module's forward, until the call has ended.
 
-    Warnings at lines of torch's or ExecuTorch's are left out, and outside a user's call all.
+    Warnings at lines of torch or ExecuTorch are dropped. Outside a user's call nothing is held back.
     """
     held = _HELD.get()
     if held is None:
@@ -161,10 +168,10 @@ def warnings_of_users_code() -> Iterator[None]:
 
 
 class WarningsLast:
-    """Holds back all warnings within a user's call, and issues those for the user when it has ended.
+    """A context that holds back all warnings within a user's call, and issues those for the user when it has ended.
 
-    An error of the harness goes first: the warnings that filters make errors are then lines of its details. Without
-    one such a warning is raised; several HilWarnings are raised as one. Warnings of others, as torch, are dropped.
+    An error of the harness goes first: the warnings that filters make errors are then lines of its details. Without one
+    such a warning is raised; several HilWarnings are raised as one. Warnings of others, such as torch, are dropped.
 
     A class, because contextlib's frame would be in the traceback.
     """
@@ -194,7 +201,7 @@ class WarningsLast:
 
 
 def _refused(held: Sequence[_Held], call: _Place) -> Iterator[_Held]:
-    """Issue the warnings. Yields those that a filter makes errors."""
+    """Issue the warnings, and yield those that a filter makes errors."""
     for one in held:
         try:
             _issue(one.warning, one.place or call)
@@ -208,7 +215,10 @@ def _text(one: _Held) -> str:
 
 
 def _as_error(refused: Sequence[_Held]) -> Warning:
-    """All HilWarnings as one; without them the first of the others, with its place, which no traceback has any more."""
+    """Return all HilWarnings as one warning, or where there are none the first of the others, with its place.
+
+    The place goes into the text, since no traceback has it any more.
+    """
     texts = list(dict.fromkeys(str(one.warning) for one in refused if isinstance(one.warning, HilWarning)))
     if texts:
         headline, *rest = "\n".join(texts).split("\n")
@@ -223,7 +233,7 @@ def _issue(warning: Warning, place: _Place) -> None:
 
 
 def _calling_line() -> _Place:
-    """Where the harness was called from."""
+    """Return the line from which the harness was called."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == _PACKAGE:
         frame = frame.f_back
@@ -234,17 +244,17 @@ def _calling_line() -> _Place:
 
 
 def _module_of(file: str) -> str:
-    """The name of an imported module, which filters may ask for."""
+    """Return the name of the imported module of a file, which filters may ask for; the file itself if none is known."""
     return next((name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == file), file)
 
 
 def is_users_file(path: str) -> bool:
-    """Whether a file is none of torch's, ExecuTorch's, torchao's or this package's, and no made-up name."""
+    """Tell whether a file is none of torch's, ExecuTorch's, torchao's or this package's, and no made-up name."""
     return not path.startswith((*_folders_of_others(), f"{_HARNESS}/", "<"))
 
 
 @cache
 def _folders_of_others() -> tuple[str, ...]:
-    """Folders of torch, ExecuTorch and torchao, which are not imported for that."""
+    """Return the folders of torch, ExecuTorch and torchao, without importing these."""
     specs = (importlib.util.find_spec(name) for name in ("torch", "executorch", "torchao"))
     return tuple(f"{folder}/" for spec in specs if spec for folder in spec.submodule_search_locations or ())

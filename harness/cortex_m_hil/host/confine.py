@@ -1,4 +1,4 @@
-"""A program of its own: gives up what the command after `--` shall not have, and becomes that command.
+"""A stand-alone program that gives up what the command after `--` is not to have, and becomes that command.
 
     python -I -S confine.py [--abi N] [--read PATH]… [--write PATH]… [--observer FD] -- COMMAND…
 
@@ -38,7 +38,7 @@ _ALL_OF_ABI_1 = (1 << 13) - 1
 _TCP = 0b11  # bind and connect
 _SCOPED = 0b11  # abstract Unix sockets and signals
 
-# Of each machine AUDIT_ARCH, the number of seccomp, and the calls that name files: number, name, which arguments do.
+# By machine: AUDIT_ARCH, the number of seccomp, and the calls that name files, by number: name, arguments that do so.
 _OPENAT = "openat"
 _OPENAT2 = 437  # everywhere
 Calls = Mapping[int, tuple[str, tuple[int, ...]]]
@@ -64,7 +64,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Refused(Exception):
-    """The kernel did not do it."""
+    """An error: the kernel refused a system call, or the command cannot be executed."""
 
 
 def _syscall(what: str, number: int, *arguments: object) -> int:
@@ -76,7 +76,7 @@ def _syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def landlock_abi() -> int:
-    """Which ABI of Landlock the kernel offers; 0 for none."""
+    """Return the ABI of Landlock that the kernel offers; 0: none."""
     try:
         return _syscall("landlock", _CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))
     except Refused:
@@ -87,13 +87,16 @@ def landlock_abi() -> int:
 
 
 def _handled(abi: int) -> int:
-    """The rights that a ruleset of this ABI knows: ABI 2 brought REFER, 3 TRUNCATE, 5 IOCTL_DEV."""
+    """Return the access rights that a ruleset of this ABI knows: ABI 2 brought REFER, 3 TRUNCATE, 5 IOCTL_DEV."""
     later = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
     return _ALL_OF_ABI_1 | sum(right for first, right in later if abi >= first)
 
 
 def _ruleset(abi: int) -> int:
-    """ABI 4 brought TCP, 6 scopes. The structure is as long as its ABI has it."""
+    """Create a ruleset, and return its descriptor.
+
+    ABI 4 brought TCP, 6 scopes. The structure is as long as its ABI has it.
+    """
     words = [_handled(abi)]
     words += [_TCP] if abi >= 4 else []
     words += [_SCOPED] if abi >= 6 else []
@@ -132,10 +135,14 @@ _SET_FILTER, _NEW_LISTENER = 1, 1 << 3
 
 
 def seccomp_filter(architecture: int, calls: Calls) -> Iterator[tuple[int, int, int, int]]:
-    """Code, jump if true, jump if false, operand.
+    """Yield the instructions of a filter that reports calls: code, jump if true, jump if false, operand.
 
     An `openat` with O_CLOEXEC is a library's; QEMU opens the guest's files without it. Reporting those as well would
     cost some 50 round trips a start. This filter observes and does not protect: Landlock sees every call.
+
+    Args:
+        architecture: the AUDIT_ARCH number.
+        calls: the system calls to report.
     """
     numbers = [number for number, (name, _) in calls.items() if name != _OPENAT]
     (openat,) = (number for number, (name, _) in calls.items() if name == _OPENAT)
@@ -153,7 +160,10 @@ def seccomp_filter(architecture: int, calls: Calls) -> Iterator[tuple[int, int, 
 
 
 def _listen() -> int | None:
-    """A descriptor of the filter that reports calls; None before Linux 5.6, or where a sandbox around us forbids it."""
+    """Install the filter that reports calls, and return its descriptor.
+
+    None before Linux 5.6, on a machine whose calls are not known, or where a sandbox around us forbids it.
+    """
     if os.uname().machine not in MACHINES or not _lets_calls_go_on():
         return None
     architecture, seccomp, calls = MACHINES[os.uname().machine]
@@ -167,12 +177,15 @@ def _listen() -> int | None:
 
 
 def _lets_calls_go_on() -> bool:
-    """A reported call can be let go on from Linux 5.5 on, which cannot be asked; openat2 came with 5.6."""
+    """Tell whether a reported call can be let go on.
+
+    It can from Linux 5.5 on, which cannot be asked; openat2, which can, came with 5.6.
+    """
     return _libc.syscall(_OPENAT2, -1, None, None, 0) >= 0 or ctypes.get_errno() != errno.ENOSYS
 
 
 def observe(descriptor: int) -> None:
-    """From here on, calls that name files wait for whoever has the other end of this socket."""
+    """Make calls that name files wait, from here on, for the process at the other end of this socket."""
     channel = _socket.socket(fileno=descriptor)
     listener = _listen()
     if listener is not None:

@@ -1,4 +1,4 @@
-"""A moment on the monotonic clock, by which something has to have happened."""
+"""Deadlines: moments on the monotonic clock by which something has to have happened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on the monotonic clock."""
+    """A moment on the monotonic clock, in seconds."""
 
     at: float
 
@@ -18,7 +18,7 @@ class Deadline:
 
     @property
     def remaining(self) -> float:
-        """Seconds left, never negative."""
+        """Return the seconds left, never negative."""
         return max(0.0, self.at - time.monotonic())
 
     @property
@@ -27,5 +27,5 @@ class Deadline:
 
     @property
     def next_poll(self) -> Deadline:
-        """The earliest moment at which `expired` can become true."""
+        """Return the earliest moment at which `expired` can become true."""
         return self

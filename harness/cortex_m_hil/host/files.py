@@ -26,7 +26,11 @@ _KINDS: Final = {
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A regular file and its size. Never waits. ConfigError for anything else, and while it is read."""
+    """Open a regular file, and yield it with its size in bytes. Never waits.
+
+    Raises:
+        ConfigError: the file is not regular, or cannot be opened, or not be read within the block.
+    """
     try:
         with open(path, "rb", opener=_open_now) as file:  # refuses a folder
             status = os.fstat(file.fileno())
@@ -49,7 +53,9 @@ def _advice(path: Path, error: OSError) -> str:
 def near(path: Path, start: Path = Path()) -> str:
     """Return the hint for a path that is not there: `did you mean 'tests/test_a.py'?`, if something has such a name.
 
-    Names that begin at the folder `start` are told as they begin there.
+    Args:
+        path: the path; a relative one begins at `start`.
+        start: the folder at which relative names in the hint begin, too.
     """
     whole = (start / path).absolute()
     parent = next(one for one in whole.parents if one.is_dir())
@@ -64,12 +70,17 @@ def near(path: Path, start: Path = Path()) -> str:
 
 
 def _open_now(path: str, flags: int) -> int:
-    """A pipe would wait for somebody who writes, a serial port for its line."""
+    """Open a file without waiting: a pipe would wait for a process that writes, a serial port for its line."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def check_folder(path: Path, option: str) -> None:
-    """ConfigError where files could not be written into the folder later; it need not be there yet."""
+    """Raise ConfigError where files could not be written into a folder later; it need not be there yet.
+
+    Args:
+        path: the folder.
+        option: the option that names it, for the message.
+    """
     try:
         there = next(one for one in (path.absolute(), *path.absolute().parents) if _is_there(one))
         why = "" if there.is_dir() else f"{there} is no folder"
@@ -88,12 +99,20 @@ def _is_there(path: Path) -> bool:
 
 
 def name_for(what: str) -> str:
-    """A file's name, of at most 160 characters, that tells of a test; two tests may have the same."""
+    """Return a file name of at most 160 characters that tells of a test; two tests may have the same."""
     return re.sub(r"[^\w.+-]+", "_", what, flags=re.ASCII)[:160]
 
 
 def read(path: Path, limit: int) -> bytes:
-    """All of a file of at most `limit` bytes."""
+    """Return the content of a file.
+
+    Args:
+        path: the file.
+        limit: the most bytes that it may have.
+
+    Raises:
+        ConfigError: the file is larger, or cannot be read.
+    """
     with opened(path) as (file, size):
         data = file.read(limit + 1) if size <= limit else b""
         if size > limit or len(data) > limit:
@@ -105,7 +124,16 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def write_whole(path: Path, data: bytes, hint: str) -> None:
-    """Beside its place, then renamed: a reader sees the whole file, or the one before. InfraError if it cannot be."""
+    """Write a file beside its place, then rename it: a reader sees the whole file, or the one before.
+
+    Args:
+        path: the place; its folder is made where it is missing.
+        data: the content.
+        hint: of the error.
+
+    Raises:
+        InfraError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,7 +1,7 @@
 """Folders that are of use to one process only, and are gone once it has ended, one way or another.
 
-A file in each is locked (flock) for as long as the owner lives; the kernel sees to that. What a killed process has left
-is told by that alone, and removed by the next that needs a folder in the same place.
+A file in each is locked (flock) for as long as the owner lives; the kernel sees to that. By that lock alone folders of
+a killed process are told, and the next process that needs a folder in the same place removes them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ _OWNER = ".hil-owner"
 
 
 class OwnFolder:
-    """A folder that exists already, and is ours from now on."""
+    """A folder that exists already, and belongs to this process from now on."""
 
     def __init__(self, path: Path) -> None:
-        """BlockingIOError: another living process has it. FileNotFoundError: such a process has just removed it."""
+        """Take over the folder at `path`.
+
+        Raises:
+            BlockingIOError: another living process has it.
+            FileNotFoundError: such a process has just removed it.
+        """
         self.path = path
         self._lock = os.open(path / _OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -34,11 +39,14 @@ class OwnFolder:
             raise
 
     def release(self) -> None:
-        """Instead of `remove`: the folder stays, and is anybody's."""
+        """Give up the folder without removing it: it stays, and any process may take it."""
         os.close(self._lock)
 
     def remove(self) -> None:
-        """Once. The lock's file goes last: until then another process may finish what we have begun."""
+        """Remove the folder; to be called once, in place of `release`.
+
+        The lock's file goes last: until then another process may finish what this one has begun.
+        """
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(self.path)):
                 if entry.is_dir(follow_symlinks=False):
@@ -50,9 +58,9 @@ class OwnFolder:
 
 
 class TemporaryFolder:
-    """A new folder of our own, by default where temporary files are. `with` gives its path, and removes it.
+    """A new folder of this process, by default where temporary files are; `with` gives its path.
 
-    So does the end of the process, and the end of the last use of this object.
+    It is removed at the end of the block, of the process, or of the last use of this object.
     """
 
     def __init__(self, prefix: str = "hil-", parent: Path | None = None) -> None:
@@ -67,7 +75,7 @@ class TemporaryFolder:
         self._remove = weakref.finalize(self, _remove_in, os.getpid(), folder)
 
     def remove(self) -> None:
-        """Safe to call twice."""
+        """Remove the folder. Safe to call twice."""
         self._remove()
 
     def __enter__(self) -> Path:
@@ -83,7 +91,12 @@ def _remove_in(owner: int, folder: OwnFolder) -> None:
 
 
 def remove_abandoned(parent: Path, pattern: str) -> None:
-    """Removes the folders whose owner has ended; what never had one is not touched."""
+    """Remove the folders whose owner has ended; those that never had one are not touched.
+
+    Args:
+        parent: the folder that they are in.
+        pattern: a glob for their names.
+    """
     for path in parent.glob(pattern):
         with contextlib.suppress(OSError):
             if (path / _OWNER).is_file() and path.lstat().st_uid == os.getuid():

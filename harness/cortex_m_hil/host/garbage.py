@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def nothing_to_collect() -> Iterator[None]:
-    """Within the block, which imports, nothing is collected; what is there at its end is not looked at again.
+    """Switch the collector off within the block, which imports; objects there at its end are never looked at again.
 
-    torch and ExecuTorch import a million objects that stay. Going through them was a fifth of the time of their
-    import, and a tenth of a lowering's. What is garbage already is collected before.
+    torch and ExecuTorch import a million objects that stay. Going through them was a fifth of the time of their import,
+    and a tenth of a lowering's. What is garbage already is collected before.
     """
     gc.collect()
     enabled = gc.isenabled()

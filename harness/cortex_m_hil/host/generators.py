@@ -1,7 +1,7 @@
-"""The random generators of `random`, numpy and torch: seeded together, and put back.
+"""The random generators of `random`, numpy and torch: seeded together, and restored.
 
 torch is not imported for this, which takes seconds: where it is imported later, it is seeded then, so the numbers are
-the same (its generator begins with other numbers in each process). Of torch only the CPU's generator is put back.
+the same (its generator begins with other numbers in each process). Of torch only the CPU's generator is restored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
-import numpy.random  # of itself numpy imports it when it is first used, which the import hook below would do
+import numpy.random  # else numpy imports it when it is first used, which would be in the import hook below
 
 from cortex_m_hil.host.imports import Loader, found_behind
 
@@ -27,13 +27,13 @@ _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})  # where pip an
 
 
 class _Last:
-    """What the generators were seeded with last."""
+    """The number that the generators were seeded with last."""
 
     number: int | None = None
 
 
 def seed(number: int) -> None:
-    """Seeds all three; numpy takes 32 bits."""
+    """Seed all three generators; numpy's takes the lower 32 bits of the number."""
     _Last.number = number
     random.seed(number)
     np.random.seed(number % 2**32)
@@ -42,7 +42,7 @@ def seed(number: int) -> None:
 
 @dataclass(frozen=True)
 class _State:
-    """Of all three; torch's is None while torch is not imported."""
+    """The states of all three generators; torch's is None while torch is not imported."""
 
     number: int | None
     of_random: Any
@@ -68,7 +68,7 @@ class _State:
 
 @contextmanager
 def seeded(number: int) -> Iterator[None]:
-    """Seeded within the block; after it the generators are as they were before."""
+    """Seed the generators within the block; after it they are as they were before."""
     before = _State.now()
     seed(number)
     try:
@@ -78,7 +78,7 @@ def seeded(number: int) -> Iterator[None]:
 
 
 class Stream:
-    """The numbers of one seed, drawn in several blocks: what draws between these changes nothing."""
+    """The random numbers of one seed, drawn in several blocks; what is drawn between the blocks changes nothing."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -87,7 +87,7 @@ class Stream:
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Goes on where the last block ended. A block within a block is one with it."""
+        """Resume the numbers, within the block, where the last block ended. A block within a block is one with it."""
         if self._open:
             yield
             return
@@ -106,7 +106,7 @@ class Stream:
 
 
 def _torch() -> Any | None:
-    """torch, if it is imported to its end: a part of it has no generator yet."""
+    """Return torch, if its import is complete: a torch that is imported in part has no generator yet."""
     module = sys.modules.get("torch")
     return None if module is None or getattr(module.__spec__, "_initializing", False) else module
 
@@ -122,10 +122,10 @@ def _seed_torch() -> None:
 
 
 class ModuleSeeder(importlib.abc.MetaPathFinder):
-    """An import hook: each module of a test suite begins with the numbers of one seed, whoever imports it first.
+    """An import hook: each module of a test suite begins with the numbers of one seed, whatever imports it first.
 
     So test modules, conftest.py and what they share may make weights when they are imported, in any order and process.
-    What is installed is not seeded, unless `root` is itself a folder of an installed package.
+    Installed modules are not seeded, unless `root` is itself a folder of an installed package.
     """
 
     def __init__(self, number: int, root: Path) -> None:
@@ -134,7 +134,7 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
         self._library = tuple(f"{place}/" for place in _library())
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What the other finders find, with a loader around its own."""
+        """Return what the finders behind this one find, with a loader around its own that seeds the generators."""
         spec = found_behind(self, name, path, target)
         if spec is None:
             return None
@@ -145,14 +145,17 @@ class ModuleSeeder(importlib.abc.MetaPathFinder):
         return spec
 
     def _is_of_suite(self, origin: str) -> bool:
-        """An environment may lie within the root, or the root within one; a `.pth` file may name another one."""
+        """Tell whether a module's file belongs to the test suite, and not to an environment.
+
+        An environment may lie within the root, or the root within one; a `.pth` file may name another one.
+        """
         within = origin.startswith(self._root)
         below = origin.removeprefix(self._root)
         return not _PACKAGES.intersection(Path(below).parts) and (within or not origin.startswith(self._library))
 
 
 def _library() -> set[str]:
-    """Folders of the standard library, as they are named and as they really are."""
+    """Return the folders of the standard library, as they are named and with links resolved."""
     paths = sysconfig.get_paths()
     return {str(place) for name in ("stdlib", "platstdlib") for place in (paths[name], Path(paths[name]).resolve())}
 

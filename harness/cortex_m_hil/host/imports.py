@@ -1,4 +1,4 @@
-"""Import hooks: something is done around the execution of modules, and nobody can tell afterwards."""
+"""Import hooks that execute modules within a context, and leave no trace in these modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from typing import Any
 def found_behind(
     finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None = None
 ) -> ModuleSpec | None:
-    """What the finders behind this one in `sys.meta_path` find; None where no loader executes it."""
+    """Return what the finders behind this one in `sys.meta_path` find; None where no loader executes the module.
+
+    Args:
+        finder: the finder that asks.
+        name: as of `find_spec`, like the others.
+        path: as of `find_spec`.
+        target: as of `find_spec`.
+    """
     behind = sys.meta_path[sys.meta_path.index(finder) + 1 :] if finder in sys.meta_path else []
     found = (other.find_spec(name, path, target) for other in behind)
     spec = next((one for one in found if one is not None), None)
@@ -22,7 +29,7 @@ def found_behind(
 
 
 class Loader(importlib.abc.Loader):
-    """Executes a module within a context, and is gone afterwards: the module keeps its own loader."""
+    """A loader that executes a module within a context, and is gone afterwards: the module keeps its own loader."""
 
     def __init__(self, loader: Any, context: Callable[[], AbstractContextManager[None]]) -> None:
         self._loader = loader
@@ -40,5 +47,5 @@ class Loader(importlib.abc.Loader):
             self._loader.exec_module(module)
 
     def __getattr__(self, name: str) -> Any:
-        """Resources and source text: what else a loader is asked for."""
+        """Get from the module's own loader all else that a loader is asked for, such as resources and source text."""
         return getattr(self._loader, name)

@@ -14,14 +14,24 @@ MULTIPLIERS: Final = 0.01, 1000.0  # of a program's time limit: 0.3 s, in which 
 
 
 def in_range(value: object, low: float, high: float) -> float:
-    """`value` if it is a number from `low` to `high`; a ValueError that says what is wanted for any other, and NaN."""
+    """Return a number from `low` to `high` as a float.
+
+    Raises:
+        ValueError: `value` is beyond them, NaN or no number; the message says what is wanted.
+    """
     if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
         return float(value)
     raise ValueError(f"a number from {low:.10g} to {high:.10g}, not {shown(value)}")
 
 
 def argument(kind: Callable[[str], Number], low: Number, high: Number) -> Callable[[str], Number]:
-    """The type of an option of argparse, or of pytest: `int` or `float` within a range."""
+    """Return the type of an option of argparse or pytest that takes numbers within a range.
+
+    Args:
+        kind: `int` or `float`.
+        low: the least number.
+        high: the largest number.
+    """
 
     def parse(text: str) -> Number:
         number: Number | str = text

@@ -1,4 +1,4 @@
-"""Where things are: the user's cache, and what comes with this package."""
+"""The places of the user's cache, and of the data that come with this package."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import platformdirs
 
 
 def cache_directory() -> Path:
-    """Where builds are kept: the user's cache directory, or `$HIL_CACHE_DIR`."""
+    """Return the folder in which builds are kept: the user's cache directory, or `$HIL_CACHE_DIR`."""
     override = os.environ.get("HIL_CACHE_DIR")
     return Path(override).absolute() if override else platformdirs.user_cache_path("hil")
 
 
 def cache_advice() -> str:
-    """What to do where it cannot be written to."""
+    """Return the hint for a cache directory that cannot be written to."""
     if os.environ.get("HIL_CACHE_DIR"):
         return "is HIL_CACHE_DIR right, and writable?"
     return f"make {cache_directory()} writable, or set HIL_CACHE_DIR to a folder that is"
 
 
 def package_data(name: str) -> Path:
-    """`firmware`, `docs` or `targets.yaml`: in the wheel inside this package, in a checkout at its top."""
+    """Return the path of `firmware`, `docs` or `targets.yaml`: inside this package in a wheel, at the top of a checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / (name if name == "targets.yaml" else f"_{name}")
     return installed if installed.exists() else package.parents[1] / name

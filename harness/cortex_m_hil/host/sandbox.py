@@ -1,8 +1,8 @@
-"""What a simulator may see of this machine: its own folder, and what it needs to start.
+"""A sandbox for simulators: of this machine they may see their own folder, and what they need to start.
 
 The kernel's Landlock refuses everything else. It needs no privileges, no user namespace and no set-up. The refusal
 itself is silent: the guest sees that a file does not open. So calls that name files are watched as well (seccomp's user
-notification), and what the guest may not have is a verdict, with the file's name.
+notification), and an attempt to get what the guest may not have is a verdict, with the file's name.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _BLOCK = 256
 
 @functools.cache
 def landlock_abi() -> int:
-    """What the kernel offers, 0 for nothing; at most what this project knows."""
+    """Return the ABI of Landlock to use: what the kernel offers, but at most what this project knows; 0: none."""
     return min(confine.landlock_abi(), confine.LATEST_ABI)
 
 
 def warning() -> str:
-    """What to say where simulators run with less protection than they could; "" where all is well."""
+    """Return the warning for simulators that run with less protection than they could; "" where Landlock is there."""
     if landlock_abi():
         return ""
     return "this kernel has no Landlock: firmware in a simulator is kept from files by less (hil docs security)"
@@ -51,9 +51,12 @@ def warning() -> str:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """`folder` may be changed; the files and folders of `read` may be read and executed.
+    """The files that a command in the sandbox may use.
 
-    `observed`: what a thread other than the first does is a guest's doing, and watched.
+    Attributes:
+        folder: may be changed.
+        read: files and folders that may be read and executed.
+        observed: the calls of all threads but the first are a guest's, and watched.
     """
 
     folder: Path
@@ -61,7 +64,12 @@ class Sandbox:
     observed: bool = False
 
     def command(self, command: Sequence[str], observer: int | None = None) -> list[str]:
-        """The same command inside; `observer` is the descriptor of `Observer.theirs`."""
+        """Return the command that runs a command inside.
+
+        Args:
+            command: the command.
+            observer: the descriptor of `Observer.theirs`; None: calls are not watched.
+        """
         line = [sys.executable, "-I", "-S", confine.__file__, "--abi", str(landlock_abi())]
         for path in self.read:
             line += ["--read", str(path)]
@@ -72,7 +80,14 @@ class Sandbox:
 
 
 def around(program: Path, folder: Path, *read: Path, observed: bool = False) -> Sandbox:
-    """For an installed program: with what it needs to start, and what it reads."""
+    """Return the sandbox for an installed program, with what it needs to start.
+
+    Args:
+        program: the program, found in the folder that it was installed to.
+        folder: may be changed.
+        *read: further files and folders that it reads.
+        observed: as of `Sandbox`.
+    """
     real = program.resolve()
     prefix = real.parent.parent
     own = [program, real, *(prefix / name for name in _DATA if prefix != Path("/"))]
@@ -80,10 +95,11 @@ def around(program: Path, folder: Path, *read: Path, observed: bool = False) -> 
 
 
 class Observer:
-    """Answers the calls that name files, for one process, whenever `selector` says that there is one.
+    """An observer of one process, which answers its calls that name files whenever `selector` says that there is one.
 
-    Made before the process is started: `theirs` is the end that it inherits. Only what a thread other than the first
-    asks for is the guest's: QEMU's main thread opens what QEMU needs, its processors have threads of their own.
+    It is made before the process is started: `theirs` is the end of the socket that the process inherits. Only calls of
+    threads other than the first are the guest's: QEMU's main thread opens what QEMU needs, its processors have threads
+    of their own.
     """
 
     def __init__(self, folder: Path, selector: selectors.BaseSelector) -> None:
@@ -95,7 +111,7 @@ class Observer:
         selector.register(self._ours, selectors.EVENT_READ, self._receive)
 
     def _receive(self) -> None:
-        """The descriptor that calls are answered through, or the end of a process that has none."""
+        """Receive the descriptor that calls are answered through, or the end of a process that has none."""
         self._selector.unregister(self._ours)
         _, ancillary, _, _ = self._ours.recvmsg(1, socket.CMSG_LEN(_DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC)
         for _, _, data in ancillary:
@@ -113,7 +129,7 @@ class Observer:
                 self._selector.unregister(self._listener)
 
     def _answer_one(self, listener: int) -> None:
-        """One call: it goes on, or the process ends by SIGSYS, as by QEMU's own filter."""
+        """Answer one call: it goes on, or the process ends by SIGSYS, as by QEMU's own filter."""
         buffer = bytearray(_NOTIFICATION.size)
         with contextlib.suppress(OSError):  # whoever asked may be gone by now
             fcntl.ioctl(listener, _RECEIVE, buffer)
@@ -125,7 +141,7 @@ class Observer:
                 fcntl.ioctl(listener, _SEND, _RESPONSE.pack(key, 0, 0, _CONTINUE))
 
     def _forbidden(self, thread: int, number: int, arguments: Sequence[int]) -> str:
-        """`unlink /etc/passwd` for a guest's call outside the folder, else ""."""
+        """Return the text of a guest's call outside the folder, such as `unlink /etc/passwd`; "" for other calls."""
         if _group(thread) == thread:
             return ""
         _, _, calls = confine.MACHINES[os.uname().machine]
@@ -148,13 +164,13 @@ class Observer:
 
 
 def _group(thread: int) -> int:
-    """The process that a thread belongs to."""
+    """Return the id of the process that a thread belongs to."""
     with open(f"/proc/{thread}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("Tgid:"))
 
 
 def _text_at(thread: int, address: int) -> str:
-    """The C string there in a thread's memory."""
+    """Return the C string at an address of a thread's memory."""
     with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
         text = b""
         while b"\0" not in text and len(text) < _PATH_LIMIT:

@@ -26,18 +26,32 @@ GRACE = 2.0  # seconds for a command that has something to put away before it en
 
 
 def supervised(command: Sequence[str], grace: float = 0.0) -> list[str]:
-    """`command` below a supervisor; whoever starts that must be this process."""
+    """Return the command that runs `command` below a supervisor; it must be started by this process.
+
+    Args:
+        command: the command.
+        grace: seconds that it has to end by itself after SIGTERM; 0: it is killed at once.
+    """
     return [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), f"{grace:g}", *command]
 
 
 class Child:
     """A command with all that it started, in a session of its own.
 
-    `pid` is the supervisor's. What it exits with is the command's exit status, and once it has ended nothing is left.
+    `pid` is the supervisor's. Its exit status is the command's, and once it has ended nothing is left.
     """
 
     def __init__(self, command: Sequence[str], grace: float, **options: object) -> None:
-        """LaunchError: there is no such folder. A command that cannot be started says so, and ends with 126 or 127."""
+        """Start a command. One that cannot be started says so, and ends with 126 or 127.
+
+        Args:
+            command: the command.
+            grace: as of `supervised`.
+            **options: those of `subprocess.Popen`.
+
+        Raises:
+            LaunchError: the supervisor cannot be started, as in a folder that is not there.
+        """
         try:
             self._popen: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
                 supervised(command, grace), start_new_session=True, **options
@@ -50,13 +64,13 @@ class Child:
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-        """Standard input, output and error."""
+        """Return the pipes of standard input, output and error."""
         popen = self._popen
         assert popen.stdin and popen.stdout and popen.stderr
         return popen.stdin, popen.stdout, popen.stderr
 
     def wait(self, seconds: float) -> int | None:
-        """The exit status (negative: the signal) if everything has ended within `seconds`."""
+        """Return the exit status (negative: the signal) if everything has ended within `seconds`, else None."""
         if self._popen.returncode is None:
             if not _ends(self._pidfd, seconds):
                 return None
@@ -66,7 +80,7 @@ class Child:
         return self._popen.returncode
 
     def end(self) -> None:
-        """Ends everything. Safe to call twice."""
+        """End the command and all that it started. Safe to call twice."""
         if self._popen.returncode is not None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):  # the latter for a supervisor that somebody has stopped
@@ -80,7 +94,7 @@ def _ends(pidfd: int, seconds: float) -> bool:
 
 
 def _end_session(session: int) -> None:
-    """Kills what is left of it, and waits for the kernel to do so."""
+    """Kill what is left of a session, and wait for the kernel to do so."""
     deadline = Deadline.after(END_TIMEOUT)
     for pid in _members(session):
         with contextlib.suppress(ProcessLookupError):
@@ -94,7 +108,7 @@ def _end_session(session: int) -> None:
 
 
 def _members(session: int) -> Iterator[int]:
-    """Processes that live in the session, until there are none; each once."""
+    """Yield the processes that live in the session, each once, until there are no more."""
     seen = {session}
     while True:
         found = set()
@@ -116,9 +130,17 @@ def start(
     grace: float = 0.0,
     pass_fds: Sequence[int] = (),
 ) -> Child:
-    """A child with pipes that do not block, which inherits `pass_fds` as well.
+    """Start a child with pipes that do not block.
 
-    With `grace` it is asked to end (SIGTERM), and then has so many seconds.
+    Args:
+        command: the command.
+        cwd: its folder; None: the current one.
+        env: its environment; None: this process's.
+        grace: as of `supervised`.
+        pass_fds: further descriptors that it inherits.
+
+    Raises:
+        LaunchError: it cannot be started.
     """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     child = Child(command, grace, cwd=cwd, env=env, pass_fds=pass_fds, bufsize=0, **pipes)
@@ -136,10 +158,21 @@ def run(
     env: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> int | None:
-    """The exit status of a command that starts others, as builds do; None if it has not ended within `seconds`.
+    """Run a command that starts others, as builds do; what it left running has ended afterwards as well.
 
-    What it says is added to `log`, which `meanwhile` may read: it is called every second. Whatever it left running has
-    ended as well.
+    Args:
+        command: the command.
+        log: a file; what the command prints is appended.
+        seconds: its time limit.
+        cwd: its folder; None: the current one.
+        env: its environment; None: this process's.
+        meanwhile: is called every second, and may read `log`.
+
+    Returns:
+        The exit status; None if the command has not ended within `seconds`.
+
+    Raises:
+        LaunchError: it cannot be started.
     """
     with log.open("ab") as out:
         child = Child(command, 0.0, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -156,9 +189,10 @@ def _watched(child: Child, deadline: Deadline, meanwhile: Callable[[], None]) ->
 
 
 def foreground(command: Sequence[str]) -> int:
-    """The exit status of a command that has our terminal. It is terminated if we die; for the main thread.
+    """Run a command that has our terminal, and return its exit status; for the main thread only.
 
-    An interrupt is its own business: pytest then ends its simulators, and prints what it has.
+    The command is terminated if this process dies. It handles an interrupt itself: pytest then ends its simulators, and
+    prints what it has.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the supervisor unblocks it when it is ready
     with subprocess.Popen(supervised(command, GRACE)) as child:

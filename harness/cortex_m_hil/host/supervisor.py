@@ -1,17 +1,17 @@
-"""A program of its own, which runs a command and ends all that the command started, however it was started.
+"""A stand-alone program that runs a command, and ends all that the command started, however it was started.
 
     python -I -S supervisor.py OWNER GRACE COMMAND…
 
-What loses its parent below this process becomes its child (PR_SET_CHILD_SUBREAPER, prctl(2)), so nothing escapes by
-leaving its process group or its session, as the jobs of ninja do. All of it is ended when the command has ended, on
+A process below this one that loses its parent becomes its child (PR_SET_CHILD_SUBREAPER, prctl(2)), so nothing escapes
+by leaving its process group or its session, as the jobs of ninja do. All of it is ended when the command has ended, on
 SIGTERM or SIGHUP, and when the process OWNER, our parent, has ended in any way. Then this process ends as the command
 did: once it is gone, everything is.
 
-If GRACE is not 0, a command that has to end is first asked to (SIGTERM), and has so many seconds. An interrupt from
-the terminal is the command's own business.
+If GRACE is not 0, a command that has to end is first asked to (SIGTERM), and has so many seconds. An interrupt from the
+terminal is the command's own business.
 
-If this process itself is killed, the kernel ends the command (PR_SET_PDEATHSIG), and the owner the rest of the
-session (children.Child). Nothing of the harness is imported here, so that a start takes 20 ms of CPU time.
+If this process itself is killed, the kernel ends the command (PR_SET_PDEATHSIG), and the owner the rest of the session
+(subprocesses.Child). Nothing of the harness is imported here, so that a start takes 20 ms of CPU time.
 """
 
 from __future__ import annotations
@@ -34,14 +34,18 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # exit statuses, as a shell has them
 
 
 def set_process_option(option: int, value: int) -> None:
-    """prctl(2). OSError if the kernel refuses."""
+    """Set an option of this process by prctl(2).
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
 def die_with(parent: int, number: signal.Signals) -> None:
-    """Sends us the signal when the thread that started us ends, the kernel's promise; at once if `parent` is gone."""
+    """Request a signal from the kernel for when the thread that started us ends; send it now if `parent` is gone."""
     set_process_option(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
@@ -49,7 +53,11 @@ def die_with(parent: int, number: signal.Signals) -> None:
 
 class _Supervisor:
     def __init__(self, owner: int, grace: float) -> None:
-        """ProcessLookupError if the owner is gone."""
+        """Watch the process `owner`, and become the parent of orphans below this process.
+
+        Raises:
+            ProcessLookupError: the owner is gone.
+        """
         self._grace = grace
         self._owner = os.pidfd_open(owner)
         if os.getppid() != owner:
@@ -60,7 +68,7 @@ class _Supervisor:
         set_process_option(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self, command: Sequence[str]) -> int:
-        """The command's status, as waitpid gives it; all that it started is gone."""
+        """Run a command, and return its status as waitpid gives it; all that it started is gone."""
         self._command = self._start(command)
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # whoever reads from the command must see it closed
@@ -93,7 +101,13 @@ class _Supervisor:
         return pid
 
     def _wait(self, end: float = math.inf) -> bool:
-        """Whether the command has ended by itself; not if it has to be ended, or it is `end` by time.monotonic()."""
+        """Wait for the command, and tell whether it has ended by itself.
+
+        Args:
+            end: when to give up, by time.monotonic(), for a command that was asked to end: signals and the owner's end
+                change
+                nothing any more. Infinite: wait until the command ends or has to be ended.
+        """
         asked = end < math.inf  # it knows already, so nobody need say so again
         watched = [self._signals] if asked else [self._signals, self._owner]
         while self._status is None:
@@ -107,7 +121,10 @@ class _Supervisor:
         return True
 
     def _end_all(self) -> None:
-        """What a process that we kill leaves behind becomes our child, so it is found in the next round."""
+        """Kill all processes below this one.
+
+        What a killed process leaves behind becomes our child, so it is found in the next round.
+        """
         while self._reap():
             for pid in _children(os.getpid()):
                 with contextlib.suppress(OSError):
@@ -115,7 +132,7 @@ class _Supervisor:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
 
     def _reap(self) -> bool:
-        """Takes away the children that have ended; whether there are others."""
+        """Take away the children that have ended, and tell whether there are others."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -127,7 +144,7 @@ class _Supervisor:
 
 
 def _readable_signals() -> int:
-    """A file descriptor from which the numbers of signals can be read, instead of what they would do."""
+    """Return a file descriptor from which the numbers of signals can be read, instead of what they would do."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -141,11 +158,14 @@ def _readable_signals() -> int:
 
 
 def _noted(number: int, frame: object) -> None:
-    """The signal's number is in the pipe."""
+    """Ignore a signal, whose number is in the pipe."""
 
 
 def _children(parent: int) -> Iterator[int]:
-    """Not by /proc/…/children: not every kernel has it, and while children come and go it may omit some (proc(5))."""
+    """Yield the children of a process.
+
+    /proc/…/children is not read: not every kernel has it, and while children come and go it may omit some (proc(5)).
+    """
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             if name.isdigit() and _parent(name) == parent:
@@ -158,7 +178,7 @@ def _parent(pid: str) -> int:
 
 
 def _end_like(status: int) -> None:
-    """Ends this process as the command ended."""
+    """End this process as the command ended."""
     if not os.WIFSIGNALED(status):
         os._exit(os.waitstatus_to_exitcode(status))
     number = os.WTERMSIG(status)

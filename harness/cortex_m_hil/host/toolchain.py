@@ -1,4 +1,4 @@
-"""The programs this harness calls: where they are, which version, and how to get them."""
+"""The programs that this harness calls: where they are, which version they have, and how to get them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PACKAGES = {
     "ninja": "ninja-build",
     "setpriv": "util-linux",
 }
-# What only some boards or commands need, and how to get it.
+# How to get the programs that only some boards or commands need.
 _FOR_BOARDS = {
     "openocd": "apt-get install openocd",
     "picotool": "apt-get install picotool",
@@ -58,7 +58,13 @@ RP2040JS = "1.4.1"  # harness/cortex_m_hil/boards/virtual/pico.cjs replaces part
 
 @dataclass(frozen=True)
 class Tool:
-    """`banner` is the first line of what it says to --version, `version` the number in it."""
+    """A program of a known version.
+
+    Attributes:
+        name: its name on PATH.
+        path: where it is.
+        banner: the first line of what it prints for --version; `version` is the number in it.
+    """
 
     name: str
     path: Path
@@ -72,14 +78,14 @@ class Tool:
 
 
 def install_hint(name: str) -> str:
-    """The command that installs `name` on Debian or Ubuntu."""
+    """Return the command that installs `name` on Debian or Ubuntu, or how else to get it."""
     package = PACKAGES.get(name)
     return f"apt-get install {package}" if package else _FOR_BOARDS.get(name, f"put {name} on PATH")
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a tool said, and its exit status: negative, the signal that ended it."""
+    """The output of a tool, and its exit status (negative: the signal that ended it)."""
 
     status: int
     out: str
@@ -95,9 +101,18 @@ def ask(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Said:
-    """Runs a tool that is to say something and end. Whatever it started ends with it. It reads what is `given`.
+    """Run a tool that is to print something and end. All that it started ends with it.
 
-    ToolchainError where it does not start, does not end within `seconds`, or says more than `limit` bytes.
+    Args:
+        command: the tool and its arguments.
+        seconds: its time limit.
+        limit: the most bytes that it may print.
+        given: its standard input.
+        env: its environment; None: this process's.
+        cwd: its folder; None: the current one.
+
+    Raises:
+        ToolchainError: it does not start, does not end in time, or prints more than `limit` bytes.
     """
     what = " ".join(command[:2])
     try:
@@ -127,7 +142,18 @@ def ask(
 
 
 def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what: str) -> tuple[bytes, bytes]:
-    """All of standard output and standard error. TimeoutExpired at the deadline."""
+    """Return all of standard output and standard error.
+
+    Args:
+        child: the process.
+        deadline: by time.monotonic().
+        limit: the most bytes of both together.
+        what: what messages call the tool.
+
+    Raises:
+        TimeoutExpired: the streams are not closed at the deadline.
+        ToolchainError: there are more than `limit` bytes.
+    """
     said = {child.stdout: bytearray(), child.stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
         for stream in said:
@@ -148,7 +174,11 @@ def _read_both(child: subprocess.Popen[bytes], deadline: float, limit: int, what
 
 
 def version_text(path: str, said: Said) -> str:
-    """What a tool said to --version, on either stream. ToolchainError where it failed, or said nothing."""
+    """Return what a tool printed for --version, on either stream.
+
+    Raises:
+        ToolchainError: it failed, or printed nothing.
+    """
     text = said.out.strip() or said.err.strip()
     if said.status != 0 or not text:
         why = f"exit status {said.status}" if said.status else "it says nothing"
@@ -165,7 +195,11 @@ def _banner(path: str) -> str:
 
 
 def locate(name: str) -> Path:
-    """The program on PATH, or a ToolchainError with the command that installs it."""
+    """Return the path of a program on PATH.
+
+    Raises:
+        ToolchainError: it is not there; the hint is the command that installs it.
+    """
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on PATH", hint=install_hint(name))
@@ -173,24 +207,31 @@ def locate(name: str) -> Path:
 
 
 def find(name: str) -> Tool:
-    """The same with its version."""
+    """Return a program on PATH with its version.
+
+    Raises:
+        ToolchainError: it is not there, or does not tell its version.
+    """
     path = locate(name)
     return Tool(name, path, _banner(str(path)))
 
 
 @dataclass(frozen=True)
 class FlatBuffers:
-    """A compiler and the headers of its own version: its generated code compiles with no others."""
+    """The compiler flatc and the headers of its own version: its generated code compiles with no others."""
 
     flatc: Tool
     include: Path
 
 
 def flatbuffers() -> FlatBuffers:
-    """The first such pair on PATH.
+    """Return the first flatc on PATH that has headers of its own version.
 
-    More than one flatc is common: the executorch wheel puts one into the virtual environment, whose
-    version differs from the headers that Debian has.
+    More than one flatc is common: the executorch wheel puts one into the virtual environment, whose version differs
+    from the headers that Debian has.
+
+    Raises:
+        ToolchainError: there is no such pair.
     """
     found = [Path(folder).absolute() / "flatc" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
     tools = [Tool("flatc", path, _banner(str(path))) for path in found if path.is_file() and os.access(path, os.X_OK)]
@@ -219,7 +260,11 @@ class Package:
 
 
 def rp2040js() -> Package:
-    """The npm package rp2040js, as installed beside the interpreter or in a folder of NODE_PATH."""
+    """Return the npm package rp2040js, as installed beside the interpreter or in a folder of NODE_PATH.
+
+    Raises:
+        ToolchainError: node is not on PATH, or the package of the right version is not installed.
+    """
     node = locate("node")
     beside = str(Path(sys.prefix) / "node_modules")
     for modules in (beside, *filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep))):
@@ -235,7 +280,11 @@ def rp2040js() -> Package:
 
 
 def executorch_package() -> Path:
-    """The folder of the installed executorch, found without importing it (which costs seconds)."""
+    """Return the folder of the installed executorch, found without importing it (which costs seconds).
+
+    Raises:
+        ToolchainError: it is not installed.
+    """
     spec = importlib.util.find_spec("executorch")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         return Path(location)
@@ -243,7 +292,11 @@ def executorch_package() -> Path:
 
 
 def schema_directory() -> Path:
-    """The folder with the `program.fbs` that the installed executorch writes its programs by."""
+    """Return the folder with the `program.fbs` by which the installed executorch writes its programs.
+
+    Raises:
+        ToolchainError: executorch is not installed, or has no such file.
+    """
     package = executorch_package()
     for folder in (package / "schema", package / "exir" / "_serialize"):
         if (folder / "program.fbs").is_file() and (folder / "scalar_type.fbs").is_file():

@@ -1,4 +1,4 @@
-"""All files below a folder, for digests and copies: whatever is read there when the folder is used."""
+"""All files below a folder, for digests and copies: those that are read where the folder is used."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Folder = tuple[Path, list[str], list[str]]
 
 
 def walk(top: Path) -> Iterator[Folder]:
-    """Each folder, and the names of the folders and regular files in it, sorted, as `os.walk` has them.
+    """Yield each folder with the names of the folders and regular files in it, sorted, as `os.walk` does.
 
-    Links are followed, as whoever imports, compiles or links follows them: ExecuTorch's `src/executorch` consists of
-    them. A link back to a folder that it lies in is not entered, one that leads nowhere is left out. A name that the
-    caller takes out of the folders is not entered. Nothing at all where there is no such folder.
+    Links are followed, as imports, compilers and linkers follow them: ExecuTorch's `src/executorch` consists of them. A
+    link back to a folder that it lies in is not entered, one that leads nowhere is left out. A name that the caller
+    takes out of the folders is not entered. Nothing is yielded where there is no such folder.
     """
     yield from _walk(top, frozenset()) if top.is_dir() else ()
 
@@ -33,5 +33,5 @@ def _walk(top: Path, above: frozenset[tuple[int, int]]) -> Iterator[Folder]:
 
 
 def files(top: Path) -> Iterator[Path]:
-    """Every regular file of `walk`."""
+    """Yield every regular file of `walk`."""
     return (folder / name for folder, _, names in walk(top) for name in names)

@@ -25,7 +25,15 @@ DEPTH_LIMIT = 20
 
 
 def parse(path: Path, hint: str) -> CommentedMap:
-    """The mapping in a file; `hint` says what it begins with. ConfigError with file and line."""
+    """Return the mapping in a YAML file.
+
+    Args:
+        path: the file.
+        hint: says what it begins with, for the error where it is no mapping.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no such YAML; with file and line.
+    """
     try:
         text = files.read(path, YAML_LIMIT).decode("utf-8-sig")
         tree = _yaml().load(text)
@@ -50,7 +58,7 @@ def parse(path: Path, hint: str) -> CommentedMap:
 
 
 def _of_yaml(problem: str) -> tuple[str, str]:
-    """What ruamel.yaml says of a file that is no YAML, in words of YAML's users, and what to do."""
+    """Return what ruamel.yaml says of a file that is no YAML, in words of YAML's users, and what to do."""
     if "'\\t'" in problem:
         return "a tab in the indentation", "indent with spaces"
     if problem.startswith("expected <block end>"):
@@ -61,9 +69,10 @@ def _of_yaml(problem: str) -> tuple[str, str]:
 
 
 class _Bounded(Composer):
-    """Refuses what would take too long, or too deep a stack, to make values of; aliases count as they expand.
+    """A composer that refuses what would take too long, or too deep a stack, to make values of.
 
-    So does text that no command line can hold. Ends where a limit is passed.
+    Aliases count as they expand. Text that no command line can hold is refused, too. Composing ends where a limit is
+    passed.
     """
 
     def __init__(self, loader: Any = None) -> None:
@@ -108,21 +117,43 @@ def _yaml() -> YAML:
 
 
 def _unusable(value: str) -> str:
-    """What is wrong with a text that is to become a word of a command, a path or a name; "" if nothing."""
+    """Return what is wrong with a text that is to become a word of a command, a path or a name; "" if nothing is."""
     if "\0" in value:
         return "a NUL within text"
     return "a lone surrogate within text" if any("\ud800" <= one <= "\udfff" for one in value) else ""
 
 
 def validate(model: type[Any], tree: CommentedMap, path: Path, examples: str) -> Any:
-    """What a file says, as the pydantic class `model`; `examples`: where some are. ConfigError with file and line."""
+    """Return the content of a file as an instance of a pydantic class.
+
+    Args:
+        model: the class.
+        tree: the content, as `parse` returned it.
+        path: the file.
+        examples: where examples are, for the hint.
+
+    Raises:
+        ConfigError: the content does not fit; with file and line.
+    """
     return validate_at((), model, plain(tree), tree, path, examples)
 
 
 def validate_at(
     place: tuple[str, ...], model: type[Any], value: Any, tree: CommentedMap, path: Path, examples: str
 ) -> Any:
-    """`value`, from that place of the file's `tree`, as `model`."""
+    """Return a value within a file as an instance of a pydantic class.
+
+    Args:
+        place: the keys that lead to the value.
+        model: the class.
+        value: the value, in plain types.
+        tree: the content of the whole file, as `parse` returned it.
+        path: the file.
+        examples: where examples are, for the hint.
+
+    Raises:
+        ConfigError: the value does not fit; with file and line.
+    """
     try:
         return model.model_validate(value)
     except RecursionError:
@@ -152,7 +183,7 @@ _WANTED = {"dict_type": "a mapping", "model_type": "a mapping", "string_type": "
 
 
 def _of_value(error: Any) -> str:
-    """What pydantic says of a value, in words of YAML's users."""
+    """Return what pydantic says of a value, in words of YAML's users."""
     wanted = _WANTED.get(error["type"])
     if wanted is None and not error["msg"].startswith("Input should be "):
         return str(error["msg"])
@@ -171,7 +202,7 @@ def plain(node: Any) -> Any:
 
 
 def locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
-    """The parts of `location` that the file has (pydantic names union members too), and their line, from 1."""
+    """Return the parts of `location` that the file has (pydantic names union members too), and their line, from 1."""
     found: list[str] = []
     line = 1
     for part in location:
@@ -186,7 +217,7 @@ def locate(tree: Any, location: Iterable[int | str]) -> tuple[list[str], int]:
 
 
 def _fields_at(model: type[BaseModel], location: list[str]) -> Iterable[str]:
-    """What a mapping at `location` may have."""
+    """Return the keys that a mapping at `location` may have."""
     for part in location:
         field = model.model_fields.get(part)
         model = next(_models_in(field.annotation), model) if field else model

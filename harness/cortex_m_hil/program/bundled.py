@@ -18,7 +18,7 @@ from cortex_m_hil.program.schema import BUNDLED_IDENTIFIER, BUNDLED_VALUES, DTYP
 from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, HostTensor, TensorSpec
 
 SUFFIXES: Final = (".pte", ".bpte")
-"""Of the files that `read_program` reads: by these a name is told from that of a network."""
+"""Suffixes of the files that `read_program` reads: they tell a file's name from that of a network."""
 _AGAIN: Final = "bundle the program again, with inputs like those that it was exported with"
 
 
@@ -32,7 +32,12 @@ class BundledCase:
 
 
 def read_program(data: bytes, source: str = "") -> Program:
-    """A `.pte`, or a `.bpte` with its test cases. Arbitrary bytes raise ProgramRejected and nothing else."""
+    """Read a `.pte`, or a `.bpte` with its test cases. Arbitrary bytes raise ProgramRejected and nothing else.
+
+    Args:
+        data: the content of the file.
+        source: the file's name, for messages.
+    """
     if data[4:6] != BUNDLED_IDENTIFIER[:2]:
         return Program.from_bytes(data, source)
     pte, cases = parse_bpte(data, source)
@@ -45,7 +50,15 @@ def read_program(data: bytes, source: str = "") -> Program:
 
 
 def parse_bpte(data: bytes, source: str = "") -> tuple[bytes, tuple[BundledCase, ...]]:
-    """The `.pte` and the test cases, in the file's order. Raises ProgramRejected."""
+    """Return the `.pte` of a bundled program, and its test cases in the file's order.
+
+    Args:
+        data: the content of the file.
+        source: the file's name, for messages.
+
+    Raises:
+        ProgramRejected: the file is damaged, or of another version.
+    """
     reader = Reader(data, len(data), source)
     if data[4:8] != BUNDLED_IDENTIFIER:
         problem = f"a bundled program of version {data[4:8]!r}; {BUNDLED_IDENTIFIER!r} is read"
@@ -96,7 +109,7 @@ def _tensor(body: Table, where: str) -> HostTensor:
 
 
 def _misfits(program: Program, case: BundledCase) -> Iterator[str]:
-    """What of a test case does not fit the program: its method, or number, dtype, shape or dim order of a value."""
+    """Yield what of a test case does not fit the program: its method, or the number, kind, dtype or shape of values."""
     file = program.file
     if case.method != file.method:
         yield f"is for method {case.method!r}, and the program's is {file.method!r}"
@@ -119,7 +132,7 @@ def _logical(spec: TensorSpec) -> tuple[ValueKind, str, tuple[int, ...]]:
 
 
 def _case(program: Program, number: int, case: BundledCase) -> Program:
-    """The program on the inputs of a case, whose reference is what the case expects; other inputs have none.
+    """Return the program on the inputs of a test case; its reference is what the case expects, for these inputs only.
 
     That is what the module gave in eager mode, by the schema, or the fake-quantised module, by ExecuTorch's compiler.
     ExecuTorch bundles every tensor contiguous (`TensorSpec.from_tensor(const=True)`), whatever the program takes.
@@ -136,5 +149,5 @@ def _case(program: Program, number: int, case: BundledCase) -> Program:
 
 
 def _laid_out(value: HostTensor, spec: TensorSpec) -> HostTensor:
-    """The same values in the dim order of the program's input."""
+    """Return the same values in the dim order of the program's input."""
     return value if value.spec.same_memory(spec) else HostTensor.from_array(value.array(), spec.dim_order)

@@ -1,4 +1,4 @@
-"""Which instructions may follow which: one after another, but for the jumps that `torch.cond` and loops become."""
+"""Control flow of a program: instructions run one after another, but for the jumps of `torch.cond` and of loops."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from cortex_m_hil.program.schema import InstructionKind, ValueKind
 
 
 class ControlFlow:
-    """Ways through a program; the number of instructions stands for its end.
+    """The control flow graph of a program; the number of instructions stands for its end.
 
     Attributes:
         following: for each instruction those that may be the next.
-        after: for each all that may come after it, and before: all that may have come before, as bits of a number.
+        after: for each instruction all that may come after it, as bits of a number.
+        before: for each instruction all that may have come before it, as bits of a number.
     """
 
     def __init__(self, file: PteFile) -> None:
@@ -30,7 +31,7 @@ class ControlFlow:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The numbers of its bits, from the lowest."""
+    """Yield the numbers of the bits that are set in a mask, from the lowest."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -38,7 +39,11 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def _next(file: PteFile, instruction: Instruction, made: set[int]) -> tuple[int, ...]:
-    """A jump is taken where its condition is false; one whose condition is a constant goes one way only."""
+    """Return the instructions that may follow an instruction.
+
+    A jump is taken where its condition is false; one whose condition is a constant goes one way only. `made` are the
+    values that instructions write.
+    """
     on = instruction.index + 1
     if instruction.kind is not InstructionKind.JUMP_FALSE:
         return (on,)
@@ -49,7 +54,10 @@ def _next(file: PteFile, instruction: Instruction, made: set[int]) -> tuple[int,
 
 
 def _closed(edges: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
-    """For each all that edges lead to, as bits: in one pass in this order, if no edge goes against it."""
+    """Return for each node all nodes that its edges lead to, directly or not, as bits of a number.
+
+    One pass over the nodes in `order` is enough if no edge goes against it.
+    """
     found, order, before = [0] * len(edges), list(order), None
     while found != before:
         before = list(found)

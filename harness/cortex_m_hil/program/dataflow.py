@@ -1,4 +1,4 @@
-"""Following values back: who wrote one, through which views, in which quantisation."""
+"""Data flow of a program: which instruction wrote a value, through which views, in which quantisation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COPY_IN_PLACE: Final = "aten::copy_"
 
 
 class OutputQuantization(NamedTuple):
-    """Parameters of the final dequantize; ``dtype`` is the integer's numpy name."""
+    """The parameters of a float output's final dequantize; ``dtype`` is the integer's numpy name."""
 
     scale: float
     zero_point: int
@@ -53,7 +53,7 @@ class OutputQuantization(NamedTuple):
 
 
 def written_tensors(file: PteFile, position: int) -> list[int]:
-    """Values with bytes that the instruction there writes; none where it is no kernel."""
+    """Return the values with bytes that the instruction at a position writes; none where it is no kernel."""
     instruction = file.instructions[position]
     outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
     specs = ((value, file.values[value].spec) for value in outs)
@@ -61,10 +61,10 @@ def written_tensors(file: PteFile, position: int) -> list[int]:
 
 
 def producer(file: PteFile, value: int, before: int | None = None) -> Instruction | None:
-    """The last instruction (below ``before``) that wrote a value, or the memory it aliases.
+    """Return the last instruction (below ``before``) that wrote a value, or the memory it aliases.
 
-    A view that costs nothing is no instruction: its value just has the planned address of its base.
-    Memory is reused over time, so the last writer is the one that counts. None for inputs and constants.
+    A view that costs nothing is no instruction: its value just has the planned address of its base. Memory is reused
+    over time, so the last writer is the one that counts. None for inputs and constants.
     """
     planned = file.values[value].planned
     for instruction in reversed(file.instructions[:before]):
@@ -77,7 +77,7 @@ def producer(file: PteFile, value: int, before: int | None = None) -> Instructio
 
 
 def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
-    """Values an instruction writes: its last argument, or what that lists (operators with several outs)."""
+    """Return the values that an instruction writes: its last argument, or what that lists (for operators with more outs)."""
     if not instruction.args or instruction.kind in (InstructionKind.JUMP_FALSE, InstructionKind.FREE):
         return ()
     last = file.values[instruction.args[-1]]
@@ -87,7 +87,7 @@ def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
 
 
 def arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
-    """Values that an instruction is given, those in lists too."""
+    """Yield the values that an instruction is given, those in lists too."""
     for argument in instruction.args:
         value = file.values[argument]
         items = [int(item) for item in value.items] if value.kind in LISTS_OF_TENSORS else [argument]
@@ -95,13 +95,13 @@ def arguments(file: PteFile, instruction: Instruction) -> Iterator[int]:
 
 
 def memory_of(file: PteFile, value: int) -> object:
-    """Where a value lies: values that are views of one memory are one."""
+    """Return a key for the memory that a value lies in: values that are views of one memory have the same."""
     planned = file.values[value].planned
     return planned if planned is not None and planned.nbytes else value
 
 
 def quantised_arguments(file: PteFile) -> list[frozenset[int]]:
-    """For each instruction, which of its arguments are integers that stand for numbers by a scale.
+    """Return for each instruction which of its arguments are integers that stand for numbers by a scale.
 
     They are what Cortex-M operators give, and what others make of it; in files of ExecuTorch int8 or int16.
     """
@@ -122,7 +122,7 @@ def _dtype(file: PteFile, value: int) -> str:
 
 
 def scratch_values(file: PteFile) -> frozenset[int]:
-    """Planned bytes that are given to Cortex-M operators to work in: no instruction's output, no input and no state."""
+    """Return the planned bytes that Cortex-M operators get to work in: no instruction's output, no input and no state."""
     kernels = [one for one in file.instructions if one.kind is InstructionKind.KERNEL]
     known = {*file.inputs, *file.states, *(value for one in kernels for value in written(file, one))}
     given = {value for one in kernels if one.operator.startswith("cortex_m::") for value in one.args}
@@ -134,16 +134,16 @@ def _is_bytes(value: Value) -> bool:
 
 
 def in_place(instruction: Instruction) -> bool:
-    """Whether an operator writes to its first argument, as `aten::copy_` does."""
+    """Tell whether an operator writes to its first argument, as `aten::copy_` does."""
     name = instruction.operator.partition("::")[2].partition(".")[0]
     return instruction.kind is InstructionKind.KERNEL and name.endswith("_")
 
 
 def states(values: Sequence[Value], inputs: Sequence[int], instructions: Sequence[Instruction]) -> tuple[int, ...]:
-    """Planned tensors that the next call finds as this one leaves them.
+    """Return the planned tensors that the next call finds as this one leaves them.
 
-    Those that the file has an initial value for; of others, those that an operator writes in place before any has made
-    them, and that are no input: ExecuTorch leaves them unset unless a pass of the user's asks for more.
+    These are the tensors that the file has an initial value for, and those that an operator writes in place before any
+    has made them, and that are no input: ExecuTorch leaves the latter unset unless a pass of the user's asks for more.
     """
     found = {value.index for value in values if value.initial is not None}
     made = set(inputs)
@@ -155,7 +155,12 @@ def states(values: Sequence[Value], inputs: Sequence[int], instructions: Sequenc
 
 
 def skip_views(file: PteFile, instruction: Instruction | None) -> Instruction | None:
-    """The instruction that computed what a chain of views ends in; None if the chain begins at an input."""
+    """Return the instruction that computed what a chain of views ends in; None if the chain begins at an input.
+
+    Args:
+        file: the program.
+        instruction: the last of the chain; it is returned if it is no view.
+    """
     while instruction is not None and (instruction.operator in VIEWS or instruction.operator == COPY_IN_PLACE):
         copied = 1 if instruction.operator == COPY_IN_PLACE else 0
         source, result = file.values[instruction.args[copied]], file.values[instruction.args[-1]]
@@ -166,7 +171,7 @@ def skip_views(file: PteFile, instruction: Instruction | None) -> Instruction | 
 
 
 def output_quantization(file: PteFile, output_index: int) -> OutputQuantization | None:
-    """Quantisation of a float output: that of the dequantize it comes from, through views; else None."""
+    """Return the quantisation of a float output: that of the dequantize it comes from, through views; else None."""
     made_by = skip_views(file, producer(file, file.outputs[output_index]))
     if made_by is None or made_by.operator not in DEQUANTIZE or len(made_by.args) < 7:
         return None
@@ -181,7 +186,7 @@ def output_quantization(file: PteFile, output_index: int) -> OutputQuantization 
 
 
 class InputQuantization(NamedTuple):
-    """How the integers of an input stand for numbers; ``scale`` is None where the program does not say it."""
+    """The quantisation of an integer input; ``scale`` is None where the program does not say it."""
 
     scale: float | None
     zero_point: int
@@ -209,8 +214,8 @@ _OFFSETS: Final = {
 def input_quantization(file: PteFile, input_index: int) -> InputQuantization | None:
     """Return what the first operator that reads an integer input, maybe through views, knows of its quantisation.
 
-    A dequantize knows all of it. Operators that compute on integers know the zero point: of the scale their multipliers
-    hold no more than its product with others. None where nothing is known.
+    A dequantize knows all of it. Operators that compute on integers know the zero point; the multipliers that they have
+    hold only products of the scale with others. None where nothing is known.
     """
     spec = file.values[file.inputs[input_index]].spec
     if spec is None or spec.dtype not in (*QUANTISED, "uint8"):
@@ -227,7 +232,7 @@ def input_quantization(file: PteFile, input_index: int) -> InputQuantization | N
 
 
 def _known_of(file: PteFile, instruction: Instruction, at: int) -> InputQuantization | None:
-    """The quantisation of the argument there, as the operator's other arguments tell it."""
+    """Return the quantisation of the argument at a position, as the operator's other arguments tell it; else None."""
     scalars = [file.values[value].scalar for value in instruction.args]
     if instruction.operator in DEQUANTIZE and len(scalars) >= 7:
         scale, zero_point = scalars[1:3]
@@ -244,7 +249,7 @@ def _known_of(file: PteFile, instruction: Instruction, at: int) -> InputQuantiza
 
 
 def computing_operator(file: PteFile, output_index: int) -> Instruction | None:
-    """The instruction that computed an output: behind views and the final dequantize."""
+    """Return the instruction that computed an output, behind views and the final dequantize."""
     made_by = skip_views(file, producer(file, file.outputs[output_index]))
     if made_by is not None and made_by.operator in DEQUANTIZE:
         made_by = skip_views(file, producer(file, made_by.args[0], made_by.index))

@@ -11,9 +11,17 @@ SIZES: Final = "sizes within the bounds; for others lower the module with other 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """Dimension `number` of input `input`, whose argument is called `name`: `least` to `most`, both included.
+    """A dimension of an input, whose size is not fixed.
 
-    Its size is `factor` times what `symbol` stands for, and `offset`: the same in each dimension that has the symbol.
+    The size is `factor` times what `symbol` stands for, plus `offset`; a symbol stands for the same number in each
+    dimension that has it.
+
+    Attributes:
+        input: the number of the input.
+        number: the number of the dimension in it.
+        name: what the input's argument is called.
+        symbol, factor, offset: what the size is made of.
+        least, most: the bounds of the size, both included.
     """
 
     input: int
@@ -35,7 +43,7 @@ class Dimension:
 
 
 def misfit(dimensions: Sequence[Dimension], shapes: Sequence[tuple[int, ...]]) -> str:
-    """What is wrong with inputs of these shapes, which have the right rank; "" where nothing is."""
+    """Return what is wrong with inputs of these shapes, which have the right rank; "" where nothing is."""
     found: dict[str, tuple[int, str]] = {}
     for one in dimensions:
         size = shapes[one.input][one.number]

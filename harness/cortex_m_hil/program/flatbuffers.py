@@ -11,10 +11,10 @@ from cortex_m_hil.program.schema import SLOTS
 
 
 class Reader:
-    """Bounds-checked reads from a FlatBuffer of `limit` bytes.
+    """A reader of a FlatBuffer of `limit` bytes, which checks the bounds.
 
-    Offsets may make many fields share one vector, so the elements read in total are bounded too: a file of n
-    bytes cannot cost more than a few times n.
+    Offsets may make many fields share one vector, so the elements read in total are bounded too: a file of n bytes
+    cannot cost more than a few times n.
     """
 
     def __init__(self, data: bytes, limit: int, source: str) -> None:
@@ -27,7 +27,7 @@ class Reader:
         return ProgramRejected(f"{self.source or 'program'}: {problem}", hint=hint)
 
     def span(self, at: int, nbytes: int, what: str) -> None:
-        """Raises ProgramRejected unless [at, at + nbytes) lies in the FlatBuffer."""
+        """Raise ProgramRejected unless [at, at + nbytes) lies in the FlatBuffer; ``what`` names these bytes."""
         if at < 0 or nbytes < 0 or at + nbytes > self.limit:
             raise self.fail(f"{what} at byte {at} lies outside the {self.limit} bytes of the program")
 
@@ -37,7 +37,7 @@ class Reader:
             raise self.fail(f"{what} claims more elements than the file can hold")
 
     def number(self, at: int, code: str, what: str) -> int | float:
-        """One little-endian number; ``code`` as in `struct`."""
+        """Return the little-endian number at ``at``; ``code`` is as in `struct`."""
         self.span(at, struct.calcsize(f"<{code}"), what)
         value: int | float = struct.unpack_from(f"<{code}", self.data, at)[0]
         return value
@@ -46,7 +46,7 @@ class Reader:
         return int(self.number(at, code, what))
 
     def vector(self, at: int, code: str, what: str) -> tuple[int, tuple[int | float, ...]]:
-        """Position of the first element, and all elements of the vector at ``at``."""
+        """Return the position of the first element, and all elements of the vector at ``at``."""
         count = self.integer(at, "I", what)
         self.spend(count, what)
         self.span(at + 4, count * struct.calcsize(f"<{code}"), what)
@@ -77,7 +77,7 @@ class Table:
         reader.span(at, self.table_bytes, type_name)
 
     def position(self, name: str) -> int | None:
-        """Absolute position of a field, None where it is absent."""
+        """Return the absolute position of a field, None where it is absent."""
         entry = 4 + 2 * SLOTS[self.type_name][name]
         if entry + 2 > self.vtable_bytes:
             return None
@@ -87,7 +87,7 @@ class Table:
         return self.at + offset if offset else None
 
     def target(self, name: str) -> int | None:
-        """Where an offset field points, None where it is absent."""
+        """Return the position that an offset field points to, None where the field is absent."""
         at = self.position(name)
         if at is None:
             return None
@@ -112,7 +112,7 @@ class Table:
         return None if at is None else Table(self.reader, at, type_name)
 
     def integers(self, name: str, code: str) -> tuple[int, ...]:
-        """A vector of integers; an absent one is empty."""
+        """Return a vector of integers; an absent one is empty."""
         at = self.target(name)
         if at is None:
             return ()
@@ -125,7 +125,7 @@ class Table:
         return tuple(float(item) for item in self.reader.vector(at, "d", f"{self.type_name}.{name}")[1])
 
     def data(self, name: str) -> bytes:
-        """A vector of bytes; an absent one is empty."""
+        """Return a vector of bytes; an absent one is empty."""
         at = self.target(name)
         if at is None:
             return b""

@@ -1,4 +1,4 @@
-"""When each planned byte of a program holds something that is read later."""
+"""Lifetimes of planned tensors: when each planned byte of a program holds something that is read later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cortex_m_hil.program.schema import InstructionKind
 
 @dataclass(frozen=True, order=True)
 class Extent:
-    """Bytes `begin` to `end` of the planned arena."""
+    """The bytes of the planned arena from `begin` on, up to `end`, which is not included."""
 
     begin: int
     end: int
@@ -26,7 +26,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Overlap:
-    """An instruction writes `value` over `victim`, which is read later."""
+    """An error of the memory plan: an instruction writes `value` over `victim`, which is read later."""
 
     instruction: int
     value: int
@@ -35,9 +35,12 @@ class Overlap:
 
 @dataclass(frozen=True)
 class View:
-    """A value that no instruction writes: it lies where `base` does.
+    """A value that no instruction writes, since it lies where `base` does.
 
-    `written`: the instruction that wrote that; -1 for an input.
+    Attributes:
+        value: the view.
+        base: the value that was written there.
+        written: the instruction that wrote the base; -1 for an input.
     """
 
     value: int
@@ -47,9 +50,11 @@ class View:
 
 @dataclass(frozen=True)
 class Peak:
-    """When the most of the arena is held.
+    """The moment when the most of the arena is held.
 
-    `instruction`: the one that runs then; -1: before the first. `held`: values and their bytes, the largest first.
+    Attributes:
+        instruction: the one that runs then; -1: before the first.
+        held: values and their bytes, the largest first.
     """
 
     instruction: int
@@ -61,13 +66,15 @@ class Peak:
 
 
 ALIGNMENT: Final = 16
-"""Bytes: of each tensor in the arena (`MemoryPlanningPass` of ExecuTorch's exir/passes)."""
+"""The alignment of each tensor in the arena, in bytes (`MemoryPlanningPass` of ExecuTorch's exir/passes)."""
 
 
 class Lifetimes:
-    """When each planned byte of a program holds something that is read later.
+    """The lifetimes of a program's planned values: when each planned byte holds something that is read later.
 
-    `views`: the views that cost nothing, since their memory is their base's, as often as they are read.
+    Attributes:
+        size: bytes of the arena.
+        views: the views that cost nothing, since their memory is their base's, as often as they are read.
     """
 
     def __init__(self, file: PteFile) -> None:
@@ -79,11 +86,11 @@ class Lifetimes:
         self._flow = ControlFlow(file)
         self._given = (*file.inputs, *file.states)
         self._made = {*self._given, *(value for one in file.instructions for value in self._outs(one))}
-        self._reads: dict[_Written, int] = {}  # by which instructions each is read, as bits
+        self._reads: dict[_Written, int] = {}  # the instructions that read each, as bits
         self._follow()
 
     def extent(self, value: int) -> Extent | None:
-        """Where a value lies; None where it is not planned."""
+        """Return the bytes that a value lies in; None where it is not planned."""
         planned = self._file.values[value].planned
         if planned is None or not planned.nbytes:
             return None
@@ -91,11 +98,11 @@ class Lifetimes:
         return Extent(begin, begin + planned.nbytes)
 
     def live(self, position: int) -> tuple[int, ...]:
-        """Values that hold something which an instruction after `position` may read, or that are outputs or state."""
+        """Return the values that are outputs or state, or hold what an instruction after `position` may read."""
         return tuple(self._live[position + 1])
 
     def dead(self, position: int) -> Iterator[Extent]:
-        """The rest of the arena after an instruction."""
+        """Yield the bytes of the arena that no live value lies in after an instruction."""
         reached = 0
         extents = [extent for value in self.live(position) if (extent := self.extent(value)) is not None]
         for extent in sorted(extents):
@@ -111,8 +118,8 @@ class Lifetimes:
         """Return the peak of what is held: what an instruction reads and writes, and what is read after it.
 
         Args:
-            size: What a value counts, of its number and its planned bytes.
-            without: Instructions that are not looked at.
+            size: returns the bytes that a value counts, given its number and its planned bytes.
+            without: instructions that are not looked at.
         """
         extents = {value: extent for one in self._reads if (extent := self.extent(value := one.value)) is not None}
         best: dict[Extent, tuple[int, int]] = {}
@@ -129,7 +136,7 @@ class Lifetimes:
         return Peak(at, tuple(sorted((one for one in best.values() if one[1]), key=lambda one: -one[1])))
 
     def overlaps(self) -> Iterator[Overlap]:
-        """What the plan itself gets wrong: two tensors in one place at one time."""
+        """Yield the errors of the plan itself: two tensors in one place at one time."""
         yield from dict.fromkeys((*self._replaced, *self._laid_over()))
 
     def _laid_over(self) -> Iterator[Overlap]:
@@ -143,12 +150,12 @@ class Lifetimes:
                         yield Overlap(instruction.index, value, victim)
 
     def _during(self, position: int) -> tuple[int, ...]:
-        """Values that hold something while an instruction runs: what it reads for the last time and writes, too."""
+        """Return the values that hold something while an instruction runs, with those that it reads or writes only then."""
         return tuple(dict.fromkeys((*self.live(position), *self._touched[position])))
 
     @cached_property
     def _touched(self) -> list[list[int]]:
-        """What each instruction reads, and what it writes."""
+        """Return for each instruction the values that it reads and writes."""
         found: list[list[int]] = [[] for _ in self._file.instructions]
         for one, reads in self._reads.items():
             for reader in bits(reads):
@@ -161,7 +168,10 @@ class Lifetimes:
 
     @cached_property
     def _live(self) -> list[list[int]]:
-        """What holds something before all instructions, and after each: where it was written, and may be read."""
+        """Return the values that hold something before all instructions (item 0) and after each of them.
+
+        A value does so between where it was written and where it may be read.
+        """
         found: list[list[int]] = [[] for _ in range(len(self._flow.after))]
         for one, reads in self._reads.items():
             behind = self._flow.after[one.at] | 1 << one.at if one.at >= 0 else -1
@@ -179,7 +189,7 @@ class Lifetimes:
         return mine is not None and theirs is not None and mine.overlaps(theirs)
 
     def _outs(self, instruction: Instruction) -> tuple[int, ...]:
-        """Values that an instruction writes, and its scratch; a view in the place of what it is of writes nothing."""
+        """Return the values that an instruction writes, and its scratch; none for a view in the place of its base."""
         file = self._file
         if instruction.kind is not InstructionKind.KERNEL:
             return ()
@@ -189,8 +199,11 @@ class Lifetimes:
         return (*outs, *(value for value in dict.fromkeys(instruction.args) if value in self._scratch))
 
     def _follow(self) -> None:
-        """What is read is what may have been written to the same place last. Outputs are read after all instructions,
-        and so is state: by the next call."""
+        """Follow the program's control flow, and note by which instructions each written value may be read.
+
+        What is read is what may have been written to the same place last. Outputs are read after all instructions, and
+        so is state: by the next call.
+        """
         given = [_Written(value, -1) for value in self._given]
         self._reads.update(dict.fromkeys(given, 0))
         arriving = {0: _State({memory_of(self._file, one.value): frozenset({one}) for one in given}, {})}
@@ -247,7 +260,7 @@ class Lifetimes:
 
 @dataclass(frozen=True)
 class _Written:
-    """A value, and the instruction that wrote it; -1: an input."""
+    """A value, and the instruction `at` which it was written; -1: an input or state."""
 
     value: int
     at: int
@@ -255,9 +268,11 @@ class _Written:
 
 @dataclass
 class _State:
-    """What memory holds before an instruction: what was written to each place last, on one way there or another.
+    """The content of memory before an instruction.
 
-    `moved` has the values that a MoveCall made others, and what those held.
+    Attributes:
+        places: by memory, what may have been written there last, on one way to the instruction or another.
+        moved: the values that a MoveCall made others, and what those held.
     """
 
     places: dict[object, frozenset[_Written]]

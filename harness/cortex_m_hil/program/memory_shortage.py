@@ -1,6 +1,6 @@
-"""A memory of the target that a program needs more of than there is: what takes it, and what would hold it.
+"""Messages for a memory of the target that a program needs more of than there is: what takes it, what would hold it.
 
-Whoever raises OutOfTargetMemory of a program says it with this.
+All code that raises OutOfTargetMemory for a program uses them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STACK: Final = re.compile(r"\bHIL_STACK_SIZE\s*=")
 _TEMP: Final = "temp"
 
 Named = Callable[[int], str]
-"""What an instruction is called: its operator, with graph node, module and line as far as these are known."""
+"""Returns the name of an instruction: its operator, with graph node, module and line as far as these are known."""
 
 
 def region_of(message: str) -> str:
@@ -37,7 +37,11 @@ def region_of(message: str) -> str:
 class Shortage:
     """A program and one memory that it does not fit.
 
-    `file` is None where the host knows nothing of the program; `requested` and `available` are in bytes.
+    Attributes:
+        region: the memory, as `region_of` returns it.
+        requested, available: in bytes.
+        file: None where the host knows nothing of the program.
+        named: the name of an instruction.
     """
 
     region: str
@@ -56,7 +60,7 @@ class Shortage:
             yield from _peak(self.file, self.named)
 
     def _needs(self, file: PteFile) -> Iterator[str]:
-        """Yield each memory that is known: of the others no more than what there is, until the program runs."""
+        """Yield the bytes needed and available of each memory; a need that only a run can tell is a question mark."""
         board = self.target.board
         known = {
             "planned": (file.planned_bytes, board.planned_room(file.size)),
@@ -68,7 +72,7 @@ class Shortage:
             yield f"method ? of {board.pools.method} (hil inspect fit measures method and stack)"
 
     def hint(self) -> str:
-        """Return what would hold it: targets, and the key that sizes the memory."""
+        """Return the hint: targets that would hold the program, and the key that sizes the memory."""
         if self.region == "stack":
             return self._more_stack()
         steps = [*self._larger_targets(), *self._larger_pool()]
@@ -77,7 +81,7 @@ class Shortage:
         return "; ".join(steps)
 
     def _larger_targets(self) -> Iterator[str]:
-        """Yield the targets of the same ISA class that hold it, or what the largest lacks."""
+        """Yield the targets of the same ISA class that hold the program, or what the largest lacks."""
         isa = self.target.isa
         lacking = [(self._lacks(one.board), one) for one in self.target.alternatives if one.isa is isa]
         fitting = [one for nbytes, one in lacking if not nbytes]
@@ -102,7 +106,7 @@ class Shortage:
         return sum(max(0, nbytes - there.get(name, method)) for name, nbytes in needed.items())
 
     def _larger_pool(self) -> Iterator[str]:
-        """Yield the key of the board's file, unless the board is this package's, which is as the part is."""
+        """Yield the key of the board's file, unless the board came with this package: then its sizes are the part's."""
         board = self.target.board
         if is_shipped(board):
             return

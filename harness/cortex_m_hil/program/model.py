@@ -1,4 +1,4 @@
-"""What a `.pte` says, as frozen values."""
+"""The content of a `.pte`, as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_RANK: Final = 16  # kTensorDimensionLimit of ExecuTorch's runtime
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Where the memory plan puts a tensor: bytes within planned buffer ``memory_id``."""
+    """The place of a tensor in the memory plan: bytes within planned buffer ``memory_id``."""
 
     memory_id: int
     offset: int
@@ -24,12 +24,17 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One EValue.
+    """An EValue of a program.
 
-    ``spec`` for tensors and numeric scalars; ``scalar`` for Int, Bool, Double, String; ``items`` for lists:
-    value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers themselves for
-    DoubleList and BoolList. ``constant`` is (offset, bytes) in the file, and so is ``initial``: what a planned tensor
-    holds after loading. The shape of a tensor that ``is_dynamic`` is an upper bound.
+    Attributes:
+        spec: for tensors and numeric scalars.
+        scalar: for Int, Bool, Double and String.
+        items: for lists: value indices for IntList, TensorList and OptionalTensorList (-1: none), the numbers
+            themselves
+            for DoubleList and BoolList.
+        constant: (offset, bytes) in the file, for a constant tensor.
+        initial: (offset, bytes) in the file of what a planned tensor holds after loading.
+        is_dynamic: the shape of the tensor is an upper bound.
     """
 
     index: int
@@ -43,7 +48,7 @@ class Value:
     is_dynamic: bool = False
 
     def spec_of(self, shape: tuple[int, ...]) -> TensorSpec | None:
-        """The spec with this shape: that of the value, or a smaller one if it is dynamic. None where it has no such."""
+        """Return the spec with this shape: the value's own, or a smaller one if it is dynamic; None for any other shape."""
         if self.spec is None or shape == self.spec.shape:
             return self.spec
         return replace(self.spec, shape=shape) if self.is_dynamic and self.spec.within(shape) else None
@@ -51,10 +56,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One step of the chain. ``operator`` is ``ns::name.overload``, a delegate's id, or empty.
+    """A step of the program's chain.
 
-    A kernel's ``args`` are its schema's arguments, the out tensors, and the returned values again; a move's are from
-    and to, a jump's is its condition. ``destination`` is the instruction that a jump goes to, -1 of the others.
+    Attributes:
+        operator: ``ns::name.overload``, a delegate's id, or empty.
+        args: of a kernel its schema's arguments, the out tensors, and the returned values again; of a move from and to;
+            of
+            a jump its condition.
+        destination: the instruction that a jump goes to, -1 for others.
     """
 
     index: int
@@ -65,13 +74,13 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """The operator; of what calls none, its kind."""
+        """Return the operator, or the kind of an instruction that calls none."""
         return self.operator or self.kind.name.lower()
 
 
 @dataclass(frozen=True, eq=False)
 class PteFile:
-    """What a `.pte` says, checked: every index and every offset in here is in range."""
+    """The content of a `.pte`, checked: every index and every offset in here is in range."""
 
     data: bytes = field(repr=False)
     source: str
@@ -89,32 +98,44 @@ class PteFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Return the size of the file in bytes."""
         return len(self.data)
 
     @property
     def planned_bases(self) -> tuple[int, ...]:
-        """Where each planned buffer begins in the arena, by its number; behind the last the size of the arena."""
+        """Return where each planned buffer begins in the arena, by its number, and behind the last the size of the arena."""
         return (0, *itertools.accumulate((-(-size // 16) * 16 for size in self.planned_sizes[1:]), initial=0))
 
     @property
     def planned_bytes(self) -> int:
-        """Bytes of the planned arena: the buffers one after the other, each aligned to 16 (docs/protocol.md)."""
+        """Return the bytes of the planned arena: the buffers one after another, each aligned to 16 (docs/protocol.md)."""
         return self.planned_bases[-1]
 
     def input_specs(self) -> tuple[TensorSpec, ...]:
-        """Specs of the inputs; ProgramRejected if one is neither a tensor nor a number, or a constant."""
+        """Return the specs of the inputs.
+
+        Raises:
+            ProgramRejected: one is neither a tensor nor a number, or is a constant.
+        """
         for index in self.inputs:
             if self.values[index].constant is not None:
                 raise ProgramRejected(f"{self.source or 'program'}: input value {index} is a constant")
         return tuple(self._spec(index, "input") for index in self.inputs)
 
     def output_specs(self) -> tuple[TensorSpec, ...]:
-        """Specs of the outputs; ProgramRejected if one is neither a tensor nor a number."""
+        """Return the specs of the outputs.
+
+        Raises:
+            ProgramRejected: one is neither a tensor nor a number.
+        """
         return tuple(self._spec(index, "output") for index in self.outputs)
 
     def output_value(self, number: int) -> Value:
-        """The value that is the output of that number; ProgramRejected if it is neither a tensor nor a number."""
+        """Return the value that is the output of that number.
+
+        Raises:
+            ProgramRejected: it is neither a tensor nor a number.
+        """
         self._spec(self.outputs[number], "output")
         return self.values[self.outputs[number]]
 
@@ -126,12 +147,12 @@ class PteFile:
         return value.spec
 
     def constant(self, index: int) -> HostTensor | None:
-        """The constant tensor at a value index, or None where the value is none."""
+        """Return the constant tensor at a value index, or None where the value is none."""
         value = self.values[index]
         return self._held(value, value.constant)
 
     def initial_state(self) -> tuple[HostTensor, ...]:
-        """What each state begins with: what the file says, else zeros, though ExecuTorch promises nothing."""
+        """Return what each state begins with: what the file says, else zeros, though ExecuTorch promises nothing."""
         values = [self.values[index] for index in self.states]
         held = [self._held(value, value.initial) for value in values]
         return tuple(
@@ -146,6 +167,6 @@ class PteFile:
         return HostTensor(value.spec, self.data[place[0] : place[0] + place[1]])
 
     def ints(self, index: int) -> tuple[int, ...]:
-        """An IntList's numbers, looked up through its value indices."""
+        """Return the numbers of an IntList, looked up through its value indices."""
         found = (self.values[int(item)].scalar for item in self.values[index].items)
         return tuple(item for item in found if isinstance(item, int))

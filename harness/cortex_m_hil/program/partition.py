@@ -1,7 +1,7 @@
-"""What a lowering made of a module: which instructions run on Cortex-M kernels, on portable ones, and in float.
+"""The partition of a program: which instructions run on Cortex-M kernels, on portable ones, and in float.
 
-From the file alone. Where the program was lowered here, nodes, the user's lines, and why the quantiser left something
-in float are known besides.
+It is made from the file alone. Where the program was lowered here, nodes, the user's lines, and why the quantiser left
+something in float are known besides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cortex_m_hil.program.tensor import TensorSpec
 
 
 class Kind(str, Enum):
-    """What runs an instruction, or what it is for."""
+    """The kind of an instruction: what runs it, or what it is for."""
 
     CORTEX_M = "Cortex-M kernel"
     INTEGER = "portable integer"
@@ -55,7 +55,7 @@ _MOVES: Final = frozenset(
 
 
 def kind_of(file: PteFile, instruction: Instruction) -> Kind:
-    """By the operator's namespace and, of a portable one, by the dtypes of its tensors."""
+    """Return the kind of an instruction, by its operator's namespace and, for a portable one, its tensors' dtypes."""
     if instruction.kind is not InstructionKind.KERNEL:
         return Kind.DELEGATE if instruction.kind is InstructionKind.DELEGATE else Kind.CONTROL_FLOW
     if instruction.operator in _CONVERSIONS:
@@ -75,7 +75,10 @@ def _is_float(spec: TensorSpec) -> bool:
 
 
 class _Macs(NamedTuple):
-    """For each element of the tensor `of`, as many as the sizes of `by` in `dims` say; both are argument numbers."""
+    """A formula for multiply-accumulates: elements of the tensor `of`, times the sizes of the tensor `by` in `dims`.
+
+    `of` and `by` are numbers of arguments.
+    """
 
     of: int
     by: int
@@ -115,7 +118,7 @@ _CORTEX_M_WITHOUT: Final = frozenset(
 
 
 def macs_of(file: PteFile, instruction: Instruction) -> int | None:
-    """Multiply-accumulates of an instruction by its shapes; None where they are not known."""
+    """Return the multiply-accumulates of an instruction by its shapes; None where they are not known."""
     operator = instruction.operator
     if instruction.kind not in (InstructionKind.KERNEL, InstructionKind.DELEGATE):
         return 0
@@ -129,7 +132,7 @@ def macs_of(file: PteFile, instruction: Instruction) -> int | None:
 
 
 def _argument(file: PteFile, instruction: Instruction, at: int) -> TensorSpec | None:
-    """The tensor that is an argument; None where it is none: nobody has looked at this program yet."""
+    """Return the spec of an argument that is a tensor; None where it is none: the program has not been checked yet."""
     args = instruction.args
     spec = file.values[args[at]].spec if -len(args) <= at < len(args) else None
     return spec if spec is not None and spec.kind is ValueKind.TENSOR else None
@@ -140,7 +143,7 @@ def _scalar(file: PteFile, instruction: Instruction, at: int) -> object:
 
 
 def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
-    """Of an instruction, each once: what it reads, constants too, its scratch, and what it writes."""
+    """Yield the specs of what an instruction reads, constants too, its scratch, and what it writes, each value once."""
     for value in sorted({*arguments(file, instruction), *written(file, instruction)}):
         spec = file.values[value].spec
         if spec is not None and spec.kind is ValueKind.TENSOR:
@@ -152,13 +155,14 @@ def _tensors(file: PteFile, instruction: Instruction) -> Iterator[TensorSpec]:
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction.
+    """An instruction, what runs it, and what it costs.
 
     Attributes:
         instruction: its number.
         macs: multiply-accumulates; None where they are not known.
-        nbytes: of the tensors that it takes and gives, constants and scratch too.
-        node: its graph node with the module's path, "" where it is not known; `source` is the user's `file:line`.
+        nbytes: bytes of the tensors that it takes and gives, constants and scratch too.
+        node: its graph node with the module's path, "" where it is not known.
+        source: the user's `file:line`, "" where it is not known.
         why: why the quantiser left it in float; "" where it did not, or where that is not known.
         executed: instructions of the core, where they were counted.
         results: dtypes of the tensors that it gives.
@@ -177,7 +181,7 @@ class Step:
 
     @property
     def counts(self) -> bool:
-        """Whether it is among the operators that a share is of: it gives floats or quantised integers.
+        """Tell whether the step counts in the shares of operators: it gives floats or quantised integers.
 
         Index arithmetic, comparisons and the indices of an argmax have no Cortex-M kernel to be on.
         """
@@ -186,12 +190,12 @@ class Step:
 
     @property
     def left_in_float(self) -> bool:
-        """Whether it computes floats of floats."""
+        """Tell whether the step is portable, and computes floats."""
         return self.kind is Kind.FLOAT and any(one.startswith("float") for one in self.results)
 
     @property
     def module(self) -> str:
-        """The path of the module that the node is of; "" where it is not known."""
+        """Return the path of the module that the node is of; "" where it is not known."""
         return self.node.partition(" (")[2].removesuffix(")")
 
 
@@ -203,7 +207,7 @@ class Group:
 
     @property
     def macs(self) -> int | None:
-        """None where those of one step are not known."""
+        """Return the sum of the multiply-accumulates; None where those of one step are not known."""
         known = [one.macs for one in self.steps if one.macs is not None]
         return sum(known) if len(known) == len(self.steps) else None
 
@@ -213,14 +217,14 @@ class Group:
 
     @property
     def executed(self) -> int | None:
-        """Instructions of the core; None where they were not counted."""
+        """Return the instructions of the core that the steps took; None where they were not counted."""
         known = [one.executed for one in self.steps if one.executed is not None]
         return sum(known) if known and len(known) == len(self.steps) else None
 
 
 @dataclass(frozen=True)
 class Island(Group):
-    """Float operators that give each other floats, with what moves these between them."""
+    """A float island: float operators that give each other floats, with what moves these between them."""
 
     @property
     def computing(self) -> tuple[Step, ...]:
@@ -228,7 +232,10 @@ class Island(Group):
 
     @property
     def place(self) -> str:
-        """`block.conv, model.py:12`: modules (or instructions, where those are not known), then the user's lines."""
+        """Return the place of the island, such as `block.conv, model.py:12`.
+
+        Modules come first (instructions, where those are not known), then the user's lines.
+        """
         modules = dict.fromkeys(one.module or one.node for one in self.computing if one.node)
         lines = dict.fromkeys(one.source for one in self.computing if one.source)
         numbers = [f"instruction {one.instruction}" for one in self.computing]
@@ -236,12 +243,12 @@ class Island(Group):
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """That compute, each once."""
+        """Return the operators that compute, each once."""
         return tuple(dict.fromkeys(one.operator for one in self.computing))
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Why the quantiser left them in float, each reason once; empty where none is known."""
+        """Return why the quantiser left them in float, each reason once; empty where none is known."""
         return tuple(dict.fromkeys(one.why for one in self.computing if one.why))
 
     def __str__(self) -> str:
@@ -252,10 +259,10 @@ class Island(Group):
 
 @dataclass(frozen=True)
 class Place(Group):
-    """Steps of one operator in one module, of one line of the user's and for one reason, as far as these are known."""
+    """Steps of one operator in one module, from one line of the user's code, on no Cortex-M kernel for one reason."""
 
     def __str__(self) -> str:
-        """`block.conv, model.py:12: aten::convolution.out ×2, 1536 MACs (why)`."""
+        """Return a line such as `block.conv, model.py:12: aten::convolution.out ×2, 1536 MACs (why)`."""
         first, count = self.steps[0], len(self.steps)
         module = first.module or ("" if first.source else first.node or f"instruction {first.instruction}")
         where = ", ".join(filter(None, (module, first.source)))
@@ -269,7 +276,7 @@ _SHOWN: Final = 3
 
 
 def _is_value(dtype: str) -> bool:
-    """Whether elements stand for real numbers; other integers are indices and such."""
+    """Tell whether elements of a dtype stand for real numbers; other integers are indices and such."""
     return dtype.startswith("float") or dtype in QUANTISED
 
 
@@ -279,7 +286,7 @@ def _few(items: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Partition(Group):
-    """What runs each instruction of a program.
+    """The steps of a program, grouped by what runs them.
 
     Attributes:
         steps: an item for each instruction.
@@ -297,7 +304,17 @@ class Partition(Group):
         left_out: Sequence[str] = (),
         executed: Sequence[int] = (),
     ) -> Partition:
-        """Of a program. The sequences have an item for each instruction, or none where nothing is known."""
+        """Make the partition of a program.
+
+        The sequences have an item for each instruction, or none where nothing is known.
+
+        Args:
+            file: the program.
+            nodes: graph nodes.
+            sources: the user's `file:line`.
+            left_out: why the quantiser left the instruction in float.
+            executed: instructions of the core that it took.
+        """
         known = [_at_each(values, len(file.instructions)) for values in (nodes, sources, left_out, executed)]
         steps = [_step(file, one, *told) for one, *told in zip(file.instructions, *known, strict=True)]
         members = _connected(file, [one.kind for one in steps])
@@ -306,12 +323,12 @@ class Partition(Group):
 
     @property
     def kinds(self) -> dict[Kind, Group]:
-        """Those that there are, in the order of `Kind`."""
+        """Return the steps of each kind that there is, in the order of `Kind`."""
         return {kind: Group(tuple(one for one in self.steps if one.kind is kind)) for kind in Kind if self.count(kind)}
 
     @property
     def operators(self) -> dict[tuple[str, Kind], Group]:
-        """By operator and kind, in the order in which they first stand in the program."""
+        """Return the steps by operator and kind, in the order in which these first stand in the program."""
         found: dict[tuple[str, Kind], list[Step]] = {}
         for one in self.steps:
             found.setdefault((one.operator, one.kind), []).append(one)
@@ -322,7 +339,7 @@ class Partition(Group):
 
     @property
     def cortex_m_macs(self) -> float | None:
-        """The share of multiply-accumulates on Cortex-M kernels, 0 to 1.
+        """Return the share of multiply-accumulates on Cortex-M kernels, 0 to 1.
 
         None where the program has none, or where those of an operator are not known.
         """
@@ -331,24 +348,24 @@ class Partition(Group):
 
     @property
     def cortex_m_nodes(self) -> float | None:
-        """The share of Cortex-M kernels in the instructions that count (`Step.counts`), 0 to 1. None without any."""
+        """Return the share of Cortex-M kernels in the steps that count (`Step.counts`), 0 to 1; None without any."""
         return self.count(Kind.CORTEX_M) / len(self.counting) if self.counting else None
 
     @property
     def counting(self) -> tuple[Step, ...]:
-        """The steps that count in `cortex_m_nodes`."""
+        """Return the steps that count in `cortex_m_nodes`."""
         return tuple(one for one in self.steps if one.counts)
 
     @property
     def left_in_float(self) -> tuple[Step, ...]:
-        """The steps that compute in float."""
+        """Return the steps that compute in float."""
         return tuple(one for one in self.steps if one.left_in_float)
 
     @property
     def elsewhere(self) -> tuple[Place, ...]:
-        """Where steps that count, or have multiply-accumulates, are on no Cortex-M kernel.
+        """Return the places where steps that count, or have multiply-accumulates, are on no Cortex-M kernel.
 
-        Those with the most multiply-accumulates first, the others as they stand in the program.
+        Places with the most multiply-accumulates come first, the others as they stand in the program.
         """
         found: dict[tuple[str, ...], list[Step]] = {}
         for one in self.steps:
@@ -358,7 +375,7 @@ class Partition(Group):
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Operators whose multiply-accumulates are not known."""
+        """Return the operators whose multiply-accumulates are not known."""
         return tuple(dict.fromkeys(one.operator for one in self.steps if one.macs is None))
 
 
@@ -382,9 +399,9 @@ def _step(
 
 
 def _connected(file: PteFile, kinds: Sequence[Kind]) -> list[list[int]]:
-    """Instructions that compute in float, or move floats, in groups that are connected by floats."""
-    groups: dict[int, set[int]] = {}  # by each instruction that is in one
-    writer: dict[object, int] = {}  # of the floats that lie in a memory
+    """Return the instructions that compute in float, or move floats, in groups that are connected by floats."""
+    groups: dict[int, set[int]] = {}  # by instruction, the group that it is in
+    writer: dict[object, int] = {}  # by memory, the instruction that wrote the floats in it
     for instruction, kind in zip(file.instructions, kinds, strict=True):
         outs = written(file, instruction) if instruction.kind is InstructionKind.KERNEL else ()
         moves = kind is Kind.MOVEMENT and any(map(_is_float, _tensors(file, instruction)))
@@ -405,7 +422,7 @@ def _connected(file: PteFile, kinds: Sequence[Kind]) -> list[list[int]]:
 
 
 def planned_in_int8(file: PteFile, found: Partition) -> int:
-    """Return about how many bytes the plan would take, were what is left in float in int8.
+    """Return about how many bytes the plan would take if all that is left in float were in int8.
 
     That is the peak of what is held at one time, with the tensors of such islands at a byte an element and without the
     conversions at their ends. No plan takes less, and few take more.

@@ -21,12 +21,16 @@ _SHOWN: Final = 4  # submodules
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Host outputs, logical arrays in output order; None where there is no such reference.
+    """The host's outputs as logical arrays in output order; None where there is no such reference.
 
-    ``dialect``: the Python Cortex-M operators; ``quantized``: fake-quant; ``eager``: the float module; ``disturbed``:
-    fake-quant some more times, each disturbed as rounding may (`lowering.rounding`). ``expected``: what a user says the
-    outputs are; then no other is asked, but ``eager``: where it is there, other arithmetic made what is expected, and
-    quantised outputs are judged by their SQNR, not in quanta.
+    Attributes:
+        dialect: of the Python Cortex-M operators.
+        quantized: of fake-quant.
+        eager: of the float module.
+        disturbed: of fake-quant some more times, each disturbed as rounding may (`lowering.rounding`).
+        expected: what a user says the outputs are. Then no other is asked but `eager`: where it is there, other
+            arithmetic
+            made what is expected, and quantised outputs are judged by their SQNR, not in quanta.
     """
 
     dialect: tuple[Array, ...] | None = None
@@ -38,7 +42,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What of a module computes otherwise in training mode, in which it was given; it is lowered as ``eval()``.
+    """The parts of a module that compute otherwise in training mode, in which it was given; it is lowered as eval().
 
     Attributes:
         submodules: their paths and classes.
@@ -56,11 +60,16 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Intermediate:
-    """Host values of what one instruction writes; parts that are not known are empty.
+    """The host's values of what one instruction writes; parts that are not known are empty.
 
-    ``dialect`` has each value that it writes. Where there is one value, quantised with ``scale`` and ``zero_point``,
-    ``quantized`` and ``eager`` are fake-quant's and the float module's, in float and of its shape; ``graph_quanta`` is
-    how far the dialect's node is from fake-quant on fake-quant's own inputs. ``source`` is the user's `file:line`.
+    Where the instruction writes one value, quantised with ``scale`` and ``zero_point``, the float values are known too.
+
+    Attributes:
+        dialect: each value that it writes.
+        quantized: fake-quant's value, in float and of its shape.
+        eager: the float module's value, in float and of its shape.
+        graph_quanta: how far the dialect's node is from fake-quant on fake-quant's own inputs, in quanta.
+        source: the user's `file:line`.
     """
 
     dialect: tuple[HostTensor, ...] = ()
@@ -81,23 +90,31 @@ StreamReference = Callable[[Sequence[tuple[HostTensor, ...]], Sequence[HostTenso
 class Program:
     """A `.pte` and what the host knows of it.
 
-    ``nodes`` has a graph node per instruction ("" unknown); ``inputs`` are example inputs, in the layout the
-    program expects; ``isa``, ``reference`` and ``intermediates`` (an item for each instruction; lowers once more what
-    came from the cache) are None for a file that came from elsewhere.
-    ``origin`` gives what it was lowered from (`lowering.parts.Origin`).
-    ``size_without_redzones`` is None unless the memory plan has red zones; then it is the bytes that the plan
-    would take without. ``lowering_seconds`` is how long its lowering took, None for a file that came from elsewhere.
-    ``remembered``: it was found in the cache of lowerings; ``no_key`` is why it never will be, "" where it may.
-    ``undisturbed`` gives references for many inputs: without disturbed runs, and nothing is remembered on disk.
-    ``sources`` has the user's `file:line` per instruction, and ``left_out`` why it is in float, by the quantiser ("":
-    it is not); both are empty where nothing is known.
-    ``cases`` are those that a bundled program came with: the same program, each with inputs and a reference of its own.
-    ``state_names`` are the buffers of the states that the program keeps, in the order of `PteFile.states`; ``stream``
-    gives references for one frame after another, from a state on: the outputs, and behind them the states. The
-    dialect's alone, or also those of the models that compute in float.
-    ``dimensions`` are those of the inputs that are not fixed; empty, too, for a file that came from elsewhere.
-    ``training`` is None unless the module, or a part of it, was in training mode and computes otherwise in it.
-    ``scratch`` is what CMSIS-NN needs on a class, where that is known; None: an installed ExecuTorch is asked.
+    A file that came from elsewhere has None, or nothing, for all that only its lowering knows.
+
+    Attributes:
+        isa: the ISA class that it was lowered for.
+        nodes: a graph node per instruction ("" unknown).
+        inputs: example inputs, in the layout that the program expects.
+        reference: returns the references for inputs.
+        intermediates: returns an item for each instruction; lowers once more what came from the cache.
+        origin: returns what it was lowered from (`lowering.parts.Origin`).
+        size_without_redzones: the bytes that the memory plan would take without its red zones; None unless it has any.
+        lowering_seconds: how long its lowering took.
+        remembered: it was found in the cache of lowerings.
+        no_key: why it never will be, "" where it may.
+        undisturbed: returns references for many inputs: without disturbed runs, and nothing is remembered on disk.
+        cases: those that a bundled program came with: the same program, each with inputs and a reference of its own.
+        scratch: returns what CMSIS-NN needs on an ISA class, where that is known; None: an installed ExecuTorch is
+            asked.
+        state_names: the buffers of the states that the program keeps, in the order of `PteFile.states`.
+        stream: returns references for one frame after another, from a state on: the outputs, and behind them the
+            states;
+            the dialect's alone, or also those of the models that compute in float.
+        sources: the user's `file:line` per instruction.
+        left_out: per instruction why it is in float, by the quantiser ("": it is not).
+        dimensions: those of the inputs that are not fixed.
+        training: None unless the module, or a part of it, was in training mode and computes otherwise in it.
     """
 
     pte: bytes = field(repr=False)
@@ -125,24 +142,32 @@ class Program:
 
     @cached_property
     def partition(self) -> Partition:
-        """What runs each instruction: Cortex-M kernels, portable ones, and those in float, with the float islands."""
+        """Return the partition: what runs each instruction, on Cortex-M kernels, on portable ones or in float."""
         return Partition.of(self.file, self.nodes, self.sources, self.left_out)
 
     def named(self, instruction: int) -> str:
-        """Return `aten::add.out, aten_add_tensor (block), model.py:12`, as far as these are known."""
+        """Return the name of an instruction, as far as known: `aten::add.out, aten_add_tensor (block), model.py:12`."""
         known = (names[instruction] for names in (self.nodes, self.sources) if instruction < len(names))
         return ", ".join(filter(None, (self.file.instructions[instruction].name, *known)))
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "") -> Program:
-        """A program of which nothing but the bytes is known. Raises ProgramRejected."""
+        """Make a program of which nothing but the bytes is known.
+
+        Args:
+            data: the content of a `.pte`.
+            source: the file's name, for messages.
+
+        Raises:
+            ProgramRejected: the bytes are no program that is supported.
+        """
         source = printable(source)
         file = parse_pte(data, source)
         name = PurePath(source).stem or file.method
         return cls(data, file, None, ("",) * len(file.instructions), name)
 
     def with_cases(self, cases: Sequence[Program]) -> Program:
-        """The program with its cases; the first one's inputs and reference are its own, too."""
+        """Return the program with test cases; the first one's inputs and reference become its own, too."""
         if not cases:
             return self
         return replace(self, inputs=cases[0].inputs, reference=cases[0].reference, cases=tuple(cases))
@@ -150,9 +175,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ScratchNeed:
-    """Scratch of one instruction in bytes: what CMSIS-NN asks for and what the memory plan gives.
+    """The scratch of one instruction in bytes: what CMSIS-NN asks for and what the memory plan gives.
 
-    ``elsewhere`` is what it would ask for on the other ISA classes.
+    ``elsewhere`` is what CMSIS-NN would ask for on the other ISA classes.
     """
 
     instruction: int
@@ -163,7 +188,7 @@ class ScratchNeed:
     elsewhere: tuple[tuple[Isa, int], ...] = ()
 
     def on(self, isa: Isa, known_for: Isa) -> ScratchNeed:
-        """The same need on another class, where this one is ``known_for`` a class."""
+        """Return the same need on ISA class ``isa``, where this one is for the class ``known_for``."""
         if isa is known_for:
             return self
         sizes = {known_for: self.required, **dict(self.elsewhere)}

@@ -1,6 +1,6 @@
-"""A `.pte` read: FlatBuffers with every offset checked, header, values, instructions.
+"""A reader of `.pte` files: FlatBuffers with every offset checked, header, values, instructions.
 
-ConfigError names what is damaged.
+ProgramRejected names what is damaged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cortex_m_hil.program.tensor import MAX_TENSOR_BYTES, TensorSpec
 
 
 class Layout(NamedTuple):
-    """Extended header: bytes of the FlatBuffer, and where segments begin and end in the file."""
+    """The extended header: bytes of the FlatBuffer, and where segments begin and end in the file."""
 
     program_size: int
     segments_begin: int
@@ -38,14 +38,19 @@ class Layout(NamedTuple):
 
 
 class _Areas(NamedTuple):
-    """(begin, end) in the file by data_buffer_idx: of constants, and of what mutable tensors begin with."""
+    """The places in the file, (begin, end) by data_buffer_idx, of constants and of mutable tensors' initial values."""
 
     constants: tuple[tuple[int, int], ...]
     states: tuple[tuple[int, int], ...]
 
 
 def parse_pte(data: bytes, source: str = "") -> PteFile:
-    """Read a `.pte`. Arbitrary bytes raise ProgramRejected and nothing else, in time linear in their number."""
+    """Read a `.pte`. Arbitrary bytes raise ProgramRejected and nothing else, in time linear in their number.
+
+    Args:
+        data: the content of the file.
+        source: the file's name, for messages.
+    """
     layout = read_header(data, source)
     reader = Reader(data, layout.program_size, source)
     program = Table(reader, reader.integer(0, "I", "root offset"), "Program")
@@ -77,7 +82,11 @@ def parse_pte(data: bytes, source: str = "") -> PteFile:
 
 
 def read_header(data: bytes, source: str) -> Layout:
-    """The sizes the file announces, checked against the bytes that are here."""
+    """Return the sizes that the file announces, checked against the bytes that are here.
+
+    Raises:
+        ProgramRejected: it is no `.pte`, or the header is damaged or announces more.
+    """
     reader = Reader(data, len(data), source)
     if data[4:8] != FILE_IDENTIFIER or len(data) < HEADER_AT:
         found = f"bytes 4 to 8 are {data[4:8]!r}, not {FILE_IDENTIFIER!r}" if len(data) >= 8 else f"{len(data)} bytes"
@@ -113,7 +122,7 @@ def _read_planned_sizes(plan: Table) -> tuple[int, ...]:
 
 
 def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
-    """(begin, end) in the file by data_buffer_idx: at most so many bytes belong to that constant."""
+    """Return (begin, end) in the file by data_buffer_idx: at most so many bytes belong to that constant."""
     reader = program.reader
     inline = []
     for buffer in program.children("constant_buffer", "Buffer"):
@@ -132,7 +141,7 @@ def _constant_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ..
 
 
 def _state_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
-    """The same of the values that mutable tensors begin with."""
+    """Return (begin, end) in the file, at most, of the values that mutable tensors begin with, by data_buffer_idx."""
     held = list(program.children("mutable_data_segments", "SubsegmentOffsets"))
     if len(held) > 1:
         raise program.reader.fail(f"{len(held)} segments of mutable data; a program of one method has one")
@@ -140,7 +149,7 @@ def _state_areas(program: Table, layout: Layout) -> tuple[tuple[int, int], ...]:
 
 
 def _parts(program: Table, layout: Layout, subsegment: Table, what: str) -> tuple[tuple[int, int], ...]:
-    """(begin, end) in the file of each part of a segment, at most: where it begins, and where the segment ends."""
+    """Return (begin, end) in the file of each part of a segment, at most: from its begin to the end of the segment."""
     reader = program.reader
     segments = [(table.integer("offset", "Q"), table.integer("size", "Q"))
                 for table in program.children("segments", "DataSegment")]  # fmt: skip
@@ -170,7 +179,7 @@ def _read_value(table: Table, index: int, count: int, areas: _Areas, planned_siz
 
 
 def _read_plain_value(body: Table, index: int, kind: ValueKind, count: int) -> Value:
-    """Everything but a tensor."""
+    """Return a value that is anything but a tensor."""
     if kind is ValueKind.INT:
         return Value(index, kind, TensorSpec.scalar(kind), body.integer("int_val", "q"))
     if kind is ValueKind.BOOL:

@@ -135,7 +135,7 @@ _BUNDLED_UNION: Final = "ValueUnion"
 
 
 def _slots(fields: Mapping[str, str]) -> dict[str, int]:
-    """A union takes two: its type, then itself."""
+    """Return the slot of each field of a table. A union takes two: its type, then itself."""
     names = (
         name
         for field, kind in fields.items()
@@ -151,7 +151,7 @@ SLOTS: Final[Mapping[str, Mapping[str, int]]] = {
 
 
 class ValueKind(str, Enum):
-    """What an EValue holds; the values are the table names of the KernelTypes union."""
+    """The kind of an EValue; the values are the table names of the KernelTypes union."""
 
     NULL = "Null"
     INT = "Int"
@@ -171,7 +171,7 @@ LISTS_OF_TENSORS: Final = frozenset({ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_T
 
 
 class InstructionKind(str, Enum):
-    """What an instruction does; the values are the table names of the InstructionArguments union."""
+    """The kind of an instruction; the values are the table names of the InstructionArguments union."""
 
     KERNEL = "KernelCall"
     DELEGATE = "DelegateCall"

@@ -1,4 +1,4 @@
-"""What the bytes of a `.pte` are for: each belongs to exactly one part, so that the parts' sum is the file's size."""
+"""A breakdown of the bytes of a `.pte`: each belongs to exactly one part, so that the parts' sum is the file's size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cortex_m_hil.program.schema import (
 
 
 class Section(str, Enum):
-    """A kind of bytes."""
+    """The kinds of bytes in a `.pte`, by what they are for."""
 
     HEADER = "header"  # root offset, file identifier, extended header
     TABLES = "tables"  # the program and its plan: inputs, outputs, sizes of buffers, offsets of constants
@@ -36,15 +36,15 @@ class Section(str, Enum):
     DELEGATES = "delegates"
     VTABLES = "vtables"  # of all tables: equal ones are stored once
     CONSTANTS = "constants"  # data of constant tensors
-    UNUSED = "unused"  # of those that no instruction takes, and that are no output
-    SEGMENTS = "segments"  # others: of delegates, mutable or named data
+    UNUSED = "unused"  # data of constants that no instruction takes, and that are no output
+    SEGMENTS = "segments"  # other segments: of delegates, mutable or named data
     PADDING = "padding"  # zeros that nothing refers to
     UNKNOWN = "unknown"  # other bytes that nothing refers to
 
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes of a section that are for one thing.
+    """The bytes of a section that are for one thing.
 
     Attributes:
         what: a table's name with what belongs to it; of a constant its value, dtype and shape.
@@ -66,27 +66,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Weight:
-    """A file's parts, in Section's order, the largest of each first."""
+    """The parts of a file, in Section's order, the largest of each first."""
 
     parts: tuple[Part, ...]
 
     @property
     def nbytes(self) -> int:
-        """The file's size."""
+        """Return the size of the file in bytes."""
         return sum(part.nbytes for part in self.parts)
 
     def of(self, section: Section) -> int:
-        """Bytes."""
+        """Return the bytes of a section."""
         return sum(part.nbytes for part in self.parts if part.section is section)
 
     @property
     def sections(self) -> Mapping[Section, int]:
-        """Bytes of each section that is there."""
+        """Return the bytes of each section that is there."""
         return {section: self.of(section) for section in Section if self.of(section)}
 
     @property
     def operators(self) -> Mapping[str, int]:
-        """Bytes of the constants that each operator takes, the largest first; shared ones count for the first."""
+        """Return the bytes of the constants that each operator takes, largest first; shared ones count for the first."""
         found: Counter[str] = Counter()
         for part in self.parts:
             if part.operator:
@@ -112,7 +112,11 @@ _SECTIONS: Final = {
 
 
 def weigh(file: PteFile) -> Weight:
-    """The parts of a file. ProgramRejected where it refers to more than it can hold, or to what lies outside of it."""
+    """Return the parts of a file.
+
+    Raises:
+        ProgramRejected: it refers to more than it can hold, or to what lies outside of it.
+    """
     layout = read_header(file.data, file.source)
     claims = _Claims(Reader(file.data, len(file.data), file.source))
     for part, begin in _constants(file):
@@ -127,7 +131,7 @@ def weigh(file: PteFile) -> Weight:
 
 
 class _Claims:
-    """Which part each byte belongs to. What was claimed stays with the first."""
+    """A map from each byte to the part that it belongs to; a byte stays with the part that claimed it first."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -137,9 +141,18 @@ class _Claims:
         self._counts: list[int] = []
 
     def add(self, part: Part, begin: int, nbytes: int, count: int = 1) -> None:
-        """Parts of one section that are called the same are one. Its own `nbytes` are not looked at.
+        """Claim bytes for a part. Parts of one section that are called the same are one.
 
         Costs are bounded as those of reading are: many references may share their bytes.
+
+        Args:
+            part: the part; its own `nbytes` are not looked at.
+            begin: the first byte.
+            nbytes: how many bytes.
+            count: how many things they are.
+
+        Raises:
+            ProgramRejected: the bytes lie outside of the file, or more are claimed than it can hold.
         """
         self.reader.span(begin, nbytes, part.what)
         self.reader.spend(nbytes, part.what)
@@ -172,7 +185,7 @@ class _Claims:
 
 
 class _Walk:
-    """Claims all that is reached from a table, as program.fbs says."""
+    """A walk over all that is reached from a table, as program.fbs says, which claims its bytes."""
 
     def __init__(self, claims: _Claims) -> None:
         self._claims, self._reader = claims, claims.reader
@@ -195,7 +208,7 @@ class _Walk:
                 self._field(table, name, kind, part)
 
     def _field(self, table: Table, name: str, kind: str, part: Part) -> None:
-        """One that is stored elsewhere."""
+        """Claim what a field refers to, which is stored elsewhere."""
         at = table.target(name)
         if at is None:
             return
@@ -218,7 +231,7 @@ class _Walk:
             self.table(Table(self._reader, at, item), part.section)
 
     def _vector(self, at: int, size: int, part: Part, kind: str) -> None:
-        """With its length; a string has a zero behind it, which is not counted."""
+        """Claim a vector with its length; of a string also the zero behind it, which the length does not count."""
         nbytes = 4 + size * self._reader.integer(at, "I", kind) + (kind == "string")
         self._claims.add(part, at, nbytes, 0)
 
@@ -234,7 +247,7 @@ def _header_bytes(data: bytes) -> int:
 
 
 def _constants(file: PteFile) -> Iterator[tuple[Part, int]]:
-    """Each with the place of its bytes; values that share them are one."""
+    """Yield each constant with the place of its bytes; values that share them are one."""
     uses = _first_uses(file)
     places: dict[tuple[int, int], list[Value]] = {}
     for value in file.values:
@@ -249,7 +262,7 @@ def _constants(file: PteFile) -> Iterator[tuple[Part, int]]:
 
 
 def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
-    """Operator, instruction and argument that take a value first, by itself or in a list."""
+    """Return the operator, instruction and argument that take each value first, by itself or in a list."""
     found: dict[int, tuple[str, int, int]] = {}
     for instruction in file.instructions:
         for argument, index in enumerate(instruction.args if instruction.operator else ()):
@@ -260,7 +273,7 @@ def _first_uses(file: PteFile) -> dict[int, tuple[str, int, int]]:
 
 
 def _segments(program: Table, layout: Layout, file: PteFile) -> Iterator[tuple[Part, int]]:
-    """What no value refers to: constants, and whole segments of others."""
+    """Yield the parts of segments that no value refers to: constants, and whole segments of other data."""
     held = program.child("constant_segment", "SubsegmentOffsets")
     offsets = held.integers("offsets", "Q") if held is not None else ()
     constants = held.integer("segment_index", "I") if held is not None and offsets else -1

@@ -25,11 +25,16 @@ _SCALAR_DTYPES: Final = {ValueKind.INT: "int64", ValueKind.BOOL: "int64", ValueK
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Type and layout of one input, output or value.
+    """The type and layout of one input, output or value. Raises ConfigError where the parts contradict each other.
 
-    ``dtype`` is a numpy name, ``shape`` is logical, ``dim_order`` lists dimensions from outer to inner as in
-    ExecuTorch. Scalars (``kind`` INT, BOOL, DOUBLE) have shape ``()`` and travel as 8 bytes, i64 or f64
-    (docs/protocol.md, "Spaces"). Raises ConfigError where the parts contradict each other.
+    Scalars (``kind`` INT, BOOL, DOUBLE) have shape ``()`` and travel as 8 bytes, i64 or f64 (docs/protocol.md,
+    "Spaces").
+
+    Attributes:
+        dtype: a numpy name.
+        shape: the logical shape.
+        dim_order: the dimensions from outer to inner, as in ExecuTorch.
+        kind: TENSOR, or the kind of a scalar.
     """
 
     dtype: str
@@ -51,16 +56,16 @@ class TensorSpec:
 
     @classmethod
     def contiguous(cls, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
-        """A spec whose dim order is 0, 1, 2 …"""
+        """Make the spec of a contiguous tensor: its dim order is 0, 1, 2 and so on."""
         return cls(dtype, shape, tuple(range(len(shape))))
 
     @classmethod
     def scalar(cls, kind: ValueKind) -> TensorSpec:
-        """The spec of an Int, Bool or Double input."""
+        """Make the spec of an Int, Bool or Double input."""
         return cls(_SCALAR_DTYPES[kind], (), (), kind)
 
     def within(self, shape: tuple[int, ...]) -> bool:
-        """Whether the shape is this one, or one of the same rank and smaller: no dimension is larger."""
+        """Tell whether the shape is this one, or one of the same rank and smaller: no dimension is larger."""
         return len(shape) == len(self.shape) and all(size <= most for size, most in zip(shape, self.shape, strict=True))
 
     @property
@@ -75,18 +80,18 @@ class TensorSpec:
 
     @property
     def memory_order(self) -> tuple[int, ...]:
-        """The dim order without dimensions of size 1, whose place changes no byte."""
+        """Return the dim order without dimensions of size 1, whose place changes no byte."""
         return tuple(dim for dim in self.dim_order if self.shape[dim] != 1)
 
     def same_memory(self, other: TensorSpec) -> bool:
-        """Whether the same bytes mean the same tensor under both specs."""
+        """Tell whether the same bytes mean the same tensor under both specs."""
         return (
             (self.kind, self.dtype, self.shape) == (other.kind, other.dtype, other.shape)
             and (self.memory_order == other.memory_order or self.numel == 0)
         )  # fmt: skip
 
     def reads_as(self, view: TensorSpec) -> bool:
-        """Whether the bytes of this tensor, read as `view`, are a reshape of it: the same elements in the same order.
+        """Tell whether the bytes of this tensor, read as `view`, are a reshape of it: the same elements in one order.
 
         False where they differ in their number of elements or dtype.
         """
@@ -96,7 +101,7 @@ class TensorSpec:
         return plain or bool((self._elements() == view._elements()).all())
 
     def _elements(self) -> Array:
-        """By place in memory the number of the element, counted as if the tensor were contiguous."""
+        """Return by place in memory the number of the element, counted as if the tensor were contiguous."""
         import numpy as np
 
         return np.arange(self.numel).reshape(self.shape).transpose(self.dim_order).ravel()
@@ -110,7 +115,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostTensor:
-    """A tensor or scalar as it travels: ``data`` in the spec's own dim order. ConfigError if the size is wrong."""
+    """A tensor or scalar as it travels: ``data`` in the spec's own dim order. Raises ConfigError for a wrong size."""
 
     spec: TensorSpec
     data: bytes = field(repr=False)
@@ -152,7 +157,7 @@ class HostTensor:
         raise ConfigError(f"{type(value).__name__} is no int, float or bool", hint="a number of Python's own")
 
     def array(self) -> Array:
-        """A read-only view of logical shape."""
+        """Return a read-only view of logical shape."""
         import numpy as np
 
         spec = self.spec
@@ -160,12 +165,12 @@ class HostTensor:
         return stored.transpose([spec.dim_order.index(dim) for dim in range(len(spec.shape))])
 
     def item(self) -> int | float | bool:
-        """The Python value of a scalar."""
+        """Return the Python value of a scalar."""
         value: int | float = self.array().item()
         return bool(value) if self.spec.kind is ValueKind.BOOL else value
 
     def npy(self) -> bytes:
-        """A .npy file of logical shape."""
+        """Return the content of a .npy file of logical shape."""
         import numpy as np
 
         array = self.array() if self.spec.kind is ValueKind.TENSOR else np.asarray(self.item())

@@ -1,1 +1,1 @@
-"""Is the compiler in memory the one in its files? Who changes a pass of it, in a test say, has another compiler."""
+"""Detection of changes to the compiler in memory: once a test has replaced a pass, say, it is not that of its files."""

@@ -1,4 +1,4 @@
-"""The functions and classes of modules that the compiler computes with: is each still the one it was?"""
+"""The functions and classes of modules that the compiler computes with, noted to tell whether any was replaced."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-_MEMBERS: Final = (staticmethod, classmethod, property, float)  # of the latter: math.pi
-_INNER: Final = ("__func__", "fget", "func", "__wrapped__")  # of wrappers, in this order
+_MEMBERS: Final = (staticmethod, classmethod, property, float)  # floats such as math.pi
+_INNER: Final = ("__func__", "fget", "func", "__wrapped__")  # what a wrapper wraps: the first that it has
 
 
 @dataclass(frozen=True, eq=False)
 class _Space:
-    """A module or class: some of its names, and what they stood for."""
+    """A module or class, with some of its names and what they stood for.
+
+    Attributes:
+        name: the full name of the module or class.
+        names: its namespace, as it is at any time.
+        known: its functions, classes, properties and floats by name, as they were when it was noted.
+    """
 
     name: str
     names: Mapping[str, Any]
@@ -29,7 +35,7 @@ class _Space:
 
 
 class Callables:
-    """Of modules and of the classes in them, as they were when they were taken. What is new does not count."""
+    """The functions and classes of modules, as they were when `take` noted them; those added later do not count."""
 
     def __init__(self, packages: tuple[str, ...]) -> None:
         self._prefixes = tuple(f"{package}." for package in packages)
@@ -39,7 +45,7 @@ class Callables:
         self._known: list[object] = []
 
     def take(self, names: Iterable[str]) -> None:
-        """Notes modules that were not noted before."""
+        """Note the modules of these names that were not noted before, with the classes in them."""
         for name in names:
             module = sys.modules.get(name)
             if self._is_of(name) and isinstance(module, ModuleType):
@@ -56,9 +62,10 @@ class Callables:
             return False
 
     def changed(self) -> str:
-        """The full name of one that is another by now, or "". What torch made of its own is as it should be.
+        """Return the full name of a function or class that was replaced, or "".
 
-        torch.compile, for one, puts wrappers of its own around functions of torch.
+        What torch's own code has replaced is accepted and noted: torch.compile, for one, puts wrappers of its own
+        around functions of torch.
         """
         known = set(map(id, self._known))
         for space in self._spaces.values():
@@ -85,17 +92,19 @@ class Callables:
 
     def _read(self, space: _Space) -> None:
         first = next(iter(space.known))
-        self._readers.append((itemgetter(*space.known, first), space.names))  # one more: a tuple is wanted
+        self._readers.append(
+            (itemgetter(*space.known, first), space.names)
+        )  # named twice: for one name itemgetter gives no tuple
         self._known += [*space.known.values(), space.known[first]]
 
 
 def _folders() -> tuple[str, ...]:
-    """Where torch is."""
+    """Return the folder of torch, if it is imported."""
     return (f"{Path(sys.modules['torch'].__file__ or '').parent}/",) if "torch" in sys.modules else ()
 
 
 def _is_in(value: Any, folders: tuple[str, ...]) -> bool:
-    """Whether a function, and all that it wraps, is code in one of the folders."""
+    """Tell whether a function, and all that it wraps, is code in one of the folders."""
     inner = next((getattr(value, name) for name in _INNER if name in _attributes(value)), None)
     if inner is not None and not _is_in(inner, folders):
         return False

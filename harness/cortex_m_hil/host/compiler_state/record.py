@@ -1,4 +1,4 @@
-"""What loaded packages consist of: their modules, classes, functions and data, noted to be compared later.
+"""Records of what loaded packages consist of (modules, classes, functions and data), to be compared later.
 
 Everything is compared by identity, in loops of the interpreter's own, so that a hundred thousand values take some ten
 milliseconds. If no container, function or object that was noted has changed, nothing else can be reached from the
@@ -17,14 +17,17 @@ from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleTy
 from typing import Any, Final
 
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None))
-_GROWTH: Final = 1.1  # how much may be noted that is gone by now, before all is noted anew
+_GROWTH: Final = 1.1  # all is noted anew when so many times as much is noted, as some of that is gone by now
 _SKIPPED: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
 # What Python itself adds to modules and classes: warnings that were given, and what copying and inspecting remember.
 _NOTES: Final = frozenset({"__annotations__", "__slotnames__", "__warningregistry__"})
 
 
 class Group:
-    """Values of one kind, and the parts that each consists of: `read` gives them, or a value is the sequence itself."""
+    """Values of one kind, and the parts of each as they were recorded.
+
+    `read` returns the parts of a value; None: a value is itself the collection of its parts.
+    """
 
     def __init__(self, read: Callable[[Any], tuple[object, ...]] | None = None) -> None:
         self.values: list[Any] = []
@@ -49,7 +52,7 @@ class Group:
             return False
 
     def changed(self) -> Iterator[tuple[int, list[object], list[object]]]:
-        """The number of each value that has other parts, and its parts before and now."""
+        """Yield for each value whose parts have changed its number, its recorded parts and its parts now."""
         begin = 0
         for number, size in enumerate(self._sizes):
             before, begin = self._parts[begin : begin + size], begin + size
@@ -62,7 +65,7 @@ class Group:
         return self._parts[begin : begin + self._sizes[number]]
 
     def parts_of(self, number: int) -> list[object]:
-        """As they are now."""
+        """Return the parts of a value as they are now; none where they cannot be read."""
         value = self.values[number]
         try:
             return list(value if self._read is None else self._read(value))
@@ -84,7 +87,9 @@ class Record:
         self.modules: dict[str, ModuleType] = {}
         self._keys, self._values, self._items = Group(), Group(), Group()  # of mappings; of lists and sets
         self._functions = Group(operator.attrgetter("__code__", "__defaults__", "__kwdefaults__"))
-        self._cells = Group(operator.attrgetter("cell_contents", "cell_contents"))  # two: a tuple is wanted
+        self._cells = Group(
+            operator.attrgetter("cell_contents", "cell_contents")
+        )  # named twice: for one name attrgetter gives no tuple
         self._objects = Group(operator.attrgetter("__class__", "__dict__"))
         self._groups = (self._keys, self._values, self._items, self._functions, self._cells, self._objects)
         self._alive: dict[int, object] = {}  # what was met, by its identity
@@ -92,7 +97,7 @@ class Record:
         self._waiting: deque[tuple[str, Any]] = deque()
 
     def update(self) -> None:
-        """Takes everything as it is now."""
+        """Record everything as it is now."""
         if len(self._alive) > _GROWTH * self._alive_at_first:
             self._begin()
         for number in self._changed_mappings():
@@ -112,11 +117,11 @@ class Record:
         self._alive_at_first = self._alive_at_first or len(self._alive)
 
     def is_current(self) -> bool:
-        """Whether nothing has changed. Notes of Python's own count here."""
+        """Tell whether nothing has changed since `update`; notes that Python itself adds count as changes here."""
         return self._loaded() == self.modules and all(group.is_same() for group in self._groups)
 
     def changes(self) -> Iterator[str]:
-        """The full names of what has changed. Notes of Python's own do not count."""
+        """Yield the full names of what has changed since `update`; notes that Python itself adds do not count."""
         loaded = self._loaded()
         yield from (name for name, module in self.modules.items() if loaded.get(name) is not module)
         yield from (name for name, module in loaded.items() if name not in self.modules and not _is_bare(module))
@@ -170,7 +175,7 @@ class Record:
             self._follow(name, cell.cell_contents)
 
     def _class(self, value: Any) -> None:
-        """A class of the packages; those of others are not looked into."""
+        """Follow the members and bases of a class of the packages; classes of others are not looked into."""
         if self._is_own(value):
             name = f"{value.__module__}.{value.__qualname__}"
             self._mapping(name, vars(value))
@@ -222,7 +227,7 @@ class Record:
             yield f"{name}.{gone[0]}" if gone else name
 
 
-# What is of these types cannot be changed itself, but what it wraps.
+# Values of these types cannot be changed themselves, but what they wrap can.
 _WRAPPERS: Final[dict[type, tuple[str, ...]]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
@@ -249,10 +254,10 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _is_note(name: str, key: object, value: object) -> bool:
-    """Whether Python itself adds this: a note, or a submodule to its package, after it was executed."""
+    """Tell whether Python itself adds this: a note, or a submodule to its package, after it was executed."""
     return key in _NOTES or (isinstance(key, str) and value is not None and sys.modules.get(f"{name}.{key}") is value)
 
 
 def _is_bare(module: ModuleType) -> bool:
-    """A package without a file of its own, in which nothing is but its modules."""
+    """Tell whether nothing is in a module but other modules, as in a package without a file of its own."""
     return all(name.startswith("__") or isinstance(value, ModuleType) for name, value in vars(module).items())

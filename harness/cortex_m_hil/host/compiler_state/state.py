@@ -32,15 +32,15 @@ _NAMESPACES: Final = ("aten/", "prims/", "quantized_decomposed/", "torchao/", "d
 
 
 class CompilerState(importlib.abc.MetaPathFinder):
-    """As a finder in `sys.meta_path` it sees what is imported. Not for use from several threads."""
+    """A record of the compiler's state. As a finder in `sys.meta_path` it sees what is imported. Not thread-safe."""
 
     def __init__(self) -> None:
         self._compiler = Record(_COMPILER)
         self._callables = Callables((*_COMPUTING, *_LIBRARIES))
         self._kernels = _kernels()
-        self._imported: list[str] = []  # since what had changed was taken over
-        self._worked = False  # since then
-        self._depth = 0  # of imports and work
+        self._imported: list[str] = []  # modules imported since changes were last taken over
+        self._worked = False  # this package or the compiler, since then
+        self._depth = 0  # of nested imports and blocks of work
         self._problem = ""
 
     def install(self) -> None:
@@ -52,7 +52,7 @@ class CompilerState(importlib.abc.MetaPathFinder):
         sys.meta_path.insert(0, self)
 
     def problem(self) -> str:
-        """Why the compiler may be another than that of its files, or compute with another torch; "" if it is not.
+        """Return why the compiler may differ from its files, or compute with a changed torch; "" if it does not.
 
         Costs some ten milliseconds where the compiler is loaded, half of that where torch is.
         """
@@ -62,12 +62,16 @@ class CompilerState(importlib.abc.MetaPathFinder):
         return self._problem
 
     def work(self, no_key: str) -> AbstractContextManager[None]:
-        """Within the block something is lowered or computed that has a key, or no key for this reason."""
+        """Return the context for lowering or computing something: `own_work` if it has a cache key, else `shared_work`.
+
+        Args:
+            no_key: why it has no key; "": it has one.
+        """
         return self.shared_work(no_key) if no_key else self.own_work()
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
-        """Within the block only this package and the compiler run: what they change there is as it should be."""
+        """Accept all changes within the block, in which only this package and the compiler run."""
         self.problem()
         self._worked = True
         with self._nested():
@@ -75,7 +79,11 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def shared_work(self, why: str) -> Iterator[None]:
-        """Within the block code of the user's may run as well. A compiler that it changes is not trusted any more."""
+        """Stop trusting the compiler if it changes within the block, in which code of the user's may run as well.
+
+        Args:
+            why: why such code may run, for the message.
+        """
         self.problem()
         self._depth += 1
         try:
@@ -86,7 +94,7 @@ class CompilerState(importlib.abc.MetaPathFinder):
                 self._problem = f"{changed} was changed while code of the user's may have run: {why}"
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What the other finders find, with a loader around its own."""
+        """Return what the finders behind this one find, with a loader around its own that notes the import."""
         if not f"{name}.".startswith(_SEEN):
             return None
         if not self._depth and (_is_of_compiler(name) or self._kernels != _kernels()):
@@ -98,9 +106,9 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def _importing(self, name: str) -> Iterator[None]:
-        """Around the execution of a module, and of what it imports.
+        """Note the import of a module, around its execution and that of what it imports.
 
-        What it warns of meanwhile is no matter of the user's, whose filters might make an error of it.
+        Warnings within are ignored: they do not concern the user, whose filters might make an error of one.
         """
         if name in self._compiler.modules and not self._problem:
             self._problem = f"{name} was imported again"
@@ -111,7 +119,7 @@ class CompilerState(importlib.abc.MetaPathFinder):
 
     @contextmanager
     def _nested(self) -> Iterator[None]:
-        """At the end of the outermost block, what has changed in it is taken over."""
+        """Take over what has changed at the end of the outermost block."""
         self._depth += 1
         try:
             yield
@@ -129,7 +137,7 @@ class CompilerState(importlib.abc.MetaPathFinder):
             self._compiler.update()
 
     def _changed(self) -> str:
-        """The name of something that was changed, or ""."""
+        """Return the name of something that was changed, or ""."""
         if not self._callables.is_current() and (changed := self._callables.changed()):
             return changed
         if kernels := self._kernels ^ _kernels():
@@ -151,7 +159,7 @@ def _is_loaded() -> bool:
 
 
 def _kernels() -> frozenset[str]:
-    """What Python code registered as kernels of operators that are not the user's own."""
+    """Return the names of kernels that Python code registered for operators that are not the user's own."""
     known = getattr(sys.modules.get("torch.library"), "_impls", ())
     return frozenset(one for one in known if one.startswith(_NAMESPACES))
 

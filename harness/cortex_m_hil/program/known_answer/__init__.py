@@ -1,6 +1,6 @@
-"""A tiny program per ISA class with its right answer: what tells a bad program from a bad board. Without torch.
+"""A tiny program per ISA class with its right answer, which tells a bad program from a bad board; torch is not needed.
 
-Made by `harness/cortex_m_hil/lowering/known_answer.py`: a quantised linear layer whose bias dominates.
+The files were made by `harness/cortex_m_hil/lowering/known_answer.py`: a quantised linear layer whose bias dominates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def file_name(isa: Isa) -> str:
 
 @functools.cache
 def known_answer(isa: Isa) -> KnownAnswer:
-    """The self-test's program of an ISA class: float32[1, 16] in, float32[1, 8] out."""
+    """Return the self-test's program of an ISA class: float32[1, 16] in, float32[1, 8] out."""
     folder = files(__package__)
     data = json.loads((folder / DATA).read_text())[isa.value]
     return KnownAnswer(
