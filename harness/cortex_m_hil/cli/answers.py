@@ -1,4 +1,4 @@
-"""What a command answers: text for people or, with --json, one JSON object per line (docs/command-line.md)."""
+"""Answers of commands: text for people or, with --json, one JSON object per line (docs/command-line.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CALL: Final[ContextVar[Call]] = ContextVar("CALL", default=Call())  # noqa: B039
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, of the command or about one target: for people, and the fields for machines."""
+    """An answer of the command, or about one target: text for people, fields for machines, and the exit status."""
 
     text: str
     fields: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is told of an error. `text` is all of it, for people."""
+    """The description of an error. `text` is all of it, for people."""
 
     type: str
     kind: str
@@ -70,9 +70,9 @@ class Problem:
 
 
 def hint_for_commands(hint: str) -> str:
-    """Without the argument that leaves the lint out: what has an option for it has put that there already.
+    """Return a hint without the argument that turns the lint off, and with a command in place of a call.
 
-    And with a command in the place of a call.
+    A command that has an option for the former has put that into the hint already.
     """
     from cortex_m_hil.checks.advice import LOCALIZE
     from cortex_m_hil.checks.lint import UNLINTED
@@ -85,13 +85,13 @@ def status_of(error: HarnessError) -> int:
 
 
 def say(text: str) -> None:
-    """What only people are told, as it happens."""
+    """Print text for people, as something happens; nothing with --json."""
     if not CALL.get().as_json:
         print(text, flush=True)
 
 
 def tell(answer: Answer) -> None:
-    """The one place that writes what a command answers."""
+    """Write an answer: text, or with --json an object. No other function writes what a command answers."""
     if CALL.get().as_json:
         head = {"schema_version": SCHEMA_VERSION, "command": CALL.get().command, "exit_status": answer.status}
         print(json.dumps(_plain({**head, **answer.fields}), allow_nan=False), flush=True)
@@ -100,7 +100,14 @@ def tell(answer: Answer) -> None:
 
 
 def tell_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None = None, heading: str = "") -> None:
-    """An error: for people on standard error, for machines where the answer would be."""
+    """Report an error: for people on standard error, for machines where the answer would be.
+
+    Args:
+        problem: the error.
+        status: the exit status of the command, or of its part.
+        fields: further fields for machines.
+        heading: what precedes the text for people.
+    """
     if CALL.get().as_json:
         tell(Answer("", {**(fields or {}), "error": problem.fields}, status))
     else:
@@ -109,15 +116,19 @@ def tell_problem(problem: Problem, status: int, fields: Mapping[str, Any] | None
 
 
 def end(answer: Answer) -> None:
-    """The only answer of a command."""
+    """Write the only answer of a command, and end the command with its status."""
     tell(answer)
     raise typer.Exit(answer.status)
 
 
 def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
-    """An answer for each target. An error is the answer for its own target; the others are asked all the same.
+    """Write an answer for each target, and end the command with the highest of their exit statuses.
 
-    Ends the command with the highest of their exit statuses.
+    An error is the answer for its own target; the others are asked all the same.
+
+    Args:
+        names: of the targets.
+        ask: returns the answer for a target of that name.
     """
     heading = "{}: " if len(names) > 1 else ""
     statuses = [_answer_one({"target": name}, heading.format(name), partial(ask, name)) for name in names]
@@ -125,7 +136,7 @@ def answer_each(names: Sequence[str], ask: Callable[[str], Answer]) -> None:
 
 
 def answer_each_case(names: Sequence[str], cases: int, ask: Callable[[str, int], Answer]) -> None:
-    """The same for each target and test case of a program."""
+    """Write an answer for each target and test case of a program, as `answer_each` does for each target."""
     statuses = [
         _answer_one({"target": name, "case": case}, f"{name}, test case {case}: ", partial(ask, name, case))
         for name in names
@@ -146,7 +157,7 @@ def _answer_one(fields: Mapping[str, Any], heading: str, ask: Callable[[], Answe
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has a form for. A number that is not finite has none: null."""
+    """Return a value in types that JSON has a form for. A number that is not finite has none: it becomes None."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):

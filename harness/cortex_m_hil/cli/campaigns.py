@@ -1,4 +1,4 @@
-"""What the commands of campaigns share: where they are kept, and the folder of the one that is under way."""
+"""Helpers of the commands that lead campaigns: the store, and the folder of the campaign that is under way."""
 
 from __future__ import annotations
 
@@ -28,20 +28,27 @@ def opened(file: Path | None) -> Store:
 
 
 def in_store(file: Path | None) -> str:
-    """Return what ends a command that is about the same store, if it is not the user's."""
+    """Return the option that names the store, for the end of a command in a message; "" for the user's own store."""
     return f" --store {shlex.quote(str(file))}" if file is not None else ""
 
 
 def current(kept: Store, kind: str) -> Campaign | None:
-    """The last that was begun in the current folder."""
+    """Return the last campaign of a kind that was begun in the current folder; None if there is none."""
     return kept.latest(kind, os.getcwd())
 
 
 @contextmanager
 def own_folder(kept: Store, campaign: Campaign, stays: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-    """That of the campaign, beside the store. ConfigError while another process leads it.
+    """Yield the folder of a campaign, beside the store, and remove it in the end.
 
-    It is removed in the end unless it `stays`, for what a later process goes on with.
+    Args:
+        kept: the store.
+        campaign: the campaign.
+        stays: is asked in the end whether the folder stays, for what a later process goes on with.
+
+    Raises:
+        ConfigError: another process leads the campaign.
+        KeyboardInterrupt: the block was interrupted; the message says how to go on.
     """
     path = kept.file.parent / f"{kept.file.stem}-{campaign.number}"
     path.mkdir(exist_ok=True)

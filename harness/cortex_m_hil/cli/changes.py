@@ -1,4 +1,4 @@
-"""What commands say of changes between nightlies."""
+"""Lines of commands about changes between nightlies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SHOWN: Final = 6  # entries, where a command shows the rest
 
 
 def lines_of_changes(changed: Sequence[Change], against: str, rest: str = "", *, so_far: bool = False) -> Iterator[str]:
-    """Yield what changed, in lines.
+    """Yield the lines that tell what changed.
 
     Args:
-        changed: all of it.
-        against: what it is compared with; empty where there was nothing.
-        rest: what shows all of it, and is named where it does not fit a screen. Nothing: all of it is told here.
-        so_far: tests are left.
+        changed: all changes.
+        against: what the nightly is compared with; "" where there was nothing.
+        rest: the command that shows all changes, named where they do not fit a screen; "": all of them are shown here.
+        so_far: whether tests are left.
     """
     if not changed:
         yield f"nothing changed {'so far, ' if so_far else ''}since {against}"
@@ -41,7 +41,7 @@ def _line(group: Group) -> str:
 
 
 def _entry(group: Group) -> Iterator[str]:
-    """The entry with all of its tests and targets; the values of those that have others than the first."""
+    """Yield an entry with all of its tests and targets, and with values that are others than the first one's."""
     first, *rows = group.rows
     yield "  " + " ".join(filter(None, (group.example.kind.value, group.what, first.where)))
     for row in rows:

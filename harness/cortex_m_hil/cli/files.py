@@ -31,7 +31,12 @@ _NUMBERS = {ValueKind.INT: "iu", ValueKind.BOOL: "b", ValueKind.DOUBLE: "f"}  # 
 
 @dataclass(frozen=True)
 class Found:
-    """Inputs of a program, and in words where they are from; `is_made` tells that they follow a formula."""
+    """The inputs of a program.
+
+    Attributes:
+        source: says where they are from.
+        is_made: they follow a formula.
+    """
 
     inputs: tuple[HostTensor, ...]
     source: str
@@ -39,9 +44,17 @@ class Found:
 
 
 def find_inputs(program: Program, pte: Path, paths: Sequence[Path]) -> Found:
-    """Return those of `paths`; else those that --keep-programs left beside the `.pte`.
+    """Return inputs of a program: those of `paths`, else those that --keep-programs left beside the `.pte`.
 
-    Else those of the first case of a `.bpte`, or such as follow a formula. Raises ConfigError for what does not fit.
+    Without these they are those of the first case of a `.bpte`, or follow a formula.
+
+    Args:
+        program: the program.
+        pte: its file.
+        paths: the files of --input.
+
+    Raises:
+        ConfigError: the files do not fit the program.
     """
     specs = program.file.input_specs()
     kept = [flow.kept_input(pte, number) for number in range(len(specs))]
@@ -60,7 +73,7 @@ FORMULA: Final = "made by a formula, since none are given and none lie beside th
 
 
 def programs_of(model: str, paths: Sequence[Path]) -> Callable[[Isa], tuple[Program, str]]:
-    """Return what gives a model for an ISA class, with inputs, and in words where they are from.
+    """Return a function that returns a model for an ISA class, with inputs, and text that says where these are from.
 
     Args:
         model: a `.pte` or `.bpte`, which is the same for each class; or what `kernels.program_of` lowers.
@@ -87,7 +100,11 @@ def _read_inputs(program: Program, paths: Sequence[Path]) -> tuple[HostTensor, .
 
 
 def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:
-    """An array for each output: one that is left out would be compared with nothing."""
+    """Return the expected array of each output, from files.
+
+    Raises:
+        ConfigError: a file does not fit its output, or is missing: that output would be compared with nothing.
+    """
     file = program.file
     given = _sized(file, file.outputs, [Taken(spec) for spec in file.output_specs()])
     found = _read_all(f"{program.name} has", "output", "--expect", given, paths)
@@ -95,7 +112,7 @@ def read_expected(program: Program, paths: Sequence[Path]) -> tuple[Array, ...]:
 
 
 def _sized(file: PteFile, values: Sequence[int], taken: Sequence[Taken]) -> list[tuple[Taken, bool]]:
-    """Each of them, and whether its shape is an upper bound."""
+    """Return for each of `taken` whether its shape is an upper bound."""
     return [(one, file.values[value].is_dynamic) for value, one in zip(values, taken, strict=True)]
 
 
@@ -111,7 +128,7 @@ def _read_all(
 
 
 def _wanted(taken: Taken, is_bound: bool) -> str:
-    """Dtype, logical shape and quantisation; the dim order is not the user's business here."""
+    """Return the dtype, logical shape and quantisation as text; the dim order is not the user's business here."""
     spec = taken.spec
     if spec.kind is not ValueKind.TENSOR:
         return f"a single {spec.kind.value}"
@@ -119,7 +136,17 @@ def _wanted(taken: Taken, is_bound: bool) -> str:
 
 
 def _read_tensor(path: Path, role: str, taken: Taken, is_bound: bool) -> HostTensor:
-    """The array in the program's dim order and the target's byte order. ConfigError if it is another's."""
+    """Return the array of a file in the program's dim order and the target's byte order.
+
+    Args:
+        path: the file.
+        role: what messages call the input or output.
+        taken: what it takes.
+        is_bound: whether its shape is an upper bound.
+
+    Raises:
+        ConfigError: the file cannot be read, or its array has another dtype or shape.
+    """
 
     spec = taken.spec
 
@@ -154,7 +181,7 @@ def _scalar(path: Path, value: int | float | bool) -> HostTensor:
 
 
 def check_outputs(program: Program, paths: Sequence[Path]) -> None:
-    """Before anything is run: what can be known of --output."""
+    """Raise ConfigError, before anything is run, where --output names too many files or one that cannot be written."""
     has = len(program.file.outputs)
     if len(paths) > has:
         problem = f"{program.name} has {counted(has, 'output')}, {len(paths)} --output given"

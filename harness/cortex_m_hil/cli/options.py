@@ -1,4 +1,4 @@
-"""Options that several commands have. What only some of them need is imported where it is used."""
+"""Options that several commands have. Modules that only some commands need are imported where they are used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The log, on stan
 
 
 def within(low: float, high: float) -> Callable[[float], float]:
-    """The callback of an option: typer's own `min` and `max` let NaN through."""
+    """Return the callback of an option that checks a range: typer's own `min` and `max` let NaN through."""
 
     def check(value: float) -> float:
         try:
@@ -48,7 +48,11 @@ def within(low: float, high: float) -> Callable[[float], float]:
 
 
 def folder_to_write(param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """The callback of an option: told now, and not when what is to be written is there."""
+    """Check the folder of an option, as its callback: now, and not when what is to be written is there.
+
+    Raises:
+        ConfigError: files could not be written into the folder.
+    """
     if value is not None:
         check_folder(value, param.opts[0])
     return value
@@ -61,12 +65,23 @@ Multiplier = Annotated[
 
 
 class Choice:
-    """The targets that a command is asked about, and what runs them."""
+    """The targets that a command is asked about, and the runtime that executes programs on them."""
 
     def __init__(
         self, patterns: Sequence[str], file: Path | None, runtime: str, *, require_fvp: bool = False, live: bool = True
     ) -> None:
-        """ConfigError if a pattern or the runtime matches nothing there is. `live` as in `resolve`."""
+        """Select the targets.
+
+        Args:
+            patterns: names, globs, comma lists or `all`.
+            file: the file of --targets-file; None: the default.
+            runtime: `builtin` or `executorch`.
+            require_fvp: a fallback is an error.
+            live: as of `targets.resolve.resolve`; False: no board is needed.
+
+        Raises:
+            ConfigError: a pattern or the runtime matches nothing there is.
+        """
         from cortex_m_hil.targets.load import load_user_targets
         from cortex_m_hil.targets.resolve import check_runtime, select
 
@@ -78,14 +93,22 @@ class Choice:
             raise ConfigError("no target is named", hint="--target NAME; hil targets lists them")
 
     def resolve(self, name: str) -> Resolved:
-        """ToolchainError where the target cannot run here."""
+        """Return the target of a name with what it runs as here.
+
+        Raises:
+            ToolchainError: the target cannot run here.
+        """
         from cortex_m_hil.targets.resolve import resolve
 
         return resolve(name, self._known, runtime=self._runtime, require_fvp=self._require_fvp, live=self._live)
 
 
 def runtimes_of(given: Iterable[str]) -> list[str]:
-    """From names and comma lists, in order, each once. ConfigError where there is no such runtime."""
+    """Return the runtimes in names and comma lists, in order, each once.
+
+    Raises:
+        ConfigError: there is no such runtime.
+    """
     from cortex_m_hil.targets.resolve import check_runtime
 
     found = list(dict.fromkeys(part.strip() for text in given for part in text.split(",")))
@@ -95,7 +118,18 @@ def runtimes_of(given: Iterable[str]) -> list[str]:
 
 
 def resolve_target(name: str, file: Path | None, runtime: str, *, require_fvp: bool = False) -> Resolved:
-    """ToolchainError where the target cannot run here, ConfigError where there is none of the name."""
+    """Return the target of a name with what it runs as here.
+
+    Args:
+        name: the target's.
+        file: the file of --targets-file; None: the default.
+        runtime: `builtin` or `executorch`.
+        require_fvp: a fallback is an error.
+
+    Raises:
+        ToolchainError: the target cannot run here.
+        ConfigError: there is no target or runtime of that name.
+    """
     from cortex_m_hil.targets.load import load_user_targets
     from cortex_m_hil.targets.resolve import check_runtime, resolve
 

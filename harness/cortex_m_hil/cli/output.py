@@ -1,4 +1,4 @@
-"""What several commands answer. What only runs need is imported where it is used."""
+"""Output that several commands share. Modules that only runs need are imported where they are used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOWN_VALUES = 8
 
 @contextlib.contextmanager
 def no_lint_named() -> Iterator[None]:
-    """Within the block a hint that names the argument `lint=False` names the option of the command instead."""
+    """Replace the argument `lint=False` in the hint of a LintError, within the block, by the option of the command."""
     from cortex_m_hil.checks.lint import UNLINTED
 
     try:
@@ -49,7 +49,7 @@ def log_of_errors(verbose: bool) -> Iterator[None]:
 
 
 def cut(line: str) -> str:
-    """What fits the width of a terminal; all of it into a pipe, where lines are searched."""
+    """Return a line cut to the width of a terminal; all of it for a pipe, where lines are searched."""
     width = shutil.get_terminal_size().columns
     return line if len(line) <= width or not sys.stdout.isatty() else f"{line[: width - 1]}…"
 
@@ -62,7 +62,13 @@ def tell_log(log: str, verbose: bool) -> None:
 def with_status(
     steps: Sequence[_Step], name: Callable[[_Step], str], work: Callable[[_Step], _Result]
 ) -> Iterator[_Result]:
-    """What `work` gives for each of them. While it is at work, and only then, a terminal shows at which."""
+    """Yield the result of `work` for each step. While it is at work, and only then, a terminal shows at which.
+
+    Args:
+        steps: the arguments of `work`.
+        name: returns what a step is called.
+        work: does a step.
+    """
     console = Console(stderr=True, markup=False)
     for number, step in enumerate(steps, 1):
         with console.status(f"{number} of {len(steps)}: {name(step)}"):
@@ -71,13 +77,18 @@ def with_status(
 
 
 class Progress:
-    """Tells on standard error what a long work is at: a line that a terminal refreshes, else a line now and then.
+    """A display on standard error of what a long work is at: a line that a terminal refreshes, else one now and then.
 
-    A text that begins with another word than the last is told at once.
+    A text that begins with another word than the last is shown at once.
     """
 
     def __init__(self, name: str, seconds: float = 10.0) -> None:
-        """With `name` before each text; `seconds` are between two lines of one word."""
+        """Show `name` before each text.
+
+        Args:
+            name: such as what is built.
+            seconds: the time between two lines that begin with one word, where there is no terminal.
+        """
         self._name, self._seconds = name, seconds
         self._console = Console(stderr=True, markup=False)
         self._status = self._console.status("")
@@ -117,7 +128,10 @@ def lines_of_result(result: RunResult, identity: Identity, resolved: Resolved) -
 
 
 def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
-    """`ticks` is null where the target does not count any, `instructions` where it does not count those."""
+    """Return the fields of a result for machines.
+
+    `ticks` is None where the target does not count any, `instructions` where it does not count those.
+    """
     from cortex_m_hil.runner.results import STATISTICS
 
     return {
@@ -135,7 +149,12 @@ def fields_of_result(result: RunResult, identity: Identity) -> dict[str, Any]:
 
 
 def fields_of_target(resolved: Resolved, ran: Ran | None = None) -> dict[str, Any]:
-    """What was asked for, what runs in its place and why; of what ran, the engine and the runtime's version."""
+    """Return the fields that tell what was asked for, and what runs in its place and why.
+
+    Args:
+        resolved: the target.
+        ran: what ran, to tell the engine and the runtime's version too; None: nothing.
+    """
     from cortex_m_hil.targets.resolve import executes
 
     fields = {
@@ -174,7 +193,7 @@ def label_of(resolved: Resolved) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns without a frame. Into a pipe nothing is wrapped, so that lines can be searched."""
+    """Return a table without a frame. For a pipe nothing is wrapped, so that lines can be searched."""
     drawing = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for column in drawing.columns:
         column.overflow = "fold"
@@ -189,7 +208,12 @@ def table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def row_of(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """A line of a table of which not all rows are known yet; the last cells have no width."""
+    """Return a line of a table of which not all rows are known yet.
+
+    Args:
+        cells: the texts.
+        widths: of the columns; the last cells may have none.
+    """
     padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)] + list(cells[len(widths) :])
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     with console.capture() as drawn:

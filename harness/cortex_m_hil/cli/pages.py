@@ -39,7 +39,7 @@ class Section:
 
     @property
     def name(self) -> str:
-        """The section as `hil docs` takes it, and as a link in the pages names it."""
+        """Return the section as `hil docs` takes it, and as a link in the pages names it."""
         return f"{self.page}#{anchor(self.heading)}"
 
 

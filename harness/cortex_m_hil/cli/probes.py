@@ -1,4 +1,7 @@
-"""Is everything here that the default targets need, and does it work? Each row is a probe, not only a look at PATH."""
+"""Probes of `hil doctor`: is everything here that the default targets need, and does it work?
+
+Each tries something, and does not only look at PATH.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """One row. `action` says what to do, "" where nothing is."""
+    """The row of a probe. `action` says what to do, "" where nothing is."""
 
     name: str
     state: State
@@ -50,9 +53,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Probe:
-    """`look` says what it found, or raises. `necessary`: the default targets do not work without it.
+    """A probe of one tool or ability.
 
-    `slow` says what takes long, while it does. `thorough`: what imports ExecuTorch or runs a program.
+    Attributes:
+        look: returns what it found, or raises.
+        necessary: the default targets do not work without it.
+        slow: says what takes long, while it does.
+        thorough: it imports ExecuTorch or runs a program.
     """
 
     name: str
@@ -77,7 +84,7 @@ class Probe:
 
 
 def probes(targets: Mapping[str, Target]) -> Iterator[Probe]:
-    """In the order in which one depends on another: the first failing row is the cause to look at."""
+    """Yield the probes in the order in which one depends on another: the first failing row is the cause to look at."""
     for name in toolchain.PACKAGES:
         if name != "flatc":
             yield Probe(name, lambda name=name: _tool(name), name not in ONLY_FOR_MESSAGES)  # type: ignore[misc]
@@ -108,7 +115,13 @@ def _flatbuffers() -> str:
 
 
 def _child_processes() -> str:
-    """A kernel or a container that lacks pidfd_open or a subreaper would let simulators outlive their test."""
+    """Check that child processes can be supervised, and return what that means.
+
+    A kernel or a container that lacks pidfd_open or a subreaper would let simulators outlive their test.
+
+    Raises:
+        LaunchError: they cannot be.
+    """
     with closing(Process(["true"])) as process:
         if process.wait(PROBE_TIMEOUT) != 0:
             said = process.log.decode(errors="replace").strip().splitlines() or ["no reason given"]
@@ -117,7 +130,13 @@ def _child_processes() -> str:
 
 
 def _landlock() -> str:
-    """Refused to a probe, not only offered by the kernel: a container may forbid the call."""
+    """Check that Landlock refuses a file to a probe, and return its ABI.
+
+    That the kernel offers it is not enough: a container may forbid the call.
+
+    Raises:
+        ToolchainError: the kernel has no Landlock, or it refuses nothing.
+    """
     if not sandbox.landlock_abi():
         hint = "Linux 5.13 with landlock in its LSM list; hil docs security says what protects without it"
         raise ToolchainError("the kernel offers none: firmware in a simulator can reach files of this user", hint=hint)
@@ -204,7 +223,10 @@ def _lowering() -> str:
 
 
 def _simulators(targets: Mapping[str, Target]) -> Iterator[Probe]:
-    """One per launcher that may be missing. That is no error; one that does not work is, as it would be chosen."""
+    """Yield a probe for each launcher that may be missing.
+
+    A missing one is no error; one that does not work is, as it would be chosen.
+    """
     launchers = [target.launcher for target in targets.values() if target.launcher.optional]
     for launcher in dict.fromkeys(launchers):
         yield Probe(launcher.program, lambda launcher=launcher: _simulator(launcher, targets), _is_here(launcher))  # type: ignore[misc]

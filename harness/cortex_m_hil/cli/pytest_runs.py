@@ -1,4 +1,4 @@
-"""What commands need that run pytest in a process of its own."""
+"""Arguments of pytest, for commands that run it in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from cortex_m_hil.host.files import near
 
 
 def named_tests(words: Sequence[str], folders: Sequence[Path] = (Path(),)) -> list[str]:
-    """Return what names tests for pytest: files, folders, `FILE::TEST`, and in place of a glob what it stands for.
+    """Return the words that name tests for pytest: files, folders, `FILE::TEST`, and in place of a glob its matches.
 
     With pytest's workers (`-n`) a path that is not there is otherwise no error, but no test. Whether a file has the
     test, pytest itself says.
 
     Args:
-        words: of pytest. From the first option on they are left as they are: which of them is a path, pytest knows.
+        words: arguments of pytest. From the first option on they are left as they are: only pytest knows which is a
+            path.
         folders: where relative paths begin.
 
     Raises:
-        ConfigError: a path is not there, with those that have a similar name.
+        ConfigError: a path is not there; the hint names those that have a similar name.
     """
     options = next((number for number, word in enumerate(words) if word[:1] in ("-", "@")), len(words))
     if "--pyargs" in words:
@@ -50,7 +51,7 @@ def files_of_tests(command: Sequence[str]) -> list[str]:
 
 
 def plugin_options(own: str) -> list[str]:
-    """Load the module `own` as a plugin, and where the package is not installed its pytest plugin as well."""
+    """Return the options that load the module `own` as a plugin, with the package's own where that is not installed."""
     installed = any(point.value == "cortex_m_hil.pytest_plugin.plugin" for point in entry_points(group="pytest11"))
     names = [own] if installed else ["cortex_m_hil.pytest_plugin.plugin", own]
     return [word for name in names for word in ("-p", name)]
@@ -83,7 +84,14 @@ def find_suite(name: str) -> Suite:
 
 
 def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, targets_file: Path | None) -> list[str]:
-    """What the options of a command are for pytest."""
+    """Return the options of pytest that mean the same as those of a command.
+
+    Args:
+        names: of the targets.
+        runtime: `builtin` or `executorch`.
+        multiplier: of the time limits.
+        targets_file: the file of --targets-file; None: the default.
+    """
     given = [f"--hil-target={name}" for name in names]
     given += [f"--hil-runtime={runtime}", f"--hil-timeout-multiplier={multiplier}"]
     return [*given, f"--hil-targets-file={targets_file}"] if targets_file is not None else given

@@ -22,7 +22,10 @@ def cache_advice() -> str:
 
 
 def package_data(name: str) -> Path:
-    """Return the path of `firmware`, `docs` or `targets.yaml`: inside this package in a wheel, at the top of a checkout."""
+    """Return the path of `firmware`, `docs` or `targets.yaml`.
+
+    In a wheel they are inside this package, in a checkout at its top.
+    """
     package = Path(__file__).resolve().parents[1]
     installed = package / (name if name == "targets.yaml" else f"_{name}")
     return installed if installed.exists() else package.parents[1] / name

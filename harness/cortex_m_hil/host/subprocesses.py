@@ -74,7 +74,7 @@ class Child:
         if self._popen.returncode is None:
             if not _ends(self._pidfd, seconds):
                 return None
-            _end_session(self.pid)  # of a supervisor that was killed; not reaped yet, so its id is nobody else's
+            _end_session(self.pid)  # if the supervisor was killed; it is not reaped yet, so no other process has its id
             self._popen.wait()
             os.close(self._pidfd)
         return self._popen.returncode

@@ -108,7 +108,7 @@ class _Supervisor:
                 change
                 nothing any more. Infinite: wait until the command ends or has to be ended.
         """
-        asked = end < math.inf  # it knows already, so nobody need say so again
+        asked = end < math.inf  # to end: what would ask it to end counts no more
         watched = [self._signals] if asked else [self._signals, self._owner]
         while self._status is None:
             ready, _, _ = select.select(watched, [], [], max(0.0, end - time.monotonic()) if asked else None)

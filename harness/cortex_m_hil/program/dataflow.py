@@ -77,7 +77,10 @@ def producer(file: PteFile, value: int, before: int | None = None) -> Instructio
 
 
 def written(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
-    """Return the values that an instruction writes: its last argument, or what that lists (for operators with more outs)."""
+    """Return the values that an instruction writes: its last argument, or where that is a list, what it lists.
+
+    Operators with several outs have a list.
+    """
     if not instruction.args or instruction.kind in (InstructionKind.JUMP_FALSE, InstructionKind.FREE):
         return ()
     last = file.values[instruction.args[-1]]
@@ -122,7 +125,7 @@ def _dtype(file: PteFile, value: int) -> str:
 
 
 def scratch_values(file: PteFile) -> frozenset[int]:
-    """Return the planned bytes that Cortex-M operators get to work in: no instruction's output, no input and no state."""
+    """Return the planned bytes that Cortex-M operators work in: no instruction's output, no input and no state."""
     kernels = [one for one in file.instructions if one.kind is InstructionKind.KERNEL]
     known = {*file.inputs, *file.states, *(value for one in kernels for value in written(file, one))}
     given = {value for one in kernels if one.operator.startswith("cortex_m::") for value in one.args}

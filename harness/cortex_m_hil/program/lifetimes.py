@@ -150,7 +150,7 @@ class Lifetimes:
                         yield Overlap(instruction.index, value, victim)
 
     def _during(self, position: int) -> tuple[int, ...]:
-        """Return the values that hold something while an instruction runs, with those that it reads or writes only then."""
+        """Return the values that hold something while an instruction runs: live ones, and what it reads or writes."""
         return tuple(dict.fromkeys((*self.live(position), *self._touched[position])))
 
     @cached_property

@@ -48,7 +48,7 @@ class Value:
     is_dynamic: bool = False
 
     def spec_of(self, shape: tuple[int, ...]) -> TensorSpec | None:
-        """Return the spec with this shape: the value's own, or a smaller one if it is dynamic; None for any other shape."""
+        """Return the spec with this shape: the value's own, or a smaller one if it is dynamic; None for others."""
         if self.spec is None or shape == self.spec.shape:
             return self.spec
         return replace(self.spec, shape=shape) if self.is_dynamic and self.spec.within(shape) else None
@@ -103,12 +103,12 @@ class PteFile:
 
     @property
     def planned_bases(self) -> tuple[int, ...]:
-        """Return where each planned buffer begins in the arena, by its number, and behind the last the size of the arena."""
+        """Return where each planned buffer begins in the arena, by its number; the last item is the arena's size."""
         return (0, *itertools.accumulate((-(-size // 16) * 16 for size in self.planned_sizes[1:]), initial=0))
 
     @property
     def planned_bytes(self) -> int:
-        """Return the bytes of the planned arena: the buffers one after another, each aligned to 16 (docs/protocol.md)."""
+        """Return the bytes of the planned arena: its buffers one after another, aligned to 16 (docs/protocol.md)."""
         return self.planned_bases[-1]
 
     def input_specs(self) -> tuple[TensorSpec, ...]:

@@ -128,8 +128,8 @@ BUNDLED_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "BundledValue": {"val": "ValueUnion"},
     "BundledTensor": {"scalar_type": "byte", "sizes": "[int]", "data": "[ubyte]", "dim_order": "[ubyte]"},
 }
-"""The same of bundled_program.fbs, whose `Value` and `Tensor` are `BundledValue` and `BundledTensor` here; its numbers
-are those of program.fbs."""
+"""Fields by table of bundled_program.fbs, whose `Value` and `Tensor` are `BundledValue` and `BundledTensor` here; they
+are numbered as those of program.fbs."""
 UNIONS: Final = ("KernelTypes", "InstructionArguments")
 _BUNDLED_UNION: Final = "ValueUnion"
 

@@ -86,7 +86,10 @@ class Weight:
 
     @property
     def operators(self) -> Mapping[str, int]:
-        """Return the bytes of the constants that each operator takes, largest first; shared ones count for the first."""
+        """Return the bytes of the constants that each operator takes, largest first; shared ones count for one only.
+
+        That is the operator that takes them first.
+        """
         found: Counter[str] = Counter()
         for part in self.parts:
             if part.operator:

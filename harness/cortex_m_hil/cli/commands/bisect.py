@@ -1,4 +1,4 @@
-"""hil bisect."""
+"""The commands of `hil bisect`."""
 
 from __future__ import annotations
 
@@ -160,7 +160,11 @@ def run(
 def _with_test(
     kept: Store, campaign: Campaign, command: Sequence[str], timeout: float, build_timeout: float, rules: Rules
 ) -> Plan:
-    """The plan, with its test. Another test than that of the runs there are is a ConfigError."""
+    """Return the plan with its test; without a command it keeps the one that it has.
+
+    Raises:
+        ConfigError: no test is named, or another one than that of the runs there are.
+    """
     plan = Plan.of(campaign.plan)
     if not (command or plan.command):
         raise ConfigError("no test is named", hint="hil bisect run -- pytest --target=m4-qemu FILE::TEST")
@@ -177,7 +181,7 @@ def _with_test(
 
 
 def _take_over(kept: Store, campaign: Campaign, line: Line) -> None:
-    """What earlier searches of this folder learnt of these commits, by the same test on the same source."""
+    """Record what earlier searches of this folder learnt of these commits, by the same test on the same source."""
     tells = {Told.PASS, Told.FAIL, Told.SKIP, Told.BUILD}
     found: dict[tuple[str, float], Run] = {}  # an earlier search may have taken over the same runs
     for earlier in kept.campaigns(KIND):
@@ -213,7 +217,11 @@ def _work(
 
 
 def _with_details(line: Line, state: State, kept: Store, campaign: Campaign, folder: Path) -> Line:
-    """Culprit and parent, run once more where pytest was: what does each operator give there?"""
+    """Run culprit and parent once more, if the test is pytest, to record what each operator gives there.
+
+    Returns:
+        The line with these details in its plan.
+    """
     plan, last = line.plan, state.candidates[-1]
     ends = {line.commits[one].sha: one == last for one in (state.candidates[0] - 1, last)}
     asserted = {sha for sha, said in ((plan.old, plan.old_asserted), (plan.new, plan.new_asserted)) if said}
@@ -230,7 +238,10 @@ def _with_details(line: Line, state: State, kept: Store, campaign: Campaign, fol
 
 
 def _bundles(kept: Store, campaign: Campaign) -> Path:
-    """Of the culprit's failures, until the search is reset. Not where `hil` was called: that may be the source."""
+    """Return the folder of the bundles of the culprit's failures, which are kept until the search is reset.
+
+    It is not where `hil` was called: that may be the source.
+    """
     return kept.file.parent / f"{kept.file.stem}-{campaign.number}-bundles"
 
 
@@ -367,7 +378,7 @@ def _changes(changed: Sequence[findings.Change]) -> str:
 
 
 def _more(change: findings.Change) -> str:
-    """The operators whose outputs changed, and the command that runs the failure again."""
+    """Return the operators whose outputs changed, and the command that runs the failure again; "" for neither."""
     lines = []
     if change.operators is not None:
         left = len(change.operators) - SHOWN
@@ -409,7 +420,7 @@ def _current(kept: Store) -> Campaign:
 
 
 class _Step(typer.core.TyperCommand):
-    """For git bisect run, to which a status of 2 would say that the commit is bad: what is wrong here ends it."""
+    """The command for git bisect run, to which a status of 2 would say that the commit is bad: a wrong call ends it."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -447,7 +458,7 @@ def step(
 
 
 def _of_current_folder(folder: Path) -> Provenance | None:
-    """Return the provenance of tests of the repository whose top git bisect runs us in; None elsewhere."""
+    """Return the provenance of tests of the repository whose top is the current folder, as in git bisect; else None."""
     try:
         repository = Repository(Path.cwd())
     except ConfigError:

@@ -1,4 +1,4 @@
-"""hil build."""
+"""The command `hil build`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _log(elf: Elf) -> str:
 
 
 def _sizes(elf: Elf) -> tuple[dict[str, int], str]:
-    """Bytes by kind of section, as binutils' `size` tells them; none, and why, where it cannot be asked."""
+    """Return the bytes by kind of section, as binutils' `size` tells them; none, and why, where it cannot be asked."""
     tool = shutil.which("size" if elf.config.startswith("host/") else "arm-none-eabi-size")
     if tool is None:
         return {}, "no arm-none-eabi-size on PATH"

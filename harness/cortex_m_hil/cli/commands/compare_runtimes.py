@@ -1,4 +1,4 @@
-"""hil compare-runtimes."""
+"""The command `hil compare-runtimes`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def compare_runtimes_command(
 
 @dataclass(frozen=True)
 class _Result:
-    """Of one program: how many values were compared, and the differences; or why it could not be."""
+    """The comparison of one program: how many values were compared, and the differences; or why it was not possible."""
 
     program: str
     inputs: str
@@ -79,7 +79,10 @@ class _Result:
 
 
 def _compare(builtin: flow.Dut, installed: flow.Dut, program: Program, found: Found) -> _Result:
-    """Says what differs. An error in the result, if one of the two refuses the program, or fails it."""
+    """Compare a program on two runtimes, and say what differs.
+
+    The result has an error if one of the two refuses the program, or fails it.
+    """
     try:
         values = list(compare_runtimes(builtin, installed, program, found.inputs))
     except VerdictError as error:

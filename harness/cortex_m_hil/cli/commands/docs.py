@@ -1,4 +1,4 @@
-"""hil docs."""
+"""The command `hil docs`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ def _show_page(page: str, file: Path) -> Answer:
 
 
 def _show_section(page: str, name: str, file: Path) -> Answer:
-    """Raise ConfigError where the page has no such section."""
+    """Return the answer for a section of a page.
+
+    Raises:
+        ConfigError: the page has no such section.
+    """
     known = {one.name.partition("#")[2]: one for one in sections(page, file.read_text())}
     if name not in known:
         raise ConfigError(f"the page {page!r} has no section {name!r}", hint=did_you_mean(name, known))

@@ -1,4 +1,4 @@
-"""hil evaluate."""
+"""The command `hil evaluate`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.resolve import Resolved
 
 KIND: Final = "evaluate"
-LARGEST: Final = 1e9  # of a scale
+LARGEST: Final = 1e9  # scale that --scale takes
 
 
 def _share(value: float | None) -> float | None:
@@ -172,7 +172,7 @@ def _heading(model: Model, data: DataSet) -> str:
 
 
 def _campaign(kept: Store, plan: Plan) -> Campaign:
-    """The last of this plan that was begun in this folder and has not ended, or another."""
+    """Return the last campaign of this plan that was begun in this folder and has not ended, or a new one."""
     here, wanted = os.getcwd(), plan.as_fields()
     for one in reversed(kept.campaigns(KIND)):
         if (one.place, one.plan, one.ended) == (here, wanted, None):
@@ -181,7 +181,7 @@ def _campaign(kept: Store, plan: Plan) -> Campaign:
 
 
 def _work(kept: Store, campaign: Campaign, evaluation: Evaluation, budget: Deadline) -> list[Run]:
-    """All runs. What was begun before goes on."""
+    """Run what is left of an evaluation, within the budget, and return all runs, earlier ones too."""
     with own_folder(kept, campaign), evaluation, Console(stderr=True, markup=False).status("") as status:
 
         def told(before: list[Run], key: str) -> None:
@@ -254,7 +254,7 @@ def _row(one: ClassRow) -> tuple[str, ...]:
 
 
 def _summary(model: str, reports: Sequence[Report], isa_of: Callable[[str], Isa]) -> str:
-    """Accuracy by target and reference."""
+    """Return a table of the accuracy by target and reference."""
     [first, *_] = reports
     sources = [source for source in reversed(NAMES) if any(source in one.accuracy for one in reports)]
     figure = "top-1" if first.task is Task.CLASSES else "AUC"

@@ -1,4 +1,4 @@
-"""hil executorch."""
+"""The commands of `hil executorch`."""
 
 from __future__ import annotations
 

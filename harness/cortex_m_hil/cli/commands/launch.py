@@ -1,4 +1,4 @@
-"""hil launch."""
+"""The command `hil launch`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _fields_of(resolved: Resolved, ended: Ended) -> dict[str, Any]:
 
 
 def _show(text: str) -> None:
-    """On standard output, unless that is for machines."""
+    """Print what the program says on standard output, or with --json, which needs that, on standard error."""
     print(text, end="", flush=True, file=sys.stderr if CALL.get().as_json else sys.stdout)
 
 

@@ -1,4 +1,4 @@
-"""hil lint."""
+"""The command `hil lint`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def _lint(pte: Path, program: Program, resolved: Resolved, verbose: bool) -> Ans
 
 
 def _operators(resolved: Resolved, verbose: bool) -> tuple[tuple[str, ...] | None, str]:
-    """What the runner has; where it cannot be built or asked, None and why: the file alone can be linted still."""
+    """Return the operators that the runner has, and what was not checked ("": all was).
+
+    Where the runner cannot be built or asked, the operators are None: the file alone can be linted still.
+    """
     try:
         with log_of_errors(verbose):
             operators, why = flow.operators(resolved)

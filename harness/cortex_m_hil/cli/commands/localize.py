@@ -1,4 +1,4 @@
-"""hil localize."""
+"""The command `hil localize`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ class _Order:
 
 
 def _require_fit(bundle: Bundle, dut: Dut) -> None:
-    """A program of another class gives other values on every kernel: that is no finding."""
+    """Raise LintError, or another verdict of the lint, where the program does not fit the target.
+
+    A program of another class gives other values on every kernel: that is no finding.
+    """
     if bundle.task.linted or dut.target.isa is not bundle.description.program.scratch_isa:
         operators = dut.session().identity.operators
         raise_findings(flow.findings(bundle.task.program, dut.target, operators, dut.resolved.runtime), dut.target.name)
@@ -113,7 +116,16 @@ def _answer(head: dict[str, Any], fields: dict[str, Any], lines: Sequence[str], 
 
 
 def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
-    """The exit status, after all is told."""
+    """Run the tests, tell what was localised, and return the exit status.
+
+    Args:
+        what: the file of tests, or a test's id.
+        options: of pytest.
+        verbose: whether pytest's output is shown.
+
+    Raises:
+        ConfigError: pytest could not run the tests, or no program was compared with references.
+    """
     with TemporaryFolder() as folder:
         into, log = folder / "localised", folder / "log"
         command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.localize_plugin")]
@@ -130,7 +142,10 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
 
 
 def _tell(one: dict[str, Any]) -> int:
-    """A line of the plugin's file: a program that was localised, or how a test ended."""
+    """Report a line of the plugin's file, and return its exit status.
+
+    The line tells of a program that was localised, or how a test ended.
+    """
     if "fields" in one:
         answer = _answer({name: one[name] for name in _TOLD}, one["fields"], one["lines"], is_wrong=one["is_wrong"])
         tell(answer)

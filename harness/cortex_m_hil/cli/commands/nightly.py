@@ -1,4 +1,4 @@
-"""hil nightly."""
+"""The command `hil nightly`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _EXAMPLES: Final = "hil docs nightly has one"
 
 
 class Settings(Strict):
-    """What a nightly.yaml may say; each but `models` and `fail_if` is an option as well."""
+    """The keys of a nightly.yaml; each but `models` and `fail_if` is an option as well."""
 
     tests: list[str] = Field([])
     upstream: bool | list[str] = False
@@ -169,7 +169,13 @@ def _settings(
     file: Path | None, tests: Sequence[str] | None, upstream: bool, targets: Sequence[str] | None,
     runtimes: Sequence[str] | None, pytest: Sequence[str] | None, coverage: bool, fit: bool,
 ) -> Settings:  # fmt: skip
-    """Options, and what the file says of those that are not given. Tests or `--upstream` replace both of its suites."""
+    """Return the settings of the options, and of the file for what is not given as an option.
+
+    Tests or `--upstream` replace both suites of the file.
+
+    Raises:
+        ConfigError: the file is wrong, a test is not there, or no test or target is named.
+    """
     found, path = Settings.model_validate({}), file or Path(FILE)
     if file is not None or path.exists():
         tree = yaml_files.parse(path, "it says tests:, targets: and the like; " + _EXAMPLES)
@@ -192,7 +198,7 @@ def _settings(
 
 
 def _check_tests(found: Settings, path: Path, tree: Any) -> None:
-    """ConfigError with file and line for tests of the file that are not there."""
+    """Raise ConfigError, with file and line, for tests of the file that are not there."""
     named = [("tests", found.tests, [Path()])]
     if isinstance(found.upstream, list):
         named.append(("upstream", found.upstream, [Path(), find_suite("upstream").folder]))
@@ -213,7 +219,11 @@ def _checked_shard(text: str) -> str:
 
 
 def _targets(settings: Settings, file: Path | None) -> tuple[list[Resolved], dict[str, str]]:
-    """Those that run here, and why others do not. ConfigError where none does."""
+    """Return the targets that run here, and by name why others do not.
+
+    Raises:
+        ConfigError: none of them runs here.
+    """
     found: list[Resolved] = []
     left_out: dict[str, str] = {}
     choice = Choice(settings.targets, file, "builtin")
@@ -259,7 +269,11 @@ def _plan(
 def _counting(
     settings: Settings, targets: Sequence[Resolved]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:  # fmt: skip
-    """By runtime the targets that count coverage, and why others do not. The first error where none does."""
+    """Return by runtime the targets that count coverage, and why others do not.
+
+    Raises:
+        HarnessError: none of them counts; it is the first one's error.
+    """
     found: dict[str, list[str]] = {}
     errors: dict[str, HarnessError] = {}
     for runtime in dict.fromkeys(settings.runtimes):
@@ -275,7 +289,10 @@ def _counting(
 
 
 def _campaign(kept: Store, plan: Plan) -> Campaign:
-    """The last that is under way in this folder of the same plan; else a new one: a nightly waits for nobody."""
+    """Return the last campaign of the same plan that is under way in this folder, else a new one.
+
+    One of another plan that is under way is no obstacle.
+    """
     place = os.getcwd()
     for one in reversed(kept.campaigns(KIND)):
         if one.place == place and one.ended is None and plan_of(one).is_same_work(plan):
@@ -293,7 +310,16 @@ def _folder_of_bundles(report: Path | None) -> Path:
 
 
 def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequence[str], budget: Deadline) -> bool:
-    """Whether tests are left."""
+    """Run what is left of a nightly, within the budget, and tell whether tests are left.
+
+    Args:
+        kept: the store.
+        campaign: the nightly.
+        plan: its plan.
+        jobs: workers of pytest-xdist; 0: none.
+        asked: options of pytest for runs that count no coverage.
+        budget: no run begins after it.
+    """
     console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     with own_folder(kept, campaign) as folder, console.status("") as status:
         failed: Counter[str] = Counter()
@@ -323,7 +349,7 @@ def _work(kept: Store, campaign: Campaign, plan: Plan, jobs: int, asked: Sequenc
             for _ in planner.work(campaigning, kept, campaign, budget, lambda *_: None):
                 pass
         except ConfigError:
-            if not kept.runs(campaign):  # a call that is wrong is no nightly
+            if not kept.runs(campaign):  # a nightly that could not begin, as of a wrong call, is not kept
                 kept.forget(campaign)
             raise
         except BudgetSpent:
@@ -361,7 +387,18 @@ def _answer(
     new: Night, campaign: Campaign, before: Campaign | None, changed: Sequence[Change], left: bool,
     out: dict[str, str], uncounted: dict[str, str], where: str,
 ) -> Answer:  # fmt: skip
-    """`where` is the option that says which store it is in."""
+    """Return the answer of the command.
+
+    Args:
+        new: the results.
+        campaign: the nightly.
+        before: the nightly that it is compared with; None: there is none.
+        changed: what changed since then.
+        left: whether tests are left.
+        out: why targets are left out, by name.
+        uncounted: why coverage is not counted, by target and runtime.
+        where: the option that names the store, for commands in messages.
+    """
     verdicts = Counter(one.verdict for one in new.tests)
     fields: dict[str, Any] = {
         "outcome": "under way" if left else "complete",
@@ -400,7 +437,7 @@ def _blocks(
 
 
 def _shares(new: Night) -> list[tuple[str, tuple[Share, Share]]]:
-    """By ISA class, of lines and branches of kernels; nothing where coverage was not asked for."""
+    """Return by ISA class the covered shares of lines and branches of kernels; nothing where none were counted."""
     classes = new.coverage.classes if new.coverage is not None else {}
     return [(name, total(one.files)) for name, one in sorted(classes.items())]
 
@@ -412,7 +449,7 @@ def _named(campaign: Campaign | None) -> str:
 
 
 def _totals(new: Night) -> Iterator[list[str]]:
-    """A row for each target and runtime."""
+    """Yield a row for each target and runtime."""
     places = dict.fromkeys((one.key.target, one.key.runtime) for one in new.tests)
     for target, runtime in places:
         here = [one for one in new.tests if (one.key.target, one.key.runtime) == (target, runtime)]

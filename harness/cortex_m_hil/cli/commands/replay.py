@@ -1,4 +1,4 @@
-"""hil replay."""
+"""The command `hil replay`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def replay_command(
 
 @dataclass(frozen=True)
 class _Order:
-    """What to do on each target."""
+    """A bundle to replay on each target."""
 
     path: Path
     bundle: Bundle

@@ -1,4 +1,4 @@
-"""hil results."""
+"""The commands of `hil results`."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ File = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", hel
 
 @results.callback()
 def _results() -> None:
-    """Show, compare, export and merge nightlies."""
+    """Show and compare nightlies, export and merge them."""
 
 
 def _found(kept: Store, word: str) -> Campaign:
-    """Says so where it is incomplete."""
+    """Return the nightly that a word names, and say so where it is incomplete."""
     campaign = nights.find(kept, word)
     if campaign.ended is None:
         say(f"nightly {campaign.ordinal} is incomplete: tests are left")
@@ -60,7 +60,7 @@ def _found(kept: Store, word: str) -> Campaign:
 
 @results.command("list")
 def list_(store_file: StoreFile = None, as_json: Json = False) -> None:
-    """All nightlies of the store, oldest first; with folders."""
+    """List all nightlies of the store, oldest first; with folders."""
     with opened(store_file) as kept:
         rows = [_about(campaign, nights.night(kept, campaign)) for campaign in kept.campaigns(KIND)]
     if CALL.get().as_json:
@@ -106,7 +106,7 @@ def _for_people(row: dict[str, Any], *, folders: bool) -> tuple[str, ...]:
 def show(
     nightly: Nightly = nights.LAST, markdown: Markdown = False, store_file: StoreFile = None, as_json: Json = False
 ) -> None:
-    """Every result of a nightly. Exit status 1 if one failed.
+    """Show every result of a nightly. Exit status 1 if one failed.
 
     With --markdown what failed, and what changed since the nightly before it.
     """
@@ -140,7 +140,7 @@ def compare(
     store_file: StoreFile = None,
     as_json: Json = False,
 ) -> None:
-    """What changed from one nightly to another.
+    """Tell what changed from one nightly to another.
 
     Exit status 1 for a new failure, and for a figure that is missing or beyond its limit.
     """
@@ -236,7 +236,7 @@ def export(
 
 
 def _csv(night: Night) -> str:
-    """A row for each result, a column for each figure; a test of several programs has their sum."""
+    """Return a table: a row for each result, a column for each figure; a test of several programs has their sum."""
     figures = sorted({name for one in night.results.values() for name in one.figures if one.total(name) is not None})
     text = io.StringIO()
     writer = csv.writer(text)
@@ -249,7 +249,7 @@ def _csv(night: Night) -> str:
 
 
 def _cell(value: object) -> object:
-    """A spreadsheet takes text that begins with one of these for a formula."""
+    """Return the value of a cell; text that a spreadsheet would take for a formula is quoted."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
@@ -309,7 +309,7 @@ def prune(
 
 
 def _by_folder(known: Sequence[Campaign]) -> dict[str, list[Campaign]]:
-    """Each with those that were begun in it, oldest first."""
+    """Return the nightlies by the folder that they were begun in, oldest first."""
     found: dict[str, list[Campaign]] = {}
     for one in known:
         found.setdefault(one.place, []).append(one)

@@ -1,4 +1,4 @@
-"""hil run."""
+"""The command `hil run`."""
 
 from __future__ import annotations
 
@@ -125,7 +125,15 @@ def _expects(program: Program) -> bool:
 
 
 def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
-    """ConfigError for what is no tolerance, or is one of nothing."""
+    """Return the tolerance of the options.
+
+    Args:
+        is_compared: whether outputs are compared.
+        given: the options by name, None where one is not given.
+
+    Raises:
+        ConfigError: the numbers are no tolerance, or nothing is compared.
+    """
     chosen = {name: value for name, value in given.items() if value is not None}
     if chosen and not is_compared:
         raise ConfigError(f"--{next(iter(chosen))} without --expect", hint="--expect FILE.npy for each output")
@@ -135,9 +143,18 @@ def _tolerance(is_compared: bool, given: dict[str, Any]) -> Tolerance:
 def _with_files(
     program: Program, pte: Path, inputs: Sequence[Path], expected: Sequence[Path]
 ) -> list[tuple[Program, str]]:
-    """The test cases of a bundled program; else the program with inputs, and what is expected, from files.
+    """Return the test cases of a bundled program; else the program with inputs, and what is expected, from files.
 
-    Beside each, in words, where its inputs are from.
+    Beside each stands text that says where its inputs are from.
+
+    Args:
+        program: the program.
+        pte: its file.
+        inputs: the files of --input.
+        expected: the files of --expect.
+
+    Raises:
+        ConfigError: the files do not fit the program, or are given for a bundled one.
     """
     if program.cases:
         if inputs or expected:
@@ -156,7 +173,7 @@ def _with_files(
 
 
 def _in_quanta(program: Program) -> Program:
-    """The program, whose quantised outputs are compared in quanta whatever they were made by."""
+    """Return the program with its quantised outputs compared in quanta, whatever made what is expected."""
     reference = program.reference
     if reference is None:
         return program
@@ -164,7 +181,7 @@ def _in_quanta(program: Program) -> Program:
 
 
 class _Duts:
-    """The target at work, kept for the test cases that follow on it."""
+    """The Dut of the target at work, kept for the test cases that follow on it."""
 
     def __init__(self, multiplier: float) -> None:
         self._multiplier = multiplier
@@ -190,7 +207,7 @@ class _Duts:
 
 @dataclass(frozen=True)
 class _Order:
-    """What to do with a program, or with a test case of one, on each target."""
+    """A program, or a test case of one, to run on each target."""
 
     pte: Path
     program: Program
@@ -226,7 +243,10 @@ class _Order:
         return Answer("\n".join([*lines, *_lines_of(comparison)]), {**fields, "compared": _fields_of(comparison)})
 
     def _run(self, dut: Dut) -> tuple[RunResult, Comparison | None]:
-        """The outputs are written before they are compared: who compares them wants to see those that differ."""
+        """Run the program, and return the result, with the comparison if outputs are expected.
+
+        The outputs are written before they are compared, so that those that differ can be looked at.
+        """
         guards = WatchedMemory if self.redzones else None
         if self.program.reference is None:
             result = flow.run(dut, self.program, linted=self.linted, guards=guards)

@@ -1,4 +1,4 @@
-"""hil shrink."""
+"""The command `hil shrink`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PREFIX: Final = b"hil-shrink "
 
 
 class Format(str, Enum):
-    """Whose test is written."""
+    """The format of the test that is written."""
 
     PYTEST = "pytest"
     EXECUTORCH = "executorch"
@@ -90,7 +90,7 @@ def shrink_command(
 
 
 def _listen(process: Process) -> tuple[list[dict[str, Any]], str]:
-    """What the plugin tells, progress apart, and what pytest says beside."""
+    """Return what the plugin tells, and what pytest prints beside; progress goes to standard error at once."""
     told, said = [], []
     for line in _lines(process):
         if not line.startswith(_PREFIX):
@@ -115,7 +115,16 @@ def _lines(process: Process) -> Iterator[bytes]:
 
 
 def _answer(told: Sequence[dict[str, Any]], test: str, again: str) -> None:
-    """Ends the command. `again` is what runs the test once more, where it failed."""
+    """Write the answers, and end the command.
+
+    Args:
+        told: what the plugin told.
+        test: the test's id.
+        again: the command that runs the test once more, where it failed; "" where it passed.
+
+    Raises:
+        ConfigError: a test failed, and nothing was shrunk.
+    """
     problems = [one for one in told if "problem" in one]
     shrunk = [one for one in told if "fails" in one]
     for one in shrunk:

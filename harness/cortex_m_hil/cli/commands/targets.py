@@ -1,4 +1,4 @@
-"""hil targets."""
+"""The command `hil targets`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe(target: Target, known: Mapping[str, Target]) -> dict[str, Any]:
-    """`runs_as` and `engine` are "" where nothing can be found out about what the target runs as."""
+    """Return the fields of a target; `runs_as` and `engine` are "" where it is not known what it runs as."""
     runs_as, engine, reasons, runnable = target, "", [], True
     try:
         resolved = resolve(target.name, known)

@@ -1,4 +1,4 @@
-"""hil board."""
+"""The commands of `hil board`."""
 
 from __future__ import annotations
 

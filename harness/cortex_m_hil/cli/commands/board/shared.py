@@ -1,4 +1,4 @@
-"""hil board status, hold, release and clear."""
+"""The commands `hil board status`, `hold`, `release` and `clear`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,11 @@ def board_clear(name: BoardPort, targets_file: Targets = None, as_json: Json = F
 
 
 def _port(name: str, targets_file: Path | None) -> str:
-    """A target's port, or the port as it is. ConfigError for what is neither."""
+    """Return the port of a target, or a port as it is.
+
+    Raises:
+        ConfigError: `name` is neither, or the target has no board or several.
+    """
     from cortex_m_hil.targets.load import load_user_targets
     from cortex_m_hil.targets.model import HardwareLauncher
 

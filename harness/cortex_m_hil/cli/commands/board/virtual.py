@@ -1,4 +1,4 @@
-"""hil board virtual."""
+"""The command `hil board virtual`."""
 
 from __future__ import annotations
 

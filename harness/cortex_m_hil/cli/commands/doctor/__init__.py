@@ -1,4 +1,4 @@
-"""hil doctor, which without one of its commands tries the tools of this machine."""
+"""The command `hil doctor`, which without one of its commands tries the tools of this machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,12 @@ def _doctor(
 
 
 def _examine(targets: dict[str, Target], quick: bool) -> Answer:
-    """A row is said as soon as its probe ends: the first round trips build their runners. `quick`: none of them."""
+    """Run the probes, and say each row as soon as its probe ends: the first round trips build their runners.
+
+    Args:
+        targets: all known targets.
+        quick: leave out the probes that import ExecuTorch or run a program.
+    """
     probes = [probe for probe in doctor_probes.probes(targets) if not (quick and probe.thorough)]
     widths = max(len(state.value) for state in doctor_probes.State), max(len(probe.name) for probe in probes)
     checks = []

@@ -1,4 +1,4 @@
-"""hil doctor cache."""
+"""The commands of `hil doctor cache`."""
 
 from __future__ import annotations
 

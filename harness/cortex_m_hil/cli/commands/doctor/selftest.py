@@ -1,4 +1,4 @@
-"""hil doctor selftest."""
+"""The command `hil doctor selftest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hil inspect."""
+"""The commands of `hil inspect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hil inspect fit."""
+"""The command `hil inspect fit`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fit(
 
 
 def _text(found: Fit, resolved: Resolved, source: str) -> str:
-    """Sizes with their proof, and the lines for a board's files."""
+    """Return the sizes with their proof, and the lines for a board's files."""
     numbers = [(f"{need.size}", f"{need.step}", f"{need.used}") for need in found.needs]
     proofs = [need.below.partition(":")[0] or "cannot be smaller" for need in found.needs]
     rows = [(need.region.value, *row, proof) for need, row, proof in zip(found.needs, numbers, proofs, strict=True)]

@@ -1,4 +1,4 @@
-"""hil inspect instructions."""
+"""The command `hil inspect instructions`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,11 @@ def instructions(
 def _references(
     resolved: Resolved, programs: Sequence[Program], multiplier: float
 ) -> tuple[list[kernels.Count | None], str, str]:
-    """What each program takes by ExecuTorch, whose version follows; or None each, no version, and why."""
+    """Count what each program takes on an installed ExecuTorch.
+
+    Returns:
+        The counts, ExecuTorch's version, and "". Where none is installed: None for each program, "", and why.
+    """
     try:
         dut = flow.open_dut(resolved, multiplier=multiplier)
     except ConfigError as error:  # nobody named an installed ExecuTorch
@@ -85,7 +89,7 @@ def _references(
 
 @dataclass(frozen=True)
 class Row:
-    """One model on one target."""
+    """The counts of one model on one target."""
 
     model: str
     inputs: str
@@ -94,7 +98,7 @@ class Row:
 
     @property
     def compared(self) -> list[tuple[kernels.OperatorCount, kernels.OperatorCount | None]]:
-        """Each operator, and the same of the reference: both run one program."""
+        """Return each operator with its count, and with that of the reference, if it has one: both run one program."""
         theirs = {one.operator: one for one in self.reference.operators} if self.reference else {}
         return [(one, theirs.get(one.operator)) for one in self.count.operators]
 

@@ -1,4 +1,4 @@
-"""hil inspect partition."""
+"""The command `hil inspect partition`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,10 @@ def _fields(group: Group, clock: Clock) -> dict[str, Any]:
 
 
 def _table(whole: Partition, rows: _Rows, clock: Clock) -> str:
-    """Columns that say nothing are left out: operators of a table of kinds, instructions where none were counted."""
+    """Return a table without columns that say nothing.
+
+    These are operators in a table of kinds, and instructions where none were counted.
+    """
     named, measured = any(name for name, _, _ in rows), whole.executed is not None
     columns = (
         *(("operator",) * named),

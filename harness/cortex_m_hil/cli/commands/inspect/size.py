@@ -1,4 +1,4 @@
-"""hil inspect size."""
+"""The command `hil inspect size`."""
 
 from __future__ import annotations
 
