@@ -31,6 +31,8 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     Raises:
         ConfigError: the file is not regular, or cannot be opened, or not be read within the block.
     """
+    if "\0" in str(path):
+        raise ConfigError(f"cannot read {str(path)!r}: embedded null byte", hint="a file name has no NUL in it")
     try:
         with open(path, "rb", opener=_open_now) as file:  # refuses a folder
             status = os.fstat(file.fileno())
@@ -38,8 +40,6 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
                 kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
                 raise ConfigError(f"cannot read {path}: it is {kind}", hint="name a regular file")
             yield file, status.st_size
-    except ValueError as error:  # a NUL in the name
-        raise ConfigError(f"cannot read {str(path)!r}: {error}", hint="a file name has no NUL in it") from error
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}", hint=_advice(path, error)) from error
 

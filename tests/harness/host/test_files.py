@@ -181,3 +181,9 @@ def test_any_bytes_are_an_array_or_a_config_error(data: bytes) -> None:
             assert str(path) in error.message
         else:
             assert array.nbytes <= len(data)
+
+
+def test_what_the_block_raises_of_a_value_is_no_unreadable_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no number")
+    with pytest.raises(ValueError, match="invalid literal"), files.opened(tmp_path / "file") as (file, _):
+        int(file.read())
