@@ -1,4 +1,4 @@
-"""A pytest plugin for `hil bisect`: each test's record has digests of what every operator of its programs wrote."""
+"""A pytest plugin for `hil bisect`, which records a digest of what every operator of a test's programs wrote."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _step(item: pytest.Item, ended: Attempt) -> None:
-    """A program that faults, hangs or does not fit has none: its verdict is told all the same."""
+    """Record digests of what each operator of a program wrote.
+
+    A program that faults, hangs or does not fit gets none: an error here must not hide the test's verdict.
+    """
     with contextlib.suppress(HarnessError):
         records.stepped(item, operator_outputs(ended.dut, ended.task.program, ended.task.inputs))

@@ -1,4 +1,4 @@
-"""`--hil-bundles DIR`: a test that failed by a verdict on a program leaves a file with all of it, for `hil replay`."""
+"""`--hil-bundles DIR`: writes a file with everything about each test that failed by a verdict, for `hil replay`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ from cortex_m_hil.pytest_plugin.fixtures import FAILURE
 
 
 def forget(item: pytest.Item) -> None:
-    """What a test, or an earlier attempt of it, ended with: an item lives as long as the run, and graphs are large."""
+    """Delete the failure that a test, or an earlier attempt of it, ended with.
+
+    An item lives as long as the run, and graphs are large.
+    """
     if FAILURE in item.stash:
         del item.stash[FAILURE]
 
 
 def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError | None) -> Iterator[tuple[str, str]]:
-    """Writes the bundle of the verdict that a test failed by, and says how to replay it.
+    """Write the bundle of the verdict that a test failed by, and yield a section that says how to replay it.
 
-    What prevents that is no reason to lose the verdict. A verdict that the test expected is not of its report.
+    An error of writing it is told in that section, and does not hide the verdict. Nothing is written for a verdict that
+    the test expected.
     """
     folder: Path | None = item.config.getoption("hil_bundles")
     failure = item.stash.get(FAILURE, None)
@@ -44,7 +48,7 @@ def sections(item: pytest.Item, report: pytest.TestReport, error: HarnessError |
 
 
 def _name(node_id: str) -> str:
-    """One file a test and target: a later failure takes the place of an earlier one."""
+    """Return the name of a bundle's file, one for each test and target: a later failure replaces an earlier one."""
     return f"{files.name_for(node_id)}-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}{SUFFIX}"
 
 

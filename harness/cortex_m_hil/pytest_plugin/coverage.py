@@ -1,4 +1,4 @@
-"""`--hil-coverage`: runners that count, what their targets told, and the report of all workers."""
+"""`--hil-coverage`: builds runners that count, collects their counts, and writes one report for all workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RUN: pytest.StashKey[_Run] = pytest.StashKey()
 
 
 class _Run:
-    """What this process counts; in xdist's controller, what its workers did."""
+    """The counts of this process; in xdist's controller, those of its workers."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -34,7 +34,12 @@ class _Run:
 
 
 def prepare(config: pytest.Config, targets: list[Resolved]) -> None:
-    """ConfigError where coverage is asked for and cannot be had; ToolchainError without gcov."""
+    """Prepare the run for coverage, if that is asked for.
+
+    Raises:
+        ConfigError: a target's kernels cannot be counted, or the file cannot be written where it is named.
+        ToolchainError: there is no gcov.
+    """
     file: Path | None = config.getoption("hil_coverage")
     if file is None:
         return
@@ -49,12 +54,12 @@ def prepare(config: pytest.Config, targets: list[Resolved]) -> None:
 
 
 def build_options(config: pytest.Config) -> Mapping[str, str] | None:
-    """What makes a runner count, if that is asked for."""
+    """Return the build options that make a runner count; None where coverage is not asked for."""
     return COUNTING if _RUN in config.stash else None
 
 
 def count(item: pytest.Item, dut: Dut) -> None:
-    """From now on; what runs on a runner of a test's own is named."""
+    """Count on a target from now on; a test whose own runner does not count is noted by name."""
     if _RUN not in item.config.stash:
         return
     run = item.config.stash[_RUN]
@@ -66,14 +71,19 @@ def count(item: pytest.Item, dut: Dut) -> None:
 
 
 def read(test: str, dut: Dut) -> None:
-    """What the test executed, by its id without the target, once it has ended."""
+    """Assign what the target executed since the last reading to a test that has ended.
+
+    Args:
+        test: the test's id without its target.
+        dut: the target.
+    """
     dut.read_coverage()
     if dut.counting is not None:
         dut.counting.end_test(f"{test}@{dut.resolved.name}")
 
 
 def finish(config: pytest.Config) -> None:
-    """Once all targets of this process are closed."""
+    """Collect the counts once all targets of this process are closed, and hand them to xdist's controller."""
     if _RUN not in config.stash:
         return
     run = config.stash[_RUN]
@@ -85,7 +95,7 @@ def finish(config: pytest.Config) -> None:
 
 
 class _Report:
-    """Where everything arrives: the only process, or xdist's controller."""
+    """A plugin of the only process, or of xdist's controller, that collects all counts and writes the report."""
 
     def __init__(self, run: _Run, verbose: bool) -> None:
         self._run = run

@@ -1,6 +1,6 @@
 """Fixtures: `hil`, which most tests use, and below it `target_spec`, `runner_elf`, `hil_dut`, `hil_lower`, `run_pte`.
 
-No logic of their own: they bring `flow` the right Dut, and pytest what `flow` found.
+They have no logic of their own: they give `flow` the right Dut, and give pytest the results of `flow`.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ def not_parametrized() -> str:
 
 
 def lacks_target(config: pytest.Config, error: BaseException | None) -> bool:
-    """Whether it says that a test has no target, though it uses one."""
+    """Tell whether an error says that a test has no target, though it uses one."""
     return isinstance(error, ConfigError) and error.message in (no_target(config), not_parametrized())
 
 
 def resolved_of(item: pytest.Item) -> Resolved | None:
-    """The target that this run of a test is for; None if it needs none, or none was given."""
+    """Return the target that this run of a test is for; None if it needs none, or none was given."""
     callspec = getattr(item, "callspec", None)
     resolved: Resolved | None = callspec.params.get("target_spec") if callspec else None
     return resolved
 
 
 class DutCache:
-    """Live targets, kept for the whole run. One process's own: nobody waits for another's."""
+    """The live targets of this process, by target and runner, kept for the whole run. Processes share none."""
 
     def __init__(self) -> None:
         self._duts: dict[tuple[str, str], flow.Dut] = {}
@@ -86,7 +86,7 @@ class DutCache:
 
 
 class Hil(OpenTarget):
-    """One test's hand on one target. What it measures goes into the test's report."""
+    """A target as one test uses it: an OpenTarget whose measurements go into the test's report."""
 
     def __init__(self, dut: flow.Dut, node: pytest.Item, redzones: bool) -> None:
         super().__init__(dut, redzones=redzones)
@@ -123,7 +123,10 @@ class Hil(OpenTarget):
             self._node.config.stash[TASKS](self._node, ended)
 
     def _localized(self, program: Program) -> str:
-        """As text; what prevents it is no reason to lose the verdict that is about to be told."""
+        """Return the localisation of a program as text, or why there is none.
+
+        An error of the harness is part of that text: it must not hide the verdict that is about to be reported.
+        """
         try:
             if program.intermediates is not None:
                 self._intermediates = known = program.intermediates(program.inputs)
@@ -140,7 +143,7 @@ class Hil(OpenTarget):
 # Parametrised with the scope that the widest fixture below needs which depends on it; "session" is the widest of them.
 @pytest.fixture(scope="session")
 def target_spec(request: pytest.FixtureRequest) -> Resolved:
-    """What was asked for and what really runs; parametrised by `--target`."""
+    """Return the target that was asked for and the one that really runs; parametrised by `--target`."""
     resolved: Resolved | None = getattr(request, "param", None)
     if resolved is None:
         __tracebackhide__ = True
@@ -150,16 +153,18 @@ def target_spec(request: pytest.FixtureRequest) -> Resolved:
 
 @pytest.fixture(scope="session")
 def hil_lower(request: pytest.FixtureRequest, target_spec: Resolved) -> Lowering:
-    """`hil_lower(module, inputs, …)` lowers for the target; a fixture of any scope may use it, to lower once for many.
+    """Return the function `hil_lower(module, inputs, …)`, which lowers for the target.
 
-    Takes, returns and raises what `hil.lower` does.
+    A fixture of any scope may use it, to lower once for many tests. It takes, returns and raises what `hil.lower` does.
     """
     return Lowering(target_spec, request.config.getoption("hil_redzones"))
 
 
 @pytest.fixture(scope="session")
 def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
-    """The runner built for the target, from the cache if it is there. A test module may override it, to build another.
+    """Return the runner built for the target, from the cache if it is there.
+
+    A test module may override it, to build another.
 
     It is looked up once in a run, though pytest asks for it again whenever a test is for another target than the one
     before: a firmware that is edited meanwhile counts in the next run.
@@ -178,7 +183,7 @@ def runner_elf(request: pytest.FixtureRequest, target_spec: Resolved) -> Elf:
 
 @pytest.fixture
 def hil_dut(request: pytest.FixtureRequest, target_spec: Resolved, runner_elf: Elf) -> Iterator[flow.Dut]:
-    """The live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
+    """Yield the live target. It stays up between tests (`--dut-scope=function` ends it), and boots anew when broken."""
     records.runner_is_used(request.node)
     dut = request.config.stash[DUTS].get(target_spec, runner_elf)
     multiplier = request.config.getoption("hil_timeout_multiplier")
@@ -208,7 +213,7 @@ def _end_or_release(request: pytest.FixtureRequest, dut: flow.Dut) -> None:
 
 @pytest.fixture
 def hil(request: pytest.FixtureRequest, hil_dut: flow.Dut) -> Hil:
-    """The target of this test, to lower for, run and check on: `hil.check(module, inputs)`.
+    """Give the target of this test, to lower for, run and check on: `hil.check(module, inputs)`.
 
     A `cortex_m_hil.OpenTarget`, with `check`, `verify`, `lower`, `lint`, `run` and `stream`; their docstrings have
     arguments, results and errors. What is measured goes into the JUnit file.

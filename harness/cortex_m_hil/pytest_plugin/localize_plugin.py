@@ -1,4 +1,5 @@
-"""A pytest plugin for `hil localize`: every program that is compared is localised, and told to a file, a line each."""
+"""A pytest plugin for `hil localize`, which localises every compared program and writes each result as a line of a file.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def _localized(item: pytest.Item, dut: flow.Dut, program: Program, found: Locali
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """How each test ended, in the phase that decides it."""
+    """Write how each test ended, in the phase that decides it."""
     report = yield
     resolved = resolved_of(item)
     if resolved is not None and (report.when == "call" or not report.passed):
@@ -58,7 +59,7 @@ def _of_error(error: BaseException) -> dict[str, Any]:
 
 
 def _tell(config: pytest.Config, line: dict[str, Any]) -> None:
-    """At the end of the file in one piece: workers of xdist share it."""
+    """Append a line to the file in one write: workers of xdist share it."""
     file = os.open(config.getoption("hil_localize_into"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, json.dumps(line, default=str).encode() + b"\n")

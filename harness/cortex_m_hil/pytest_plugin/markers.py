@@ -1,4 +1,4 @@
-"""What the markers `requires`, `xfail_on` and `target_timeout` say about a test on a target.
+"""The markers `requires`, `xfail_on` and `target_timeout`, and what they mean for a test on a target.
 
 A marker that makes no sense is a ConfigError, which is an error of that test alone.
 """
@@ -29,7 +29,11 @@ Found = TypeVar("Found")
 
 
 def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkDecorator]:
-    """The skips and expected failures that the markers of a test mean on a target. Raises ConfigError."""
+    """Yield the skip and xfail markers that the markers of a test mean on a target.
+
+    Raises:
+        ConfigError: a marker's arguments make no sense.
+    """
     for marker in item.iter_markers("requires"):
         lacking = _understand(marker, requires)(resolved)
         if lacking:
@@ -42,9 +46,12 @@ def expectations(item: pytest.Item, resolved: Resolved) -> Iterator[pytest.MarkD
 
 
 def check_without_target(item: pytest.Item) -> None:
-    """ConfigError for a marker that makes no sense, and for one that a test which uses no target has put on itself.
+    """Check the markers of a test that uses no target.
 
-    One of its module or class may be meant for other tests.
+    A marker of its module or class is allowed, as it may be meant for other tests.
+
+    Raises:
+        ConfigError: a marker's arguments make no sense, or the test itself has one of these markers.
     """
     for name, meaning in _MEANINGS.items():
         for marker in item.iter_markers(name):
@@ -56,7 +63,11 @@ def check_without_target(item: pytest.Item) -> None:
 
 
 def seconds(item: pytest.Item) -> float:
-    """Engine time that a program of this test may take, before the multiplier. Raises ConfigError."""
+    """Return the seconds of engine time that a program of this test may take, before the multiplier.
+
+    Raises:
+        ConfigError: the argument of `target_timeout` makes no sense.
+    """
     marker = item.get_closest_marker("target_timeout")
     return flow.EXECUTE if marker is None else _understand(marker, target_timeout)
 
@@ -72,15 +83,15 @@ def _understand(marker: pytest.Mark, meaning: Callable[..., Found]) -> Found:
 
 
 def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> Callable[[Resolved], str]:
-    """`@pytest.mark.requires(…)`: the test is skipped on targets that lack something.
+    """Interpret `@pytest.mark.requires(…)`: the test is skipped on targets that lack something.
 
-    Arguments:
+    Args:
         isa: "scalar", "dsp" (which MVE targets have too) or "mve".
         ram: bytes for the tensors of a program, as a number or as `"256K"`.
         flash: bytes for a program, in the same form.
 
     Returns:
-        What of it a target does not have, in words; "" if nothing.
+        A function that says in words what a target lacks of it; "" if nothing.
 
     Raises:
         ValueError: there is no such class, or it is no size.
@@ -107,18 +118,19 @@ def requires(isa: str | None = None, *, ram: Any = None, flash: Any = None) -> C
 def xfail_on(
     pattern: str, *, reason: str, raises: type[BaseException] = VerdictError
 ) -> Callable[[Resolved], pytest.MarkDecorator | None]:
-    """`@pytest.mark.xfail_on(…)`: the test is strictly expected to fail on some targets.
+    """Interpret `@pytest.mark.xfail_on(…)`: the test is strictly expected to fail on some targets.
 
-    Arguments:
+    Args:
         pattern: a glob; the target that was asked for matches it, or the one that runs.
         reason: why, for the report.
         raises: the class of the error. An infra error is never expected.
 
     Returns:
-        pytest's marker for a target, None where the pattern does not match.
+        A function that gives pytest's marker for a target; None where the pattern does not match.
 
     Raises:
-        TypeError, ValueError: an argument is no pattern, or no class of an error that can be expected.
+        TypeError: `pattern` is no text, or `raises` no class of an exception.
+        ValueError: `raises` is an infra error.
     """
     if not isinstance(pattern, str):
         raise TypeError(f"a target's name or a pattern, not {shown(pattern)}")
@@ -136,10 +148,13 @@ def xfail_on(
 
 
 def target_timeout(seconds: float) -> float:
-    """`@pytest.mark.target_timeout(seconds)`: engine time that a program of the test may take.
+    """Check and return the argument of `@pytest.mark.target_timeout(seconds)`: engine time for a program of the test.
 
-    Seconds of the simulator's CPU time, or of wall time on a board, from 0.01 to 86400, before `--timeout-multiplier`.
-    Raises ValueError.
+    Args:
+        seconds: the simulator's CPU time, or wall time on a board, from 0.01 to 86400, before `--timeout-multiplier`.
+
+    Raises:
+        ValueError: it is out of this range.
     """
     return in_range(seconds, SHORTEST, flow.LONGEST_EXECUTION)
 

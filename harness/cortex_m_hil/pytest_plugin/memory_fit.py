@@ -1,4 +1,4 @@
-"""`hil nightly --fit`: the least memory of each program that passed, as figures of its test."""
+"""`hil nightly --fit`: measures the least memory of each program that passed, as figures of its test."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def prepare(config: pytest.Config) -> None:
 
 
 def record(item: pytest.Item, ended: Attempt) -> None:
-    """Of a program that passed on a simulator, by the runner that its target has.
+    """Record the least memory of a program that passed on a simulator, with the target's own runner.
 
-    What prevents it is told in place of the figures, and is no matter of the test's.
+    What prevents the measurement is recorded in place of the figures, and does not fail the test.
     """
     if not is_named(item.stash[TEST_ID], item.config.getoption("hil_fit", ())):
         return
@@ -50,7 +50,7 @@ def record(item: pytest.Item, ended: Attempt) -> None:
 
 
 class Fits:
-    """Of this process: a runner for each target, which is linked anew for each size, and what was found already."""
+    """The measurements of this process: a runner for each target, linked anew for each size, and the results so far."""
 
     def __init__(self, multiplier: float) -> None:
         self._multiplier = multiplier
@@ -63,7 +63,7 @@ class Fits:
         self._opened.close()
 
     def is_its_own(self, ended: Attempt) -> bool:
-        """Whether the target's own runner executed it, and not one of the test's."""
+        """Tell whether the target's own runner executed the program, and not one that the test built."""
         resolved = ended.dut.resolved
         place = _place(resolved)
         if place not in self._build_ids:
@@ -71,7 +71,7 @@ class Fits:
         return ended.dut.elf.build_id == self._build_ids[place]
 
     def sizes(self, resolved: Resolved, program: Program) -> Mapping[str, int]:
-        """Bytes by region. Raises what `Fitting.fit` does."""
+        """Return the least bytes of each region that a program runs in. Raises what `Fitting.fit` does."""
         key = _place(resolved), _digest(program)
         if key not in self._known:
             found = self._fitting(resolved).fit(program)

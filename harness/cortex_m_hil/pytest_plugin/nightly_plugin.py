@@ -1,4 +1,4 @@
-"""A pytest plugin for `hil nightly`: what each test gave goes into a pipe as it ends.
+"""A pytest plugin for `hil nightly`, which writes each test's result into a pipe as the test ends.
 
 Tests that were recorded before, and those of other shards, are not run. A line of the pipe is a JSON object: the number
 of tests that are going to be run, that one has begun, or the fields of a `Result`.
@@ -102,18 +102,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _name(item: pytest.Item) -> tuple[str, str]:
-    """Of the test without its target, and that of the target that was asked for: as `Key` has them."""
+    """Return a test's id without its target, and the name of the target that was asked for: as `Key` has them."""
     resolved = resolved_of(item)
     return (_shareable_id(item.nodeid), "") if resolved is None else (_shareable_id(item.stash[TEST_ID]), resolved.name)
 
 
 def _shareable_id(test: str) -> str:
-    """Folders of this machine, which parameters may name, as digests: two stay two."""
+    """Return a test's id with digests in place of this machine's folders, so that different ids stay different.
+
+    Parameters may name such folders.
+    """
     return folders_replaced(test, lambda found: f"…{zlib.crc32(found[0].encode()):08x}/")
 
 
 def _shard(test: str, of: int) -> int:
-    """Which of `of` parts a test is of, with all its targets: they share the lowering."""
+    """Return the shard, from 1 to `of`, of a test with all its targets: they share the lowering."""
     return zlib.crc32(test.encode()) % of + 1
 
 
@@ -126,7 +129,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Whatever came of a test that imports another checkout's modules is no result of this one."""
+    """Check after a test's body that it imported no module of another checkout: else its outcome says nothing of this one.
+    """
     __tracebackhide__ = True
     try:
         yield
@@ -147,7 +151,7 @@ def pytest_runtest_makereport(
 
 
 def _tell_parts(item: pytest.Item, ended: Attempt) -> None:
-    """What its figures are made of, how far each element is off; and of a runner, once, what its bytes are for."""
+    """Add a program's figures by part to the test's report, and once for each runner what its bytes are for."""
     found = {**_sections(ended), **_deviations(ended), **_by_operator(ended)}
     item.user_properties.append((_PARTS, json.dumps(found)))
     fitting.record(item, ended)
@@ -169,7 +173,10 @@ def _deviations(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
 
 
 def _by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
-    """A program that passed is run once more, by steps, where instructions or cycles of the core are counted."""
+    """Return the ticks of each operator of a program that passed, by running it once more in steps.
+
+    Only where the clock counts instructions or the core's cycles.
+    """
     if ended.error is not None or ended.ran is None or ended.ran.clock not in (Clock.INSTRUCTIONS, Clock.CORE):
         return {}
     counts = by_operator(ended.dut, ended.task.program, ended.task.inputs)
@@ -177,7 +184,7 @@ def _by_operator(ended: Attempt) -> Mapping[str, Mapping[str, int]]:
 
 
 def _of_runner(path: Path) -> dict[str, dict[str, int]]:
-    """Bytes of memory by operator, those of one alone; and bytes of the file, which a flash holds, by section."""
+    """Return how a runner's bytes are made up: its memory by operator, and the file that a flash holds by section."""
     elf = weigh_elf(path)
     own = {one.operator: one.own for one in elf.operators}
     rest = sum(section.nbytes for section in elf.sections) - sum(own.values())
@@ -191,7 +198,7 @@ def _of_runner(path: Path) -> dict[str, dict[str, int]]:
 
 
 class Teller:
-    """Writes to the pipe `to`, in the only process or in xdist's controller."""
+    """A plugin of the only process, or of xdist's controller, that writes results to the pipe `to`."""
 
     def __init__(self, config: pytest.Config, to: int) -> None:
         self._config = config
@@ -202,7 +209,7 @@ class Teller:
         self._runners: set[Key] = set()
 
     def _tell(self, fields: Mapping[str, Any]) -> None:
-        """A line, whole, while there is somebody who reads."""
+        """Write a line to the pipe, and flush it so that the reader has it whole."""
         self._pipe.write(json.dumps(fields) + "\n")
         self._pipe.flush()
 
@@ -217,7 +224,7 @@ class Teller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
-        """Every worker collects the same."""
+        """Report the number of tests from the first worker; every worker collects the same."""
         self._tell_collected(len(ids))
 
     def pytest_runtest_logstart(self) -> None:
@@ -245,7 +252,7 @@ class Teller:
             self._tell_result(result)  # last: what is recorded of a test is not run again
 
     def _tell_runner(self, result: Result, known: Mapping[str, Any]) -> None:
-        """Each worker tells of each runner once; it is the same."""
+        """Report each runner's figures once, though each worker has them."""
         if _RUNNER in known and (key := replace(result.key, test=RUNNER)) not in self._runners:
             self._runners.add(key)
             parts = json.loads(known[_RUNNER])
@@ -291,7 +298,7 @@ class Teller:
         return Key(suite, runtime, _shareable_id(test), target)
 
     def _rerun(self, node_id: str) -> str:
-        """What pytest takes, in the folder it was called in; without parameters that are places of this machine."""
+        """Return a test's name as pytest takes it where it was called, without parameters that are local paths."""
         name = node_id.split("@", maxsplit=1)[0]
         name = name if _shareable_id(name) == name else name.partition("[")[0]
         return from_here(self._config, name)
@@ -300,7 +307,7 @@ class Teller:
         self._tell(result.fields())
 
     def _log(self, phases: list[pytest.TestReport]) -> str:
-        """What is said of a failure, with the target's log; nothing of what passed."""
+        """Return the reports of the phases that failed, with the target's log."""
         apart = (LOCALIZED_SECTION,)
         said = [
             "\n".join(
@@ -315,9 +322,9 @@ class Teller:
         return self._impersonal(value) if isinstance(value, str) else value
 
     def _impersonal(self, text: str) -> str:
-        """Without what is this machine's: places of files, its name, its user's, values of the environment.
+        """Return a text without what belongs to this machine: paths, host name, user name, values of the environment.
 
-        Results are given away.
+        Results are shared with others.
         """
         for place, word in (*self._places(), *self._environment()):
             text = text.replace(place, word)
@@ -325,9 +332,9 @@ class Teller:
         return printable_lines(re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text))
 
     def _environment(self) -> Iterator[tuple[str, str]]:
-        """Tokens and the like: what a test says may have any of them. The longest first, as one may contain another.
+        """Yield values of environment variables, such as tokens, that a test's text may have, with what replaces them.
 
-        The folders that a shell was in are places, whose names tell the reader nothing.
+        The longest come first, as one may contain another. PWD and OLDPWD are paths, whose names say nothing to the reader.
         """
         known = {name: value for name, value in os.environ.items() if len(value) >= TELLING}
         long = [(value, "…" if name in _FOLDERS else f"${name}") for name, value in known.items()]
@@ -350,7 +357,7 @@ def _section(phases: list[pytest.TestReport], wanted: str) -> str:
 
 
 def _of_phases(phases: list[pytest.TestReport]) -> tuple[Verdict, str, str]:
-    """Of a test that uses no target."""
+    """Return verdict, error and headline of a test that uses no target, from the reports of its phases."""
     for report in phases:
         if report.failed and records.is_infra(report):
             return Verdict.INFRA, IdentityError.__name__, headline(report)
@@ -362,7 +369,7 @@ def _of_phases(phases: list[pytest.TestReport]) -> tuple[Verdict, str, str]:
 
 
 def _values(properties: Iterable[tuple[str, object]]) -> dict[str, tuple[Figure, ...]]:
-    """By name, in the order of the programs."""
+    """Return the values of each recorded property by its name, in the order of the programs."""
     found: dict[str, list[Figure]] = {}
     for name, value in properties:
         if name.startswith("hil_") and name not in _FIELDS and isinstance(value, (int, float, str)):
@@ -371,7 +378,7 @@ def _values(properties: Iterable[tuple[str, object]]) -> dict[str, tuple[Figure,
 
 
 def _parts(properties: list[tuple[str, object]]) -> dict[str, dict[str, int]]:
-    """Of all programs of the test together."""
+    """Return the figures by part, summed over all programs of the test."""
     found: dict[str, dict[str, int]] = {}
     for text in (str(value) for name, value in properties if name == _PARTS):
         for figure, of in json.loads(text).items():

@@ -1,4 +1,4 @@
-"""What a run is told: options, the ini key, and the targets that follow from them."""
+"""The options of a run, its ini key, and the targets that follow from them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _group(parser: pytest.Parser) -> Any:
 
 
 class _TargetOption(argparse.ArgumentParser):
-    """Finds the values of `--target` among the words of a command line."""
+    """A parser that finds the values of `--target` among the words of a command line."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(add_help=False, allow_abbrev=False, fromfile_prefix_chars="@")
@@ -96,12 +96,12 @@ class _TargetOption(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        """Raise ValueError: of what is wrong pytest's own parser tells."""
+        """Raise ValueError; pytest's own parser reports what is wrong."""
         raise ValueError(message)
 
 
 def _sources(config: pytest.Config) -> list[tuple[str, list[str]]]:
-    """Where targets are given, and which: what comes later replaces what comes before it."""
+    """Return each place that names targets, with the names; a later place replaces those before it."""
     option = _TargetOption(["--hil-target", *({"--target"} - config.stash.get(option_names.TAKEN, {}).keys())])
     words = {
         "addopts": config.getini("addopts"),
@@ -113,7 +113,7 @@ def _sources(config: pytest.Config) -> list[tuple[str, list[str]]]:
 
 
 def patterns(config: pytest.Config) -> list[str]:
-    """Return names of targets as they were given: by the command line, by what stands for it, or by the ini file."""
+    """Return the names of targets as given by the command line or addopts, else by the ini file."""
     if given := _sources(config):
         return given[-1][1]
     found: list[str] = config.option.hil_target or config.getini("hil_targets")
@@ -121,7 +121,7 @@ def patterns(config: pytest.Config) -> list[str]:
 
 
 def replaced(config: pytest.Config) -> Iterator[str]:
-    """Yield what is said of targets that were given, and do not count."""
+    """Yield a line for each place whose targets do not count, since a later place names others."""
     *before, (last, values) = _sources(config) or [("", [])]
     for source, others in before:
         if others != values:
@@ -130,7 +130,12 @@ def replaced(config: pytest.Config) -> Iterator[str]:
 
 
 def targets(config: pytest.Config) -> list[Resolved]:
-    """What is asked for, and what really runs. Raises infra errors."""
+    """Return the targets that were asked for, each with the one that really runs.
+
+    Raises:
+        ConfigError: no target has such a name, or the targets file is wrong.
+        InfraError: a target cannot run here.
+    """
     asked_for = config.option.hil_target = patterns(config)
     if not asked_for:
         return []
@@ -141,7 +146,7 @@ def targets(config: pytest.Config) -> list[Resolved]:
 
 
 def _targets_file(config: pytest.Config) -> Path | None:
-    """What the option names, else the `targets.yaml` of the folder pytest was called in or of its root."""
+    """Return the file that the option names, else `targets.yaml` in the folder of the call or in the root folder."""
     given: Path | None = config.getoption("hil_targets_file")
     if given is not None:
         return given
@@ -152,12 +157,12 @@ def _targets_file(config: pytest.Config) -> Path | None:
 
 
 def only_shows(config: pytest.Config) -> bool:
-    """Whether tests are listed or planned, and none is run."""
+    """Tell whether pytest only lists or plans tests, and runs none."""
     return any(config.getoption(name) for name in _SHOWING)
 
 
 def decisive(config: pytest.Config) -> Iterator[str]:
-    """Options that may change a verdict, where they are not the default."""
+    """Yield the options that may change a verdict, where their values are not the defaults."""
     for option, attributes in _DECISIVE.items():
         value = config.getoption(option)
         if value != attributes["default"]:

@@ -1,4 +1,4 @@
-"""What became of each test, from the reports of its phases: in the only process, or in xdist's controller."""
+"""The outcome of each test, from the reports of its phases: in the only process, or in xdist's controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _NEEDED: Final = (records.TEST, records.REQUESTED, records.RAN, records.VERDICT,
 
 
 class Outcomes:
-    """Of tests on targets. `without_target` has the headlines of tests that could not be given one."""
+    """The outcomes of tests on targets.
+
+    Attributes:
+        without_target: headlines of tests that could not be given a target, by node id.
+    """
 
     def __init__(self) -> None:
         self.without_target: dict[str, str] = {}
@@ -51,11 +55,11 @@ class Outcomes:
             self._found[report.nodeid] = outcome
 
     def all(self) -> list[Outcome]:
-        """In the order in which the tests began to end, with what is known only now."""
+        """Return all outcomes in the order in which the tests began to end, with durations and earlier attempts."""
         return [one for node_id in self._found if (one := self.of(node_id)) is not None]
 
     def of(self, node_id: str) -> Outcome | None:
-        """None for a test that used no target."""
+        """Return the outcome of a test; None if it used no target."""
         found = self._found.get(node_id)
         if found is None:
             return None
@@ -63,7 +67,7 @@ class Outcomes:
 
 
 def headline(report: pytest.TestReport) -> str:
-    """The first line of what a failed report says, and the cause, if the error names one."""
+    """Return the first line of a failed report, and the cause, if the error names one; "" if it has not failed."""
     if not report.failed:
         return ""
     crash = getattr(report.longrepr, "reprcrash", None)

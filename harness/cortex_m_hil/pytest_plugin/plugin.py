@@ -97,7 +97,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
-    """A conftest.py may make weights when it is imported, and have options of the names that ours give way to."""
+    """Seed the generators before the initial conftest.py files are imported, and register the short option names after.
+
+    A conftest.py may make weights when it is imported, and may register options whose names ours give way to.
+    """
     option_names.understood(early_config, parser, args)
     _seed(early_config, early_config.known_args_namespace)
     result = yield
@@ -113,7 +116,10 @@ def _seed(config: pytest.Config, given: argparse.Namespace) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Here, since xdist's controller ends a worker as soon as that has said that its session is finished."""
+    """Close the targets and collect the coverage before xdist's controller ends this worker.
+
+    The controller does that as soon as the worker has reported the end of its session.
+    """
     ending.put_away()
     session.config.stash[DUTS].close()
     coverage.finish(session.config)
@@ -144,7 +150,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
-    """The header is printed before it is known what tests use."""
+    """Report how many tests use a target but not the harness's runner.
+
+    When the header is printed, it is not yet known which fixtures the tests use.
+    """
     own = sum(resolved_of(item) is not None and not records.uses_runner(item) for item in items)
     return [f"hil: on a target, with {NO_RUNNER}: {counted(own, 'test')}"] if own else []
 
@@ -157,10 +166,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _scope(metafunc: pytest.Metafunc) -> Any:
-    """The narrowest scope that a target may have here: that of the widest fixture of the user's which depends on it.
+    """Return the narrowest scope that `target_spec` may have here.
 
-    Narrow, because pytest runs tests of a wide parameter one target after the other; otherwise a test's targets follow
-    each other, and share most of its lowering.
+    It is that of the user's widest fixture that depends on it. Narrow, because pytest runs tests of a wide parameter one
+    target after the other; otherwise a test's targets follow each other, and share most of its lowering.
     """
     users = _dependents(metafunc, {"target_spec"})
     scopes = {one.scope for one in users if one.argname not in ("target_spec", "hil_lower")}
@@ -168,7 +177,7 @@ def _scope(metafunc: pytest.Metafunc) -> Any:
 
 
 def _dependents(metafunc: pytest.Metafunc, names: set[str]) -> set[pytest.FixtureDef[Any]]:
-    """The fixtures of a test that depend on those of these names, directly or not."""
+    """Return the fixtures of a test that depend, directly or not, on fixtures with these names."""
     every = {one for name in metafunc.fixturenames for one in metafunc._arg2fixturedefs.get(name, ())}
     found: set[pytest.FixtureDef[Any]] = set()
     while more := {one for one in every - found if names.intersection(one.argnames)}:
@@ -179,7 +188,7 @@ def _dependents(metafunc: pytest.Metafunc, names: set[str]) -> set[pytest.Fixtur
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Test files import torch, and those of ExecuTorch's suite ExecuTorch."""
+    """Keep the garbage collector off during collection: test files import torch, and ExecuTorch's suite ExecuTorch."""
     with nothing_to_collect():
         return (yield)
 
@@ -214,7 +223,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _name(item: pytest.Item, resolved: Resolved) -> None:
-    """The test's name without its target, and what every report of it must carry."""
+    """Store the test's id without its target, and record the properties that each of its reports must have."""
     callspec = item.callspec  # type: ignore[attr-defined]
     others = [part for part in callspec._idlist if part != resolved.name]
     base = item.nodeid.split("[")[0]
@@ -223,7 +232,7 @@ def _name(item: pytest.Item, resolved: Resolved) -> None:
 
 
 def _understand(item: pytest.Item, markers_of: Callable[[], None]) -> None:
-    """What cannot be understood is an error of this test alone, when it is set up."""
+    """Apply the markers of a test; keep a ConfigError as the error of this test alone, which its setup raises."""
     try:
         markers_of()
     except ConfigError as error:
@@ -237,7 +246,8 @@ def _mark(item: pytest.Item, resolved: Resolved) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Unless another way to distribute was asked for."""
+    """Return a scheduler that gives a worker each test with all its targets; None where `--dist` asks for another way.
+    """
     names = [resolved.name for resolved in config.stash[RESOLVED]]
     if config.getoption("dist") != "load" or len(names) < 2:
         return None
@@ -295,7 +305,7 @@ def pytest_runtest_makereport(
 
 
 def _expect(item: pytest.Item, report: pytest.TestReport, error: BaseException | None, known: quarantine.Entry) -> None:
-    """A verdict of a quarantined test is expected; neither an infra error is nor a mistake in the test."""
+    """Turn the failure of a quarantined test into an expected one, unless it is an infra error or a ConfigError."""
     records.quarantined(item, known.reason)
     if report.failed and error is not None and not isinstance(error, (InfraError, ConfigError)):
         report.outcome = "skipped"
@@ -303,13 +313,13 @@ def _expect(item: pytest.Item, report: pytest.TestReport, error: BaseException |
 
 
 def _without_word_on_frames(report: pytest.TestReport) -> None:
-    """Where all frames are hidden, pytest says so below the error: as if that were the next step, and not the hint."""
+    """Remove pytest's remark that all frames are hidden: below the error it would be read as the next step."""
     if (trace := getattr(report.longrepr, "reprtraceback", None)) is not None:
         trace.extraline = None
 
 
 def _localized_by(item: pytest.Item) -> str:
-    """Return what names the operator at fault: what this run found, or the command that asks for it."""
+    """Return what names the operator at fault: this run's localisation, or the command that localises the test."""
     resolved = resolved_of(item)
     if LOCALIZED in item.stash or resolved is None:
         return "what was localised" if LOCALIZED in item.stash else LOCALIZE
@@ -318,7 +328,10 @@ def _localized_by(item: pytest.Item) -> str:
 
 @contextmanager
 def _cause_apart(error: BaseException | None) -> Iterator[None]:
-    """pytest prints causes above an error, by the page: here its own lines come first, and the cause is a section."""
+    """Detach a harness error's cause while pytest makes its report, so that the error's own lines come first.
+
+    pytest would print the whole traceback of the cause above the error; it becomes a section of the report instead.
+    """
     if not isinstance(error, HarnessError):
         yield
         return
@@ -330,7 +343,7 @@ def _cause_apart(error: BaseException | None) -> Iterator[None]:
 
 
 def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[str, str]]:
-    """What a failed report says beside the error."""
+    """Yield title and text of each section that a failed report has beside the error."""
     yield "seed", f"--hil-seed={item.config.getoption('hil_seed')}"
     error = _of_harness(error)
     if error is not None and error.log:
@@ -344,7 +357,7 @@ def _sections(item: pytest.Item, error: BaseException | None) -> Iterator[tuple[
 
 
 def _of_harness(error: BaseException | None) -> HarnessError | None:
-    """The harness's own error that another was raised from; None without one."""
+    """Return the first HarnessError in an error's chain of causes, itself included; None where there is none."""
     seen: list[BaseException] = []  # an error may be among its own causes
     while error is not None and error not in seen and not isinstance(error, HarnessError):
         seen.append(error)
@@ -353,7 +366,10 @@ def _of_harness(error: BaseException | None) -> HarnessError | None:
 
 
 def _traceback(cause: BaseException, details: str) -> str:
-    """Of what an error was raised from; its text only where the details have another."""
+    """Return the traceback of the exception that an error was raised from.
+
+    Its message is left out where it is the same as the report's section of details.
+    """
     lines = traceback.format_exception(cause)
     if details and details == printable_lines(str(cause).strip()):
         text = traceback.format_exception_only(cause)
@@ -362,7 +378,7 @@ def _traceback(cause: BaseException, details: str) -> str:
 
 
 def _verdict(report: pytest.TestReport, error: BaseException | None) -> Verdict | None:
-    """None for a phase that decides nothing: a setup or teardown that went well."""
+    """Return the verdict of a test's phase; None for a phase that decides nothing: a setup or teardown that passed."""
     if report.failed:
         if isinstance(error, ConfigError):
             return Verdict.ERROR
@@ -383,7 +399,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """A test that is written wrongly is an error as one of its setup is, and not a failure of what it tests."""
+    """Report a test that is written wrongly as an error, as pytest does with errors of setup, and not as a failure."""
     found = dict(report.user_properties) if isinstance(report, pytest.TestReport) else {}
     if report.failed and found.get(records.VERDICT) == Verdict.ERROR.name:
         return "error", "E", "ERROR"

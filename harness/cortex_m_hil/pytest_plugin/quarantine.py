@@ -1,6 +1,7 @@
-"""`--hil-quarantine FILE`: tests that are known to fail on some targets, each with a reason, and until when.
+"""`--hil-quarantine FILE`: tests that are known to fail on some targets, each with a reason and a last day.
 
-A verdict of theirs is an expected failure; an infra error is none. One that passes is told, so that its entry goes.
+A verdict of such a test is an expected failure; an infra error is not. A test that passes is named in the summary, so
+that its entry can be removed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ _EXAMPLES: Final = "hil docs nightly has an example"
 
 
 class Entry(Strict):
-    """`test` and `target` are globs, of a test's id without its target and of the target that is asked for.
+    """A known failure of some tests on some targets.
 
-    `until` is the last day on which it counts.
+    Attributes:
+        test: a glob of test ids without their targets.
+        target: a glob of the targets that are asked for.
+        reason: why they fail.
+        until: the last day on which the entry counts.
     """
 
     test: str
@@ -42,18 +47,18 @@ ENTRIES = pytest.StashKey[Sequence[Entry]]()
 
 
 def load(path: Path) -> list[Entry]:
-    """ConfigError with file and line."""
+    """Load a quarantine file; ConfigError with file and line where it is wrong."""
     found: _File = yaml_files.validate(_File, yaml_files.parse(path, _BEGINS), path, _EXAMPLES)
     return found.quarantine
 
 
 def entry_of(item: pytest.Item, today: date) -> Entry | None:
-    """The first that counts for a test on a target."""
+    """Return the first entry that counts for a test on its target; None where none does."""
     return next((one for one in _entries_of(item) if today <= one.until), None)
 
 
 def ended_entry_of(item: pytest.Item, today: date) -> Entry | None:
-    """The last to end, of a test that no entry counts for any more."""
+    """Return the entry that ended last, of a test for which none counts any more; None where none did."""
     known = _entries_of(item)
     return None if entry_of(item, today) else max(known, key=lambda one: one.until, default=None)
 
@@ -67,7 +72,7 @@ def _entries_of(item: pytest.Item) -> list[Entry]:
 
 
 def ended(entries: Sequence[Entry], today: date) -> Iterator[str]:
-    """A line for each that does not count any more."""
+    """Yield a line for each entry that does not count any more."""
     for one in entries:
         if today > one.until:
             yield f"quarantine of {one.test} on {one.target} ended on {one.until}: {one.reason}"

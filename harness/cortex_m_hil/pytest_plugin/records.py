@@ -1,4 +1,4 @@
-"""What a test records: properties of its reports, which travel to xdist's controller and into JUnit and JSON files.
+"""The properties that a test records in its reports, which travel to xdist's controller and into JUnit and JSON files.
 
 Their names are written here and nowhere else; docs/writing-tests.md has the units. A test that runs several programs
 has the figures of each, in the order of the runs.
@@ -49,11 +49,11 @@ LARGEST: Final[Mapping[str, str]] = {
     **{one.property_name: f"{one.name} {one.unit}" for one in STATISTICS},
     _property_of(Clock.INSTRUCTIONS): "instructions",
 }
-"""Properties whose largest value on each target is shown, and what they are called there."""
+"""Properties whose largest value on each target is shown, with the names that the summary gives them."""
 
 
 def begin(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
-    """What every report of a test on a target has."""
+    """Record the properties that every report of a test on a target has."""
     isa = resolved.target.isa.value
     _record(item, {TEST: test, REQUESTED: resolved.name, RAN: resolved.display_name, SEED: seed, ISA: isa})
     if not uses_runner(item):
@@ -61,17 +61,17 @@ def begin(item: pytest.Item, test: str, resolved: Resolved, seed: int) -> None:
 
 
 def uses_runner(item: pytest.Item) -> bool:
-    """Return whether a test has a fixture that boots this package's runner."""
+    """Tell whether a test has a fixture that boots this package's runner."""
     return "runner_elf" in getattr(item, "fixturenames", ())
 
 
 def runner_is_used(item: pytest.Item) -> None:
-    """Drop that a test uses no runner: it may ask for one as late as in its body."""
+    """Remove the property that says a test uses no runner: it may ask for one as late as in its body."""
     item.user_properties[:] = [one for one in item.user_properties if one != (RUNTIME, NO_RUNNER)]
 
 
 def begin_again(item: pytest.Item) -> None:
-    """Drops what an earlier attempt of the same test recorded."""
+    """Remove the properties that an earlier attempt of the same test recorded."""
     item.user_properties[:] = [
         (name, value)
         for name, value in item.user_properties
@@ -80,36 +80,36 @@ def begin_again(item: pytest.Item) -> None:
 
 
 def end(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: str, operator: str = "") -> None:
-    """In the report at hand, and in those of later phases: the last is what JUnit files are made of."""
+    """Record the verdict in the report at hand, and in those of later phases: JUnit files are made of the last one."""
     found = {VERDICT: verdict.name, ERROR: error, **({OPERATOR: operator} if operator else {})}
     report.user_properties += found.items()
     _record(item, found)
 
 
 def bundled(item: pytest.Item, report: pytest.TestReport, path: Path) -> None:
-    """Where all of the failure is, as `--hil-bundles` names the folder."""
+    """Record the path of the failure's bundle, as `--hil-bundles` names the folder."""
     report.user_properties.append((BUNDLE, str(path)))
     _record(item, {BUNDLE: str(path)})
 
 
 def quarantined(item: pytest.Item, reason: str) -> None:
-    """Once, whatever phases there are."""
+    """Record why a test is quarantined, once for all of its phases."""
     if QUARANTINE not in dict(item.user_properties):
         _record(item, {QUARANTINE: reason})
 
 
 def quarantine_ended(item: pytest.Item, what: str) -> None:
-    """The last day of it, and its reason."""
+    """Record that a test's quarantine has ended; `what` is its last day and its reason."""
     _record(item, {QUARANTINE_ENDED: what})
 
 
 def without_target(report: pytest.TestReport) -> None:
-    """An error of a test that no target could be given."""
+    """Record the verdict ERROR for a test that no target could be given."""
     report.user_properties.append((VERDICT, Verdict.ERROR.name))
 
 
 def infra_without_target(report: pytest.TestReport) -> None:
-    """Have a failed test that uses no target tell nothing."""
+    """Record the verdict INFRA for a failed test that uses no target: its failure says nothing about the code."""
     report.user_properties.append((VERDICT, Verdict.INFRA.name))
 
 
@@ -140,7 +140,10 @@ def ran(node: pytest.Item, program: Program, result: RunResult, elf: Elf) -> Non
 
 
 def _lowering(program: Program) -> str | None:
-    """Where the program comes from, if its test lowered it: `found` in the cache, `made`, or made as it has no key."""
+    """Return how a program that its test lowered was obtained; None where the test did not lower it.
+
+    `found`: in the cache; `made`: lowered anew; `no key: …`: lowered anew, since the cache has no key for it.
+    """
     if program.lowering_seconds is None:
         return None
     return FOUND if program.remembered else NO_KEY + program.no_key if program.no_key else MADE
@@ -160,12 +163,12 @@ def compared(node: pytest.Item, comparison: Comparison) -> None:
 
 
 def watched(node: pytest.Item, nbytes: int) -> None:
-    """Bytes of a program's memory plan that no tensor owns, with `--redzones`; whoever writes there is found."""
+    """Record how many bytes of a program's memory plan no tensor owns, and are watched for writes with `--redzones`."""
     _record(node, {WATCHED: nbytes})
 
 
 def fitted(node: pytest.Item, sizes: Mapping[str, int]) -> None:
-    """The least bytes that a program ran in, by region."""
+    """Record the least bytes that a program ran in, by region."""
     _record(node, {f"hil_fit_{region}_bytes": size for region, size in sizes.items()})
 
 
@@ -174,13 +177,13 @@ def not_fitted(node: pytest.Item, why: str) -> None:
 
 
 def localized(node: pytest.Item, found: Localization) -> None:
-    """The operators that are at fault, and those in the layout of another class, in the order of the program."""
+    """Record the operators at fault, and those in the layout of another ISA class, in the order of the program."""
     wrong = {"hil_at_fault": found.at_fault, "hil_wrong_layout": found.wrong_layout}
     _record(node, {name: "; ".join(row.place for row in rows) or None for name, rows in wrong.items()})
 
 
 def stepped(node: pytest.Item, outputs: Sequence[OperatorOutput]) -> None:
-    """What each operator wrote, as JSON: pairs of a name and a digest."""
+    """Record what each operator wrote, as JSON: a list of pairs of operator and digest."""
     _record(node, {OPERATOR_OUTPUTS: json.dumps([(one.operator, one.digest) for one in outputs])})
 
 

@@ -1,4 +1,4 @@
-"""Which of xdist's workers runs a test: with several targets, the one that runs the same test on the others.
+"""The choice of the xdist worker that runs a test: with several targets, the same one runs it on all of them.
 
 So a module is quantised and exported once for all ISA classes, and not in each worker anew.
 """
@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 
 class ByTest(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out each test with all its targets, of which `targets` are the names."""
+    """A scheduler that gives out each test with all its targets, of which `targets` are the names."""
 
     def __init__(self, config: pytest.Config, log: Any, targets: Sequence[str]) -> None:
         super().__init__(config, log)
@@ -25,7 +25,7 @@ class ByTest(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def without_target(node_id: str, targets: Iterable[str]) -> str:
-    """`test_a.py::test_b[m4-qemu-3]` without the target among its parameters: `test_a.py::test_b[3]`."""
+    """Return a node id without its target: `test_a.py::test_b[m4-qemu-3]` becomes `test_a.py::test_b[3]`."""
     base, bracket, parameters = node_id.partition("[")
     names = "|".join(re.escape(name) for name in sorted(targets, key=len, reverse=True))
     others = re.sub(rf"(?:^|-)(?:{names})(?=-|\]$)", "", parameters, count=1).removeprefix("-")

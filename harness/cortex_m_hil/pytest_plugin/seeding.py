@@ -1,4 +1,4 @@
-"""Which numbers a test draws: from `--hil-seed` alone, whatever ran before it, in whichever process.
+"""The random numbers that a test draws: they follow from `--hil-seed` alone, in any order of tests and in any process.
 
 A test, its function-scoped fixtures, each wider fixture and each module begin with a stream of their own, by scope; so
 weights that a fixture makes and inputs that its test makes are not the same numbers. All this is done in runs with a
@@ -25,9 +25,13 @@ _SEEDING: pytest.StashKey[Seeding] = pytest.StashKey()
 
 
 def start(config: pytest.Config, number: int, root: Path, *, modules: int | None = None) -> None:
-    """Seeds modules from now on, and tests and fixtures. A second call does nothing.
+    """Seed modules, tests and fixtures from now on. A second call does nothing.
 
-    `modules` is what modules begin with; without, numbers that no test's body draws.
+    Args:
+        config: pytest's configuration.
+        number: the seed of the run.
+        root: the folder whose modules are seeded when they are imported.
+        modules: the seed that modules begin with; None: one derived from `number`, whose numbers no test's body draws.
     """
     if _SEEDING not in config.stash:
         config.stash[_SEEDING] = Seeding(number, root, modules)
@@ -35,7 +39,7 @@ def start(config: pytest.Config, number: int, root: Path, *, modules: int | None
 
 
 class Seeding:
-    """The hooks around everything that may draw numbers."""
+    """A plugin whose hooks seed the generators around everything that may draw numbers."""
 
     def __init__(self, number: int, root: Path, modules: int | None = None) -> None:
         self._number = number
@@ -43,7 +47,7 @@ class Seeding:
         sys.meta_path.insert(0, self._modules)
 
     def _of(self, part: str) -> int:
-        """What a part of the run is seeded with. A test's own body has the seed itself."""
+        """Return the seed of a part of the run. A test's own body has the run's seed itself."""
         return zlib.crc32(f"{part} {self._number}".encode())
 
     @pytest.hookimpl(wrapper=True)
@@ -65,7 +69,10 @@ class Seeding:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, request: Any) -> Generator[None, object, object]:
-        """Here and not around the whole setup, where other plugins seed, and wider fixtures are torn down."""
+        """Seed around each fixture.
+
+        Not around the whole setup, in which other plugins seed and wider fixtures are torn down.
+        """
         __tracebackhide__ = True
         with self._numbers(request):
             return (yield)

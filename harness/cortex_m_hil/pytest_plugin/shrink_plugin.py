@@ -1,4 +1,4 @@
-"""A pytest plugin for `hil shrink`: of each test that fails by a verdict, the smallest part that fails alike."""
+"""A pytest plugin for `hil shrink`: for each test that fails by a verdict, find the smallest part that fails alike."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """While the target is still there, and before the failure is forgotten."""
+    """Shrink a failure while its target is still live, and before the failure is forgotten."""
     failure = item.stash.get(FAILURE, None)
     error = call.excinfo.value if call.excinfo else None
     if failure is not None and failure.error is error:
@@ -98,7 +98,7 @@ def _write(item: pytest.Item, failure: Attempt, options: LoweringOptions, found:
 
 
 def _module_name(node_id: str) -> str:
-    """As Python imports one: without a dot."""
+    """Return the name of the test file's module, without the dots that Python could not import."""
     return files.name_for(node_id.replace(".py::", "-")).replace(".", "_").removeprefix("test_")
 
 
@@ -110,7 +110,7 @@ def _ours(failure: Attempt, options: LoweringOptions) -> tuple[list[str], str]:
 
 
 def _require_shown_by_upstream(failure: Attempt, options: LoweringOptions) -> None:
-    """ConfigError where ExecuTorch's tester has no way to ask for it, or does not see it."""
+    """Raise ConfigError where ExecuTorch's own tester cannot ask for this check, or does not see the failure."""
     why = ""
     if type(failure.error) not in (Mismatch, TargetFault, TargetHang, UnsupportedOperator, ProgramRejected):
         why = f"it has no check that ends in {type(failure.error).__name__}"
@@ -127,7 +127,7 @@ def _require_shown_by_upstream(failure: Attempt, options: LoweringOptions) -> No
 
 
 def _differs_in_integers(failure: Attempt) -> bool:
-    """Whether the outputs would fail however far they may be from the float module."""
+    """Tell whether the outputs would fail even with no bound on their distance from the float module."""
     task = failure.task
     if failure.references is None or task.tolerance is None or not failure.outputs:
         return True
@@ -136,7 +136,7 @@ def _differs_in_integers(failure: Attempt) -> bool:
 
 
 def _upstreams(failure: Attempt) -> tuple[list[str], str]:
-    """A test of ExecuTorch's, by its own tester, which takes a tolerance of its own."""
+    """Return imports and body of a test by ExecuTorch's own tester, which takes a tolerance of its own."""
     tolerance = failure.task.tolerance
     assert tolerance is not None
     target, home = failure.dut.target, "executorch.backends.cortex_m"
@@ -154,6 +154,6 @@ def _upstreams(failure: Attempt) -> tuple[list[str], str]:
 
 
 def _tell(item: pytest.Item, line: dict[str, Any]) -> None:
-    """On standard output of the process that `hil shrink` reads, a line each; pytest may have begun one there."""
+    """Print a JSON line that `hil shrink` reads on standard output, where pytest may have begun a line."""
     with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\nhil-shrink {json.dumps(line)}", flush=True)

@@ -1,4 +1,4 @@
-"""What a run says at its end: how it went on each target, the rows of what went wrong, and how to rerun them."""
+"""The summary of a run: the totals of each target, the rows of what went wrong, and the command that reruns it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are
 
 
 class Summary:
-    """Where the reports arrive: the only process, or xdist's controller."""
+    """A plugin of the only process, or of xdist's controller, that prints the summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -52,12 +52,18 @@ class Summary:
                 terminalreporter.write_line(line)
 
     def _sorted(self) -> list[Outcome]:
-        """By target, and then by test."""
+        """Return the outcomes sorted by target, and then by test."""
         order = [resolved.name for resolved in self._config.stash[RESOLVED]]
         return sorted(self._outcomes.all(), key=lambda one: (order.index(one.requested), one.test))
 
     def _lines(self, outcomes: list[Outcome], shown: list[Outcome], verbose: bool) -> Iterator[str]:
-        """`shown` are the rows of the table."""
+        """Yield the lines of the summary.
+
+        Args:
+            outcomes: those of all tests.
+            shown: those that are rows of the table.
+            verbose: whether peaks, origins of programs and all uninformative tests are named, too.
+        """
         bad = [outcome for outcome in outcomes if outcome.verdict.is_bad]
         if shown:
             yield from table(shown)
@@ -82,7 +88,7 @@ class Summary:
 
 
 def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """How many of the programs that ran the cache knew, and which it can never know."""
+    """Yield how many of the programs that ran came from the cache, and which can never be cached."""
     every = [(node_id, origin) for node_id, of_test in origins.items() for origin in of_test]
     if not every:
         return
@@ -110,7 +116,7 @@ def _uninformative(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
 
 
 def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
-    """The command that runs tests again; of each the target that was asked for, and the node id."""
+    """Return the command that runs tests again, given the requested target and the node id of each."""
     command, separator = config.stash.get(RERUN, ("pytest", ""))
     option, file_option = _OF_COMMAND if separator else [option_names.spelled(config, one) for one in _OF_PYTEST]
     words = [f"{option}={target}" for target in dict.fromkeys(requested for requested, _ in bad)]
@@ -126,7 +132,7 @@ def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
 
 
 def localize(config: pytest.Config, target: str, node_id: str) -> str:
-    """Return the command that localises a test; of ExecuTorch's own suites, the option of a run that does."""
+    """Return the command that localises a test; for ExecuTorch's own suites, the option of a run that does."""
     if RERUN in config.stash:
         return "--hil-localize"
     words = [from_here(config, node_id), "-t", target]
@@ -138,7 +144,7 @@ def localize(config: pytest.Config, target: str, node_id: str) -> str:
 
 
 def from_here(config: pytest.Config, node_id: str) -> str:
-    """A node id, which is relative to the root folder, as pytest takes it where it was called.
+    """Return a node id, which is relative to the root folder, as pytest takes it in the folder it was called in.
 
     A test of ExecuTorch's suite is named from the suite's folder, wherever that is.
     """

@@ -1,4 +1,4 @@
-"""How a run is ended: a worker with its controller, any other in good order when it is told to."""
+"""How a run is ended: a worker ends with its controller, any other process in good order on SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARENT: Final = "hil_controller"  # of a worker's input: the process that start
 
 
 class _Workers:
-    """The processes that xdist's controller has started."""
+    """A plugin that knows the worker processes that xdist's controller has started."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -29,13 +29,13 @@ class _Workers:
             self._processes.append(node.gateway._io.popen)
 
     def pytest_keyboard_interrupt(self) -> None:
-        """xdist would wait 10 s for the tests that its workers are at."""
+        """Interrupt the workers: xdist would wait 10 s for the tests that they are running."""
         for worker in self._processes:
             worker.send_signal(signal.SIGINT)
 
 
 def prepare(config: pytest.Config) -> None:
-    """A worker ends with its controller; any other run ends in good order when it is told to."""
+    """Let a worker end with its controller, and any other run end in good order on SIGTERM and SIGHUP."""
     if threading.current_thread() is not threading.main_thread():
         return
     if hasattr(config, "workerinput"):
@@ -53,14 +53,14 @@ def prepare(config: pytest.Config) -> None:
 
 
 class _Ending:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does, with what there is of a summary."""
+    """A plugin by which SIGTERM and SIGHUP end a run as Ctrl-C does, with a summary of what has run so far."""
 
     def __init__(self) -> None:
         self._taken: signal.Signals | None = None
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Summaries as after Ctrl-C: pytest leaves them out where the exit status is none of its own."""
+        """Print the summaries as after Ctrl-C: pytest leaves them out where the exit status is none of its own."""
         config = session.config
         terminal = config.pluginmanager.getplugin("terminalreporter")
         if self._taken is not None and terminal is not None:
@@ -70,13 +70,13 @@ class _Ending:
             )
 
     def take(self, number: int, frame: object) -> None:
-        """A second signal ends the process at once."""
+        """Handle the first signal by ending the run; a second one ends the process at once."""
         signal.signal(number, signal.SIG_DFL)
         self._taken = signal.Signals(number)
         self.pytest_runtest_logstart()
 
     def pytest_runtest_logstart(self) -> None:
-        """Once more before the next test: what a handler raises is lost where it interrupts a destructor."""
+        """End the run before the next test, too: an exception of a signal handler is lost within a destructor."""
         if self._taken is not None:
             pytest.exit(f"ended by {self._taken.name}", returncode=128 + self._taken)
 
@@ -87,12 +87,16 @@ class _Ending:
 
 
 def _interrupt_once(number: int, frame: object) -> None:
-    """A terminal interrupts workers too; the controller's interrupt must not disturb them while they put away."""
+    """Handle an interrupt once, and ignore further ones.
+
+    A terminal interrupts workers too; the controller's own interrupt must not disturb them while they clean up.
+    """
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def put_away() -> None:
-    """A worker that ends is interrupted by execnet after 5 s; it is to go on."""
+    """Ignore interrupts from now on: execnet interrupts a worker 5 s after its end began, and it must still clean up.
+    """
     if signal.getsignal(signal.SIGINT) is _interrupt_once:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
