@@ -1,4 +1,4 @@
-"""The pipeline of a test: lower, lint, run, compare. Nothing else owns this sequence."""
+"""The test pipeline: lower, lint, run, compare. No other package defines this sequence."""
 
 from __future__ import annotations
 

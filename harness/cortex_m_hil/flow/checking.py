@@ -1,4 +1,4 @@
-"""The pipeline of a test: lower, lint, run, compare."""
+"""Checking a module or a program on a target: lower, lint, run, compare."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def export(
     layout: Layout = LoweringOptions.layout,
     dynamic_shapes: Any = None,
 ) -> Exported:
-    """A module as it is now, to be lowered and checked for any number of targets without being exported anew for each.
+    """Export a module as it is now, to lower and check it for any number of targets without a new export for each.
 
-    Arguments:
+    Args:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
             `torch.export.ExportedProgram`, which is exported anew, with its dynamic shapes.
         inputs: a tuple or list of tensors and numbers, the arguments of `module.forward`. Their shapes and dtypes
@@ -70,9 +70,9 @@ def lower(
     redzones: bool = LoweringOptions.redzones,
     dynamic_shapes: Any = None,
 ) -> Program:
-    """A module lowered for an ISA class.
+    """Lower a module for an ISA class.
 
-    Arguments:
+    Args:
         module: a `torch.nn.Module`, used in `eval()` mode. It is run and exported; it is not changed. Or a
             `torch.export.ExportedProgram`, as `export` takes it; or what `export` gave: its layout is that of
             the export, and so are its inputs where none are given. What PT2E has converted already is lowered with
@@ -105,10 +105,10 @@ def lower(
 
 
 def warn_of_training(program: Program) -> None:
-    """Issue a HilWarning where the module was in eval mode and a part of it that asks for its mode was not.
+    """Issue a HilWarning where the module is in eval mode and a submodule whose results depend on the mode is not.
 
-    That is somebody's doing. A module that is wholly in training mode may just be as torch made it, and means nothing:
-    of that a bad verdict tells.
+    Someone has set that mode. A module that is wholly in training mode may just be as torch made it: there is no
+    warning then, only a line in a bad verdict.
     """
     training = program.training
     if training is not None and training.is_in_part:
@@ -117,7 +117,7 @@ def warn_of_training(program: Program) -> None:
 
 @dataclass(frozen=True)
 class Checked:
-    """What `verify` found on the way."""
+    """The results of `verify`: the run, the comparison, and the references that the outputs were compared with."""
 
     program: Program
     result: RunResult
@@ -135,9 +135,19 @@ def verify(
     guards: Guards | None = None,
     observe: Callable[[Checked], None] = lambda _: None,
 ) -> Checked:
-    """Lints, runs and compares a program, on its own inputs and with the references it brings.
+    """Verify a program on a target: lint, run and compare it, on its own inputs and with the references it brings.
 
-    Raises on a bad verdict, after telling `observe` what was measured.
+    Args:
+        dut: the target.
+        program: the program.
+        tolerance: of the comparison.
+        linted: False skips the lint.
+        excluded: patterns of operators that lint takes for absent.
+        guards: makes the program's guard; None: no memory is watched.
+        observe: gets the results before a bad verdict on them is raised.
+
+    Raises:
+        InfraError, VerdictError: what `run` raises, and the verdict of the comparison.
     """
     with nullcontext() if linted else telling_what_lint_knows(dut, program):
         return _verified(dut, program, tolerance, linted, excluded, guards, observe)
@@ -164,7 +174,7 @@ def _verified(
 
 
 def _naming_what_keeps_its_size(dut: Dut, program: Program, comparison: Comparison) -> Comparison:
-    """The comparison, which names the operator that left its output at the upper bounds, if there is one."""
+    """Return the comparison with the name of the operator that left its output at the upper bounds, if there is one."""
     keeps = operator_that_keeps_its_size(dut.session(), program)
     if not keeps:
         return comparison
@@ -175,7 +185,7 @@ def _naming_what_keeps_its_size(dut: Dut, program: Program, comparison: Comparis
 def arrange(program: Program, arrays: Sequence[Any]) -> tuple[HostTensor, ...]:
     """Return arrays of logical shape (numbers for scalars), laid out in the dim orders that the program wants.
 
-    No value is changed; whether dtypes and shapes are the program's is for `require_fit`.
+    No value is changed; `require_fit` checks whether dtypes and shapes are the program's.
     """
     specs = program.file.input_specs()
     orders = [specs[number].dim_order if number < len(specs) else () for number in range(len(arrays))]
@@ -196,7 +206,10 @@ def _sent(number: int, value: Any, order: tuple[int, ...]) -> HostTensor:
 
 
 def _array(value: Any) -> Array:
-    """The array of what has a dtype. Of lists NumPy would choose one, which may not hold what is in them."""
+    """Return a value with a dtype as an array; raise ConfigError for others.
+
+    NumPy would choose the dtype of a list, which may not hold its values.
+    """
     if isinstance(value, (list, tuple)):
         raise ConfigError(f"{shown(value)} has no dtype", hint="an array: numpy.array(values), or torch.tensor(values)")
     try:

@@ -1,4 +1,4 @@
-"""A target with its runner: boots when first used, stays up between programs, boots anew when broken."""
+"""A device under test: a target with its runner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,17 @@ LONGEST_EXECUTION = 86400.0
 
 
 class Dut:
-    """A device under test: boots when first used, stays up between programs, boots anew when broken."""
+    """A device under test: it boots when first used, stays up between programs, and boots anew when its session breaks.
+
+    Attributes:
+        resolved: the target that was asked for and the one that runs.
+        elf: the runner.
+        seconds: of the engine's CPU time that one program may take.
+        what: what a board is leased for, as others see it.
+        keep: a folder for the programs that are run here, with their inputs; None: they are not kept.
+        counting: collects the coverage, if the runner counts.
+        recovered_by: the recovery step that brought the board back since the last restart; "" if none.
+    """
 
     def __init__(self, resolved: Resolved, elf: Elf, *, multiplier: float = 1.0) -> None:
         self.resolved = resolved
@@ -50,11 +60,15 @@ class Dut:
 
     @property
     def target(self) -> Target:
-        """With the port of the very board, while there is one."""
+        """Return the target, with the port of the leased board while there is one."""
         return self._leased.target if self._leased is not None else self.resolved.target
 
     def session(self) -> Session:
-        """The live session. Raises infra errors, with the name that the user asked for."""
+        """Return the live session; boot the target where there is none, or a broken one.
+
+        Raises:
+            InfraError: the target cannot be brought to life; the error has the name that the user asked for.
+        """
         if self._session is not None and self._session.broken:
             self.restart()
         if self._session is None:
@@ -68,7 +82,7 @@ class Dut:
         return ran
 
     def last_ran(self) -> Ran | None:
-        """The same without booting: None where nothing has answered yet."""
+        """Return what `ran` does, without booting: None where nothing has answered yet."""
         identity = self._identity
         if identity is None:
             return None
@@ -82,7 +96,7 @@ class Dut:
         )
 
     def restart(self) -> None:
-        """Ends the simulator, or closes the port. The next use boots anew. A board is still ours."""
+        """End the simulator, or close the port. The next use boots anew. A board stays leased."""
         self.recovered_by = ""
         if self._session is not None:
             if self.counting is not None:
@@ -97,26 +111,29 @@ class Dut:
             self._folder = None
 
     def close(self) -> None:
-        """The same, and gives the board back."""
+        """End the simulator, or close the port, and release the board."""
         self.restart()
         if self._leased is not None:
             self._leased.release()
             self._leased = None
 
     def release_between_tests(self) -> None:
-        """Between two tests: a simulator stays up, a board is given back, and its firmware reused after a handshake."""
+        """Release a board between two tests, and let a simulator stay up.
+
+        The board's firmware is reused after a handshake.
+        """
         if self._leased is not None:
             self.close()
 
     def read_coverage(self) -> None:
-        """Between two tests, if the runner counts: a target that ends later loses no more than what comes after."""
+        """Read the counts between two tests, if the runner counts: a target that ends later loses only what follows."""
         if self.counting is not None and self._session is not None:
             self.counting.read(self._session)
             if self._session.broken:
                 self.restart()
 
     def recover(self, cause: HarnessError) -> HarnessError:
-        """`cause`, if it is for a simulator, or for a board that was brought back. BoardWedged if it was not."""
+        """Recover a board, and return `cause`; for a simulator return it at once. BoardWedged if nothing helps."""
         if self._leased is None:
             return cause
         self._recovering = True
@@ -154,7 +171,7 @@ class Dut:
         return self._session  # the self-test's, if it had to be recovered
 
     def verify(self) -> None:
-        """The self-test. LaunchError, or another infra error, if the target does not pass it."""
+        """Run the self-test. Raises LaunchError, or another infra error, if the target does not pass it."""
         try:
             selftest(self)
         except VerdictError as error:  # which is no verdict on anybody's program
@@ -193,7 +210,10 @@ class Dut:
 
 
 def require(resolved: Resolved) -> None:
-    """Raises what the target's simulator misses, or has not: before a build. A board is looked for when it is used."""
+    """Raise an error where the target's simulator is missing or lacks something, before a build.
+
+    A board is looked for when it is used.
+    """
     if not isinstance(resolved.target.launcher, HardwareLauncher):
         launchers.require(resolved.target)
 
@@ -201,7 +221,8 @@ def require(resolved: Resolved) -> None:
 def operators(resolved: Resolved) -> tuple[tuple[str, ...] | None, str]:
     """Return the operators that the target's runner has, without a board: those that its ELF names, else a simulator's.
 
-    None, and why, where only a board could say it.
+    Returns:
+        The operators and ""; None and the reason where only a board could tell.
     """
     is_board = isinstance(resolved.target.launcher, HardwareLauncher)
     elf = build_runner(resolved.target, resolved.runtime)
@@ -223,9 +244,15 @@ def open_dut(
     options: Mapping[str, str] | None = None,
     firmware: Path | None = None,
 ) -> Dut:
-    """A Dut with its runner built, of this package's firmware or a changed copy of it.
+    """Build a target's runner, and return the Dut.
 
-    What its simulator misses is told before the build, which takes longer.
+    What its simulator lacks is an error before the build, which takes longer.
+
+    Args:
+        resolved: the target.
+        multiplier: of the time that a program may take.
+        options: of the runner's build.
+        firmware: a changed copy of this package's firmware; None: the package's own.
     """
     require(resolved)
     return Dut(resolved, build_runner(resolved.target, resolved.runtime, options, firmware), multiplier=multiplier)

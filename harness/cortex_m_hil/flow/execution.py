@@ -1,4 +1,4 @@
-"""One pass over a program on a live target: load, poison, set inputs, execute, read back."""
+"""Executing a program once on a live target: load, fill with poison, set inputs, execute, read back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POISON, COUNTER_POISON = 0xA5, 0x5A
 
 
 class Device(Protocol):
-    """A target that executes programs, as `Dut` is one."""
+    """A target that executes programs, such as a `Dut`."""
 
     seconds: float  # of the engine's CPU time that one program may take
     recovered_by: str  # the tool that brought a board back since the last restart; "" if none
@@ -37,13 +37,13 @@ class Device(Protocol):
         """Return the live session. Raises infra errors where the target cannot be brought to life."""
 
     def ran(self) -> Ran:
-        """Return the names and versions of what executes programs here."""
+        """Return the names and versions of the target, engine and runtime that execute programs here."""
 
     def restart(self) -> None:
         """End the simulator, or close the port. The next use boots anew."""
 
     def recover(self, cause: HarnessError) -> HarnessError:
-        """Bring a board back, and return `cause`; BoardWedged if nothing helps."""
+        """Bring a board back, and return `cause`. Raises BoardWedged if nothing helps."""
 
 
 def execute(
@@ -73,9 +73,20 @@ def execute_loaded(
     *,
     keep_state: bool = False,
 ) -> tuple[list[HostTensor], list[npt.NDArray[np.bool_]], int]:
-    """Outputs, a mask for each of elements that nobody wrote, and ticks of the first pass.
+    """Execute a loaded program; return its outputs, a mask of unwritten elements for each, and the first pass's ticks.
 
-    It begins with the initial state; `keep_state`: with what is there, as after a load.
+    It is executed a second time, with the complementary poison, under a guard or where an output looks unwritten.
+
+    Args:
+        dut: the target.
+        session: its live session, with the program loaded.
+        program: the program.
+        inputs: values for its inputs.
+        guard: watches both passes; None: no memory is watched.
+        keep_state: begin with the state that is there, as after a load, and not with the program's initial state.
+
+    Raises:
+        ResponseTimeout: the program does not end in time.
     """
     outputs, ticks = one_pass(dut, session, program, inputs, POISON, guard, keep_state=keep_state)
     unwritten = [_equals(output, POISON) for output in outputs]
@@ -95,7 +106,11 @@ def one_pass(
     *,
     keep_state: bool = False,
 ) -> tuple[list[HostTensor], int]:
-    """Outputs and ticks of a program that is loaded. ResponseTimeout where it does not end."""
+    """Execute a loaded program once; return its outputs and ticks. Takes what `execute_loaded` does.
+
+    Raises:
+        ResponseTimeout: the program does not end in time.
+    """
     prepare(session, inputs, poison, guard, keep_state=keep_state)
     ticks = session.execute(dut.seconds)
     _require_ticks(dut, program, ticks)
@@ -105,7 +120,10 @@ def one_pass(
 
 
 def _require_ticks(dut: Device, program: Program, ticks: int) -> None:
-    """A counter that stands still would be taken for a program that costs nothing (ExecuTorch #21833)."""
+    """Raise ProtocolError where operators were executed and a counter of instructions or cycles stands at 0.
+
+    Such a program would seem to cost nothing (ExecuTorch #21833).
+    """
     counts = dut.ran().clock in (Clock.INSTRUCTIONS, Clock.CORE)
     operators = sum(one.kind is InstructionKind.KERNEL for one in program.file.instructions)
     if counts and operators and not ticks:
@@ -121,10 +139,16 @@ def prepare(
     *,
     keep_state: bool = False,
 ) -> None:
-    """Before a pass over a loaded program: arena full of poison, inputs set, and state as it is at the beginning.
+    """Prepare a loaded program for a pass: fill the arena with poison, set the inputs, and reset the state.
 
-    `keep_state` leaves state as it is: the last call's.
-    It begins at the first instruction unless steps were left off in the middle: STEP goes on where it stopped.
+    The pass begins at the first instruction unless stepping was left in the middle: STEP goes on where it stopped.
+
+    Args:
+        session: the live session, with the program loaded.
+        inputs: values for the program's inputs.
+        poison: the byte that fills the arena.
+        guard: fills its memory after the poison; None: there is none.
+        keep_state: leave the state as the last call left it.
     """
     fill_around(session, session.file, poison)
     if guard:
@@ -136,7 +160,7 @@ def prepare(
 
 
 def operator_at(program: Program, instruction: int) -> str:
-    """`cortex_m::quantized_linear.out`, with the graph node where it is known."""
+    """Return an instruction's operator, such as `cortex_m::quantized_linear.out`, with its graph node where known."""
     if not 0 <= instruction < len(program.file.instructions):
         return ""
     name = program.file.instructions[instruction].operator
@@ -145,9 +169,10 @@ def operator_at(program: Program, instruction: int) -> str:
 
 
 def operator_that_keeps_its_size(session: Session, program: Program) -> str:
-    """The first with an input below its upper bounds and an output at its own, as the last run left them; "" if none.
+    """Return the first operator that leaves an output at its upper bounds though an input is smaller; "" if none does.
 
-    Of operators whose outputs are of dynamic shape: there each kernel has to set the sizes of what it writes.
+    It looks at the sizes that the last run left in tensors of dynamic shape: there each kernel has to set the size of
+    what it writes.
     """
     values = program.file.values
     sized: dict[int, bool] = {}
@@ -166,7 +191,7 @@ def operator_that_keeps_its_size(session: Session, program: Program) -> str:
 
 
 def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:
-    """Elements all of whose bytes are the poison."""
+    """Return a mask of the elements all of whose bytes are the poison, in the output's logical shape."""
     spec = output.spec
     itemsize = np.dtype(spec.dtype).itemsize
     stored = np.frombuffer(output.data, np.uint8).reshape([*(spec.shape[d] for d in spec.dim_order), itemsize])
@@ -175,16 +200,16 @@ def _equals(output: HostTensor, poison: int) -> npt.NDArray[np.bool_]:
 
 
 class Guard(Protocol):
-    """Watches what one program does to memory, in two passes: with POISON and with COUNTER_POISON."""
+    """An observer of what one program does to memory, in two passes: with POISON and with COUNTER_POISON."""
 
     def fill(self, session: Session, poison: int) -> None:
-        """The arena is full of `poison`, the inputs are not yet set."""
+        """Fill the watched memory; the arena is full of `poison`, and the inputs are not yet set."""
 
     def inspect(self, session: Session, poison: int) -> None:
-        """The program has run."""
+        """Inspect the watched memory after the program has run."""
 
     def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
-        """After both passes. Raises a verdict."""
+        """Judge both passes, and raise a verdict where the program did what it must not do."""
 
 
 Guards = Callable[[Program], Guard]

@@ -1,4 +1,4 @@
-"""What a target that stopped answering means: the self-test, and on a board a second run, tell program from target."""
+"""The cause of a target's silence: the self-test, and on a board a second run, tell the program from the target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def explain_silence(
 
     Args:
         dut: the target; it has been restarted afterwards.
-        program: the one that ran, on `inputs`.
+        program: the program that ran.
+        inputs: its inputs.
         stuck: the timeout, with the operator that was being executed.
         log: what the target had said.
 
@@ -68,7 +69,10 @@ def _tested_hang(dut: Device, stuck: ResponseTimeout, log: str) -> HarnessError:
 
 
 def _hangs_again(dut: Device, program: Program, inputs: Sequence[HostTensor], hang: TargetHang) -> HarnessError:
-    """The same hang if the program hangs a second time: once, it looks like a wire that is cut for a while."""
+    """Return the hang if the program hangs a second time on the board, else another error.
+
+    A single hang looks like a wire that is interrupted for a while.
+    """
     try:
         execute(dut, dut.session(), program, inputs)
     except ResponseTimeout as stuck:

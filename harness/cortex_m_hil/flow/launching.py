@@ -1,4 +1,4 @@
-"""A program of the user's, which is no runner, on a target: its console as it arrives, and how it ended."""
+"""Running a user's own program, which is no runner, on a target: its console as it arrives, and how it ended."""
 
 from __future__ import annotations
 
@@ -43,9 +43,14 @@ _FAULT = re.compile(r"(?i:\bhard ?fault\b)|ZEPHYR FATAL ERROR|^F (?:\[|[\d:.]+ )
 
 @dataclass(frozen=True)
 class Launch:
-    """What to run, and for how long: `seconds` of the simulator's CPU time, or by the clock on a board.
+    """A program to run, and the limits of the run.
 
-    `until`: what the program says when it has done its work.
+    Attributes:
+        elf: the program's file.
+        seconds: of the simulator's CPU time that it may take, or by the clock on a board.
+        arguments: of its command line; a board has none.
+        folder: the folder that it may read and write, on a simulator; None: an empty one.
+        until: what the program prints when it has done its work; None: it ends by itself.
     """
 
     elf: Path
@@ -57,7 +62,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Ended:
-    """How it ended well: `exit`, `eot` or `until`."""
+    """The good end of a program.
+
+    Attributes:
+        by: `exit`: it ended; `eot`: it printed the end-of-transmission character; `until`: it printed `Launch.until`.
+        engine: what executed it.
+        seconds: of wall time that it took.
+    """
 
     by: str
     engine: str
@@ -66,7 +77,15 @@ class Ended:
 
 @dataclass
 class Console:
-    """What the program says, made printable, to `sink`; and what of it matters here."""
+    """The output of a program, passed on to `sink` in printable form, and searched for what decides the run's end.
+
+    Attributes:
+        sink: takes each piece of text.
+        until: the text that ends the run.
+        operators: names of the operators that the program says it lacks.
+        fault: the first line that reports a fault; "" if none.
+        done: as `Ended.by`; "" while the program goes on.
+    """
 
     sink: Callable[[str], object]
     until: re.Pattern[str] | None = None
@@ -101,10 +120,22 @@ class Console:
 
 
 def launch(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> Ended:
-    """Runs the program until it ends, or says that it is done.
+    """Run a program on a target until it ends, or until it says that it is done.
 
-    ConfigError, OutOfTargetMemory where it does not fit the target, before anything is started. ProgramTimeout,
-    ProgramFailed, TargetFault, UnsupportedOperator, ForbiddenAccess for what becomes of it.
+    Args:
+        resolved: the target.
+        order: the program and its limits.
+        sink: takes the printable text of the console, piece by piece.
+
+    Raises:
+        ConfigError: the target cannot run it as it is asked for; nothing has been started.
+        OutOfTargetMemory: it does not fit the target; nothing has been started.
+        ProgramTimeout: it has neither ended nor said that it is done in time.
+        ProgramFailed: it ends with an exit status that is not 0.
+        TargetFault: it reports a fault, and fails or does not end.
+        UnsupportedOperator: it was linked without an operator that it needs.
+        ForbiddenAccess: it asks the simulator for what it may not have.
+        InfraError: the target or its tools fail.
     """
     checks_elf.check(order.elf, resolved.target)
     began = time.monotonic()
@@ -145,7 +176,7 @@ def _in_simulator(resolved: Resolved, order: Launch, sink: Callable[[str], objec
 
 
 def _judge(resolved: Resolved, process: RunningProcess, status: int, console: Console) -> None:
-    """Raises what was wrong with its end, if anything was."""
+    """Raise an error for the end of a process, unless it ended well."""
     log = process.log.decode(errors="replace")
     problem = resolved.target.launcher.explain_launch(resolved.target, process, status, log)
     if isinstance(problem, ProgramFailed) and console.fault:
@@ -161,7 +192,10 @@ def _used(process: RunningProcess, seconds: float) -> str:
 
 
 def _listen(link: Link, console: Console, budget: Budget) -> bool:
-    """Until the link is closed, or the program has done its work; False if it has not within its budget."""
+    """Pass on a link's output until it is closed or the program has done its work; False if the budget ends first.
+
+    A program that lacks operators has SETTLE seconds to name further ones, and ends well in this sense.
+    """
     settled: Deadline | None = None
     while not console.done:
         if budget.expired or (settled is not None and settled.expired):
@@ -184,7 +218,10 @@ def _listen(link: Link, console: Console, budget: Budget) -> bool:
 
 
 def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) -> str:
-    """Flashed, and reset with its port open where there is a tool for it, so that no word of its start is lost."""
+    """Flash the program, open the port and listen to its console; return how the program ended.
+
+    Where a tool can reset the board, it is reset with the port open, so that nothing of the start is lost.
+    """
     launcher = resolved.target.launcher
     assert isinstance(launcher, HardwareLauncher)
     if launcher.flash is None:

@@ -1,4 +1,4 @@
-"""One program on a target: lint, execute, and what it was that hung."""
+"""Running one program on a target: lint, execution, and the cause of a hang."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cortex_m_hil.targets.model import Target
 
 
 def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
-    """Scratch sizes that the program knows, or by the wheel's CMSIS-NN; none where neither tells."""
+    """Return the scratch sizes that the program knows, else those of the wheel's CMSIS-NN; none without either."""
     if program.scratch is not None:
         return program.scratch(isa)
     from cortex_m_hil.lowering.scratch import scratch_of
@@ -44,7 +44,7 @@ def scratch_needs(program: Program, isa: Isa) -> tuple[ScratchNeed, ...]:
 def findings(
     program: Program, target: Target, operators: Sequence[str] | None, runtime: str
 ) -> tuple[LintFinding, ...]:
-    """Everything that lint has to say; `operators` is the runner's list, None if unknown."""
+    """Return all findings of the lint; `operators` is the runner's list, None if unknown."""
     return lint(program, target, operators=operators, scratch=scratch_needs(program, target.isa), runtime=runtime)
 
 
@@ -58,15 +58,23 @@ def run(
     guards: Guards | None = None,
     complete: bool = True,
 ) -> RunResult:
-    """One program, once (twice where an output looks unwritten, or under a guard).
+    """Run a program once (twice where an output looks unwritten, or under a guard).
 
-    `inputs` default to the program's own. `linted=False` skips the rules of fit. Inputs that do not fit
-    the program are a ConfigError all the same.
-    `excluded` are patterns of operators that lint takes for absent, though the runner has them.
-    `guards` makes the program's guard, for instance `diagnose.lifetimes.WatchedMemory`.
-    `complete`: an output with an element that nobody wrote is a Mismatch; without, `RunResult.unwritten` tells.
-    Raises infra or verdict errors; a program that does not end is TargetHang only if the target
-    passes its self-test afterwards.
+    Args:
+        dut: the target.
+        program: the program.
+        inputs: None: the program's own.
+        linted: False skips the lint; inputs that do not fit the program are a ConfigError all the same.
+        excluded: patterns of operators that lint takes for absent, though the runner has them.
+        guards: makes the program's guard, for instance `diagnose.lifetimes.WatchedMemory`; None: no memory is watched.
+        complete: an unwritten element of an output is a Mismatch; False: `RunResult.unwritten` has a mask of them.
+
+    Raises:
+        ConfigError: the inputs do not fit the program.
+        InfraError: the target or its tools fail.
+        VerdictError: the program is refused, or fails. A program that does not end is TargetHang only if the target
+            passes
+            its self-test afterwards.
     """
     given = program.inputs if inputs is None else inputs
     require_fit(program, given, dut.target.name, dut.resolved.runtime)
@@ -94,7 +102,7 @@ def _run(
 
 @contextlib.contextmanager
 def telling_what_lint_knows(dut: Dut, program: Program) -> Iterator[None]:
-    """Around a run that was not linted: a bad verdict has what lint would have refused, and its next step."""
+    """Add to a bad verdict of a run without lint what lint would have refused, and the next step."""
     try:
         yield
     except VerdictError as error:
@@ -110,7 +118,7 @@ def telling_what_lint_knows(dut: Dut, program: Program) -> Iterator[None]:
 def stream(
     dut: Dut, program: Program, samples: Iterable[tuple[HostTensor, ...]], *, linted: bool = True
 ) -> Iterator[tuple[HostTensor, ...]]:
-    """One program on sample after sample, loaded once: the outputs for each. Raises what `run` does."""
+    """Yield the outputs of a program for each sample; it is loaded once. Raises what `run` does."""
     session = dut.session()
     if linted:
         require_lint(dut, program)
@@ -132,7 +140,11 @@ def stream(
 
 
 def require_lint(dut: Dut, program: Program, excluded: Sequence[str] = ()) -> None:
-    """LintError, UnsupportedOperator or OutOfTargetMemory where the program does not fit the target or its runner."""
+    """Lint a program for a target and its runner.
+
+    Raises:
+        LintError, UnsupportedOperator, OutOfTargetMemory: the program does not fit.
+    """
     offered = [name for name in dut.session().identity.operators if not any(map(partial(fnmatch, name), excluded))]
     raise_findings(findings(program, dut.target, offered, dut.resolved.runtime), dut.target.name)
 
@@ -152,12 +164,16 @@ def _refuse_unwritten(program: Program, unwritten: Sequence[Array], target: str,
 
 
 def kept_input(pte: Path, number: int) -> Path:
-    """Where the input of a program that was kept lies."""
+    """Return the path of an input of a program that was kept."""
     return pte.with_suffix(f".{number}.npy")
 
 
 def keep(dut: Dut, program: Program, inputs: Sequence[HostTensor]) -> None:
-    """Each program with its inputs once, whatever becomes of it, where the target has a folder for them."""
+    """Write a program with its inputs, once, to the target's folder for kept programs, if it has one.
+
+    Raises:
+        InfraError: it cannot be written.
+    """
     if (folder := dut.keep) is None:
         return
     content = hashlib.sha256(b"".join([program.pte, *(value.data for value in inputs)])).hexdigest()

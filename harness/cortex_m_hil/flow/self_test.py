@@ -1,4 +1,4 @@
-"""A known program with known outputs: is the target well?"""
+"""The known-answer self-test: a known program with known outputs shows whether the target works."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ OTHER_AGAIN: Final = "run again it gave something else: not your program, but me
 
 
 def selftest(dut: Device) -> RunResult:
-    """The self-test: a known program with known outputs, bit for bit.
+    """Run the known-answer self-test, and return its result; its outputs must be right bit for bit.
 
-    LaunchError if it does not end. SelfTestFailed if its outputs are wrong; it is run twice then, since a wrong kernel
-    is wrong in the same way each time.
+    Where they are wrong, it is run again to tell a wrong kernel, which is wrong in the same way each time, from memory,
+    clock or power.
+
+    Raises:
+        LaunchError: it does not end.
+        SelfTestFailed: its outputs are wrong.
     """
     known = known_answer(dut.target.isa)
     program = Program.from_bytes(known.program, "known_answer.pte")

@@ -1,4 +1,4 @@
-"""What a program keeps from one call to the next: set, read, digested, and spared by the poison.
+"""The state that a program keeps from one call to the next: set, read, digested, and spared by the poison.
 
 A LOAD sets each state that the file has an initial value for. FILL, WRITE, READ and DIGEST do the rest
 (docs/protocol.md): a runner knows nothing of state.
@@ -21,7 +21,7 @@ State = tuple[HostTensor, ...]
 
 
 def is_set_by_loading(file: PteFile) -> bool:
-    """Whether the file has an initial value for every state."""
+    """Tell whether the file has an initial value for every state."""
     return all(file.values[value].initial is not None for value in file.states)
 
 
@@ -38,12 +38,12 @@ def read_state(session: Session, file: PteFile) -> State:
 
 
 def digest_state(session: Session, file: PteFile) -> tuple[int, ...]:
-    """The CRC-32 of each state."""
+    """Return the CRC-32 of each state, computed on the target."""
     return tuple(session.digest(MemoryRegion.VALUE, value) for value in file.states)
 
 
 def fill_around(session: Session, file: PteFile | None, poison: int) -> None:
-    """The whole arena but what is state."""
+    """Fill the whole arena, except for the state, with the poison."""
     if file is None or not file.states:
         session.fill(MemoryRegion.PLANNED, 0, poison)
         return
@@ -64,7 +64,7 @@ def _around(file: PteFile) -> Iterator[Extent]:
 
 
 def require_state(file: PteFile, state: Sequence[HostTensor], name: str) -> State:
-    """ConfigError where a saved state is not one of this program's."""
+    """Return a saved state as a tuple; raise ConfigError where it is not one of this program's."""
     wanted = [file.values[value].spec for value in file.states]
     strange = next((one for one in state if not isinstance(one, HostTensor)), None)
     if strange is not None:

@@ -1,4 +1,4 @@
-"""A program on a live target, an instruction at a time: what stepped diagnosis is built on."""
+"""Executing a program on a live target instruction by instruction, which stepped diagnosis builds on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One frame after another through a program that keeps state: loaded once, and compared frame by frame."""
+"""Streams: a program that keeps state is loaded once, given frame after frame, and compared frame by frame."""
 
 from __future__ import annotations
 
@@ -39,11 +39,24 @@ def stream_frames(
     linted: bool = True,
     guards: Guards | None = None,
 ) -> Streamed:
-    """Runs the program once for each frame. It is loaded before the first one, and keeps its state between them.
+    """Run a program once for each frame; it is loaded before the first, and keeps its state between them.
 
-    `state` is what the first frame finds; None: the program's initial state. Where the program has references, outputs
-    and state of each frame are compared with the dialect's, which is stepped here. Between two frames all of the arena
-    but the state is filled with poison. Raises what `run` does; a Mismatch names its frame.
+    Where the program has references, outputs and state of each frame are compared with the dialect's, which is stepped
+    here. Between two frames all of the arena but the state is filled with poison.
+
+    Args:
+        dut: the target.
+        program: the program.
+        frames: inputs of each call, at least one.
+        state: what the first frame finds; None: the program's initial state.
+        tolerance: of the comparison.
+        linted: False skips the lint.
+        guards: makes the program's guard; None: no memory is watched.
+
+    Raises:
+        ConfigError: there are no frames, or inputs or state are not the program's.
+        Mismatch: a frame's outputs or state are wrong; the message names the frame.
+        HarnessError: what `run` raises.
     """
     if not frames:
         raise ConfigError(f"{program.name}: a stream of no frames", hint="a list of input tuples: [(x0,), (x1,), …]")
@@ -63,7 +76,7 @@ def stream_frames(
 
 
 class _Stream:
-    """One program, loaded once."""
+    """A program that is loaded once on a target, and its references by frame."""
 
     def __init__(
         self,
@@ -78,7 +91,7 @@ class _Stream:
         self._references, self._tolerance, self._guard = references, tolerance, guard
 
     def run(self, frames: Sequence[Inputs], state: State | None) -> Streamed:
-        """`state` is written before the first frame; None: it is what the load leaves."""
+        """Run all frames; `state` is written before the first one. None: the state is what the load leaves."""
         began = time.monotonic()
         session, file = self._session, self._program.file
         load(session, self._program)
@@ -105,7 +118,7 @@ class _Stream:
         return frame
 
     def _compare(self, number: int, frame: Frame, references: References) -> None:
-        """Mismatch where outputs or state are not the dialect's."""
+        """Raise Mismatch where a frame's outputs or state differ from the dialect's by more than the tolerance."""
         file = self._program.file
         if references.dialect is None or _is_equal(file, frame, references.dialect):
             return
@@ -119,7 +132,7 @@ class _Stream:
             raise
 
     def _uninformative(self) -> Iterator[str]:
-        """Of each output and state, the first frame in which the reference itself is no number."""
+        """Yield a line for each output and state that is no number in the reference, with the first such frame."""
         dialects = [one.dialect for one in self._references if one.dialect is not None]
         for at, arrays in enumerate(zip(*dialects, strict=True)):
             lost = [(number, array) for number, array in enumerate(arrays) if _is_no_number(array)]
@@ -131,7 +144,7 @@ class _Stream:
                 yield f"frame {number}: {name}: uninformative: {count}, as in the reference{more}: proves nothing"
 
     def _name(self, at: int) -> str:
-        """What the comparison takes for one more output by its name."""
+        """Return the name of a compared tensor: the comparison takes states for further outputs."""
         state = at - len(self._program.file.outputs)
         if state < 0:
             return f"output {at}"
@@ -143,7 +156,7 @@ class _Stream:
 
 
 def _is_equal(file: PteFile, frame: Frame, dialect: tuple[Array, ...]) -> bool:
-    """Bit for bit."""
+    """Tell whether a frame's outputs and state are the dialect's, bit for bit."""
     outputs = dialect[: len(frame.outputs)]
     if not all(np.array_equal(one.array(), other) for one, other in zip(frame.outputs, outputs, strict=True)):
         return False
@@ -154,12 +167,12 @@ def _is_equal(file: PteFile, frame: Frame, dialect: tuple[Array, ...]) -> bool:
 
 
 def _is_no_number(array: Array) -> bool:
-    """NaN somewhere, or no finite element. Some infinities are a mask's."""
+    """Tell whether an array has a NaN, or no finite element. Some infinities are allowed, as in a mask."""
     return array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array).any() or not np.isfinite(array).any())
 
 
 def _is_quantised(file: PteFile) -> bool:
-    """Whether all outputs and states are: then they are the dialect's bits, or wrong."""
+    """Tell whether all outputs and states are quantised: then they are either the dialect's bits, or wrong."""
     everything = _with_states_as_outputs(file)
     return all(output_quantization(everything, number) is not None for number in range(len(everything.outputs)))
 
@@ -169,9 +182,10 @@ def _with_states_as_outputs(file: PteFile) -> PteFile:
 
 
 def _judged_by(file: PteFile, references: References) -> References:
-    """What is left in float is held against fake-quant, or against the float module where nothing is quantised.
+    """Return the references that a frame is judged by: fake-quant for tensors in float, the dialect for quantised ones.
 
-    How far rounding takes a stream of integers from fake-quant is not known: there the dialect alone counts.
+    Fake-quant is the float module where nothing is quantised. How far rounding takes a stream of integers from
+    fake-quant is not known: for these the dialect alone counts.
     """
     if references.dialect is None or references.quantized is None:
         return references

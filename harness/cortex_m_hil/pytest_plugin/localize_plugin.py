@@ -1,5 +1,4 @@
-"""A pytest plugin for `hil localize`, which localises every compared program and writes each result as a line of a file.
-"""
+"""A pytest plugin for `hil localize`: localises each program that is compared, and writes the results to a file."""
 
 from __future__ import annotations
 

@@ -129,7 +129,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Check after a test's body that it imported no module of another checkout: else its outcome says nothing of this one.
+    """Check after a test's body that it imported no module of another checkout.
+
+    If it did, its outcome says nothing of this one.
     """
     __tracebackhide__ = True
     try:
@@ -334,7 +336,8 @@ class Teller:
     def _environment(self) -> Iterator[tuple[str, str]]:
         """Yield values of environment variables, such as tokens, that a test's text may have, with what replaces them.
 
-        The longest come first, as one may contain another. PWD and OLDPWD are paths, whose names say nothing to the reader.
+        The longest come first, as one may contain another. PWD and OLDPWD are paths, whose names say nothing to the
+        reader.
         """
         known = {name: value for name, value in os.environ.items() if len(value) >= TELLING}
         long = [(value, "…" if name in _FOLDERS else f"${name}") for name, value in known.items()]

@@ -168,8 +168,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _scope(metafunc: pytest.Metafunc) -> Any:
     """Return the narrowest scope that `target_spec` may have here.
 
-    It is that of the user's widest fixture that depends on it. Narrow, because pytest runs tests of a wide parameter one
-    target after the other; otherwise a test's targets follow each other, and share most of its lowering.
+    It is that of the user's widest fixture that depends on it. Narrow, because pytest runs tests of a wide parameter
+    one target after the other; otherwise a test's targets follow each other, and share most of its lowering.
     """
     users = _dependents(metafunc, {"target_spec"})
     scopes = {one.scope for one in users if one.argname not in ("target_spec", "hil_lower")}
@@ -246,8 +246,7 @@ def _mark(item: pytest.Item, resolved: Resolved) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that gives a worker each test with all its targets; None where `--dist` asks for another way.
-    """
+    """Return a scheduler that gives a worker each test with all its targets; None for another `--dist` than load."""
     names = [resolved.name for resolved in config.stash[RESOLVED]]
     if config.getoption("dist") != "load" or len(names) < 2:
         return None

@@ -96,7 +96,6 @@ def _interrupt_once(number: int, frame: object) -> None:
 
 
 def put_away() -> None:
-    """Ignore interrupts from now on: execnet interrupts a worker 5 s after its end began, and it must still clean up.
-    """
+    """Ignore interrupts from now on: execnet sends one 5 s after a worker's end began, and it must still clean up."""
     if signal.getsignal(signal.SIGINT) is _interrupt_once:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What one target counts, from each boot to its end."""
+"""Reading the coverage of one target, from each boot to its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ ENDED = "the target ended, and what it executed since it was last read is lost"
 
 
 def check(resolved: Resolved) -> None:
-    """ConfigError where a target's kernels cannot be counted, ToolchainError without gcov."""
+    """Check that the kernels of a target can be counted.
+
+    Raises:
+        ConfigError: they cannot be counted on this target.
+        ToolchainError: there is no gcov, or no ExecuTorch that counts.
+    """
     if not resolved.target.launcher.counts_coverage:
         raise ConfigError(
             f"coverage is collected on QEMU and native only, not on {resolved.target.launcher.describe()}",
@@ -47,14 +52,14 @@ def _check_executorch(resolved: Resolved) -> None:
 
 @dataclass
 class _Boot:
-    """The last reading of a boot, by object file, and what gcov made of it. Counters are never reset."""
+    """The last reading of one boot: data by object file, and gcov's counts of it. Counters are never reset."""
 
     counted: Mapping[str, bytes] = field(default_factory=dict)
     files: dict[str, Files] = field(default_factory=dict)
 
 
 class Counting:
-    """What the boots of one target have counted, and which lines each test executed."""
+    """The counts of all boots of one target, and the lines that each test executed."""
 
     def __init__(self, target: Target, elf: Elf, runtime: str) -> None:
         self._target, self._runtime, self._elf = target, runtime, elf
@@ -66,7 +71,7 @@ class Counting:
         self._lost: list[Lost] = []
 
     def read(self, session: Session) -> None:
-        """What was counted so far. Where that fails the session is broken, which is no matter of the test's."""
+        """Read the counts so far. Where that fails, the session is broken, which does not fail the test."""
         if session.broken:
             return
         try:
@@ -81,7 +86,7 @@ class Counting:
             self._lost += [problem] if problem not in self._lost else []  # the next reading fails as this one did
 
     def _take(self, counted: Mapping[str, bytes]) -> None:
-        """gcov reads the files alone that are others than before."""
+        """Run gcov on the data files that have changed since the last reading, and note the lines executed since."""
         boot = self._boot
         changed = [name for name, content in counted.items() if boot.counted.get(name) != content]
         found = gcov.by_object(self._target, self._elf, counted, changed)
@@ -95,22 +100,27 @@ class Counting:
         boot.counted = counted
 
     def lines(self) -> dict[str, frozenset[int]]:
-        """All that there are, executed or not, by source file, once this boot was read."""
+        """Return all lines with code by source file, executed or not; known once this boot was read."""
         return {name: frozenset(counts.lines) for name, counts in merged(self._boot.files).items()}
 
     def take_executed(self) -> Mapping[str, set[int]]:
-        """Lines by source file that readings found executed since the last call."""
+        """Return the lines by source file that readings found executed since the last call."""
         executed, self._executed = self._executed, {}
         return executed
 
     def end_test(self, name: str) -> None:
-        """What was executed since the last call is the test's."""
+        """Assign to a test what was executed since the last call."""
         known = self._tests.setdefault(name, {})
         for file, lines in self.take_executed().items():
             known[file] = max(known.get(file, 0), len(lines))
 
     def end(self, session: Session, during: str) -> None:
-        """Before the session is closed, while the test `during` was run."""
+        """Read the counts before the session is closed, and note what is lost.
+
+        Args:
+            session: the session that ends.
+            during: the test that was run.
+        """
         self.read(session)
         if session.broken:
             self._lost.append(Lost(self._target.name, during, self._why or ENDED))
@@ -119,7 +129,7 @@ class Counting:
         self._boot, self._why = _Boot(), ""
 
     def tell(self, coverage: Coverage) -> None:
-        """All of it, once the target is closed."""
+        """Add everything to a run's coverage, once the target is closed."""
         coverage.lost += self._lost
         for boot in self._ended:
             coverage.add_boot(self._target, self._runtime, merged(boot.files))

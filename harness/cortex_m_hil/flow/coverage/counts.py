@@ -1,4 +1,4 @@
-"""How often lines and branches of source files were executed, as values that are merged and written."""
+"""Counts of how often lines and branches of source files were executed, as values that are merged and written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cortex_m_hil.targets.resolve import RUNTIMES
 
 @dataclass(frozen=True)
 class Share:
-    """How many of all there are were executed."""
+    """How many of a number of lines or branches were executed."""
 
     covered: int
     all: int
@@ -33,13 +33,21 @@ class Share:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one file: by line how often it was executed, and how often each of its branches was taken, in gcov's order."""
+    """The counts of one file.
+
+    Attributes:
+        lines: by line, how often it was executed.
+        branches: by line, how often each of its branches was taken, in gcov's order.
+    """
 
     lines: dict[int, int] = field(default_factory=dict)
     branches: dict[int, list[int]] = field(default_factory=dict)
 
     def add_line(self, number: int, count: int, branches: Iterable[int]) -> None:
-        """A line of a template or an inline function is there several times: what any of them executed counts."""
+        """Add the counts of a line; those of a line that is there already are summed.
+
+        A line of a template or an inline function is there several times.
+        """
         self.lines[number] = self.lines.get(number, 0) + count
         taken = [sum(both) for both in zip_longest(self.branches.get(number, ()), branches, fillvalue=0)]
         if taken:
@@ -59,21 +67,24 @@ class Counts:
 
     @property
     def uncovered(self) -> str:
-        """Lines that were not executed: `12-15, 40`. Between two of a range there is no other line that was."""
+        """Return the lines that were not executed, as ranges: `12-15, 40`. No executed line lies within a range."""
         return self._spans(number for number, count in self.lines.items() if count == 0)
 
     def uncovered_since(self, before: Counts) -> str:
-        """Lines that were executed before. None of a file that has other lines now: who knows which is which."""
+        """Return the lines that were executed before and are not now, as ranges; "" where the file has other lines now.
+
+        The lines of a file that was edited in between cannot be matched.
+        """
         if self.lines.keys() != before.lines.keys():
             return ""
         return self._spans(number for number, count in self.lines.items() if count == 0 < before.lines[number])
 
     def executed_since(self, before: Counts) -> set[int]:
-        """Lines that were executed more often than before."""
+        """Return the lines that were executed more often than before."""
         return {number for number, count in self.lines.items() if count > before.lines.get(number, 0)}
 
     def _spans(self, wanted: Iterable[int]) -> str:
-        """Those of the lines, as ranges; no other line is in a range."""
+        """Return the chosen lines as ranges; no other line with code is in a range."""
         chosen = set(wanted)
         spans: list[list[int]] = []
         goes_on = False
@@ -95,7 +106,7 @@ def add_files(to: Files, more: Mapping[str, Counts]) -> None:
 
 
 def merged(parts: Mapping[Any, Mapping[str, Counts]]) -> Files:
-    """Of several object files together, without source files that have no code."""
+    """Return the counts of several object files together, without source files that have no code."""
     found: Files = {}
     for files in parts.values():
         add_files(found, files)
@@ -103,7 +114,7 @@ def merged(parts: Mapping[Any, Mapping[str, Counts]]) -> Files:
 
 
 def total(files: Mapping[str, Counts]) -> tuple[Share, Share]:
-    """Of lines and of branches."""
+    """Return the shares of lines and of branches that were executed, over all files."""
     lines = [count for one in files.values() for count in one.lines.values()]
     branches = [count for one in files.values() for line in one.branches.values() for count in line]
     return Share.of(lines), Share.of(branches)
@@ -111,7 +122,13 @@ def total(files: Mapping[str, Counts]) -> tuple[Share, Share]:
 
 @dataclass(frozen=True)
 class Lost:
-    """What was executed on a target (or in a worker) and is not in the counts: since the last reading before that."""
+    """Counts that are missing: of what a target or a worker executed since it was last read.
+
+    Attributes:
+        where: the target or the worker.
+        during: the test that was run; "" where it was none.
+        why: the reason.
+    """
 
     where: str
     during: str  # the test that was run, "" where it was none
@@ -122,9 +139,10 @@ class Lost:
 
 
 def class_of(target: Target, runtime: str) -> str:
-    """The ISA class that the target's counts belong to; the host's are apart, for no Cortex-M executed them.
+    """Return the name of the ISA class that the target's counts belong to.
 
-    So are those of other kernels than this project's own.
+    The host's counts are apart, as no Cortex-M executed them, and so are those of other kernels than this project's
+    own.
     """
     if target.cpu == "host":
         return f"{target.isa.value} (host)"
@@ -132,15 +150,19 @@ def class_of(target: Target, runtime: str) -> str:
 
 
 def runtime_of(name: str) -> str:
-    """The runtime of a class that `class_of` gave a name."""
+    """Return the runtime in the name of a class that `class_of` returned."""
     return next((runtime for runtime in RUNTIMES if name.endswith(f" ({runtime})")), "builtin")
 
 
 @dataclass
 class ClassCoverage:
-    """Of one ISA class: the names of its targets, how often these were booted and told, and the counts of each file.
+    """The coverage of one ISA class.
 
-    `tests`: by `TEST@TARGET`, how many lines of each file it executed, of those of which it executed any.
+    Attributes:
+        targets: the names of its targets.
+        boots: how many boots of these were read.
+        files: the counts of each file.
+        tests: by `TEST@TARGET`, how many lines it executed of each file; files of which it executed none are left out.
     """
 
     targets: set[str] = field(default_factory=set)
@@ -149,25 +171,34 @@ class ClassCoverage:
     tests: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add_test(self, name: str, executed: Mapping[str, int]) -> None:
-        """Of attempts and reboots the most."""
+        """Add the numbers of lines that a test executed; of several attempts and reboots the largest number counts."""
         known = self.tests.setdefault(name, {})
         known.update({file: max(lines, known.get(file, 0)) for file, lines in executed.items()})
 
 
 @dataclass
 class Coverage:
-    """Of a run: by ISA class; what is lost; and tests that ran on a runner which does not count."""
+    """The coverage of a run.
+
+    Attributes:
+        classes: by the name of the ISA class.
+        lost: counts that are missing.
+        uncounted: tests that ran on a runner which does not count.
+    """
 
     classes: dict[str, ClassCoverage] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
 
     def of(self, target: Target, runtime: str) -> ClassCoverage:
-        """That of the target's class."""
+        """Return the coverage of the target's class, which is added if it is not there."""
         return self.classes.setdefault(class_of(target, runtime), ClassCoverage())
 
     def of_test(self, test: str, target: str, runtime: str) -> dict[str, tuple[int, int]]:
-        """By file how many lines a test executed, and how many there are; of a file of which it executed any."""
+        """Return how many lines of each file a test executed, and how many there are.
+
+        Files of which it executed none are left out.
+        """
         for name, one in self.classes.items():
             executed = one.tests.get(f"{test}@{target}")
             if executed is not None and runtime_of(name) == runtime:
@@ -175,7 +206,7 @@ class Coverage:
         return {}
 
     def add_boot(self, target: Target, runtime: str, files: Mapping[str, Counts]) -> None:
-        """What a target executed from one boot to its end."""
+        """Add what a target executed from one boot to its end."""
         found = self.of(target, runtime)
         found.targets.add(target.name)
         found.boots += 1
@@ -193,7 +224,7 @@ class Coverage:
         self.uncounted += other.uncounted
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it; `from_fields` reads it again."""
+        """Return it as values for JSON, which `from_fields` reads."""
         return {
             "classes": {name: _fields_of(one) for name, one in sorted(self.classes.items())},
             "lost": [vars(one) for one in self.lost],
@@ -202,7 +233,11 @@ class Coverage:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Coverage:
-        """AttributeError, KeyError, TypeError or ValueError where they make no sense."""
+        """Return the coverage that `fields` described.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: the values make no sense.
+        """
         classes = {str(name): _class_of_fields(one) for name, one in fields["classes"].items()}
         return cls(
             classes,
@@ -234,7 +269,7 @@ def _class_of_fields(one: Mapping[str, Any]) -> ClassCoverage:
 
 
 def _fields_of_file(counts: Counts) -> dict[str, Any]:
-    """Numbers of lines are text: they are keys."""
+    """Return the counts of a file as values for JSON, where line numbers are keys and hence text."""
     return {
         "lines": {str(number): count for number, count in sorted(counts.lines.items())},
         "branches": {str(number): taken for number, taken in sorted(counts.branches.items())},

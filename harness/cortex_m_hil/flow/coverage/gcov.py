@@ -1,4 +1,4 @@
-"""gcov's own report of what was executed. No file of GCC's is read here: their form changes from version to version."""
+"""Reading coverage by gcov's own report: the form of GCC's files changes from version to version."""
 
 from __future__ import annotations
 
@@ -28,20 +28,37 @@ SECONDS: Final = 120.0  # for gcov
 
 
 def tool(target: Target) -> Path:
-    """That of the target's compiler. ToolchainError where it is missing."""
+    """Return the gcov of the target's compiler. Raises ToolchainError where it is missing."""
     return toolchain.locate("gcov" if target.cpu == HOST.name else "arm-none-eabi-gcov")
 
 
 def kernels(target: Target, elf: Elf, counted: Mapping[str, bytes]) -> Files:
-    """What the kernels of a runner that counts have executed; `counted` is what `Session.coverage` gave.
+    """Return how often the kernels of a runner that counts have executed each line.
 
-    ToolchainError where gcov cannot make sense of it.
+    Args:
+        target: the target.
+        elf: its runner.
+        counted: the runner's data files by name, as `Session.coverage` gives them.
+
+    Raises:
+        ToolchainError: gcov is missing, or does not understand the data.
     """
     return merged(by_object(target, elf, counted, counted))
 
 
 def by_object(target: Target, elf: Elf, counted: Mapping[str, bytes], wanted: Iterable[str]) -> dict[str, Files]:
-    """The same for each of the `wanted` files of `counted`, one for each object file of the kernels."""
+    """Return the counts of each object file of the kernels, by the name of its data file.
+
+    Args:
+        target: the target.
+        elf: its runner.
+        counted: the runner's data files by name, as `Session.coverage` gives them.
+        wanted: the names of those that are read.
+
+    Raises:
+        ToolchainError: gcov is missing or does not understand the data, or the runner counts other files than were
+            compiled.
+    """
     notes = {path.with_suffix(".gcda").name: path for path in elf.notes.glob("*.gcno")}
     if notes.keys() != counted.keys():
         odd = ", ".join(sorted(notes.keys() ^ counted.keys()))
@@ -57,8 +74,13 @@ def by_object(target: Target, elf: Elf, counted: Mapping[str, bytes], wanted: It
 
 
 def files(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> Files:
-    """The counts of all source files below one of `folders`, whose names begin with its value instead; of `.gcda` files
-    beside their notes."""
+    """Return the counts of all source files below some folders.
+
+    Args:
+        gcov: the program.
+        data: `.gcda` files beside their notes.
+        folders: beginnings of source files' names, with what takes their place in the result.
+    """
     return merged(_by_data(gcov, data, folders))
 
 
@@ -78,10 +100,10 @@ def _by_data(gcov: Path, data: Sequence[Path], folders: Mapping[str, str]) -> di
 
 
 def _reports(gcov: Path, data: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """A line for each file. What gcov complains of, such as notes of another build, it calls no error.
+    """Yield gcov's report of each data file; raise ToolchainError for any complaint, such as notes of another build.
 
-    It runs beside its data. In a checkout it would find the sources by their names and complain where they are newer
-    than the runner, which is compiled once for the same content.
+    gcov itself does not call that an error. It runs beside its data: in a checkout it would find the sources by their
+    names and complain where they are newer than the runner, which is compiled once for the same content.
     """
     paths = (str(path.absolute()) for path in data)
     command = [str(gcov), "--json-format", "--stdout", "--branch-probabilities", *paths]
