@@ -1,4 +1,4 @@
-"""A bundle: one file with a program that failed, what it was given, what it gave, and the runner that ran it.
+"""Bundles: one file with a program that failed, its inputs and outputs, and the runner that ran it.
 
 It replays without torch and ExecuTorch (`diagnose.replay`). It may come from a stranger: whatever is wrong with its
 file (`diagnose.bundle_file`) is a ConfigError.
@@ -45,9 +45,15 @@ _LOG_LIMIT: Final = 1 << 20  # characters, the newest
 
 @dataclass(frozen=True)
 class Task:
-    """What a target is asked: to run a program on inputs, and how that is judged.
+    """A task for a target: to run a program on inputs, and how that is judged.
 
-    `tolerance` is None where outputs are compared with nothing. `linted`, `excluded`: as `flow.run` takes them.
+    Attributes:
+        program: the program.
+        inputs: its inputs.
+        tolerance: None where outputs are compared with nothing.
+        linted: as `flow.run` takes it.
+        redzones: memory is watched.
+        excluded: as `flow.run` takes it.
     """
 
     program: Program
@@ -60,9 +66,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """What a file holds. `outputs` and `intermediates` are empty where they are not known.
+    """The content of a bundle's file.
 
-    The program of `task` brings its references, its intermediates and its scratch needs, as `lower` would give it them.
+    Attributes:
+        description: the content of bundle.json.
+        task: what was run; its program has references, intermediates and scratch needs, as from `lower`.
+        references: those that were compared with.
+        outputs: what the target gave; empty where that is not known.
+        intermediates: the dialect's values by instruction; empty where they are not known.
+        elf: the runner.
+        log: what the target printed.
     """
 
     description: Description
@@ -75,13 +88,13 @@ class Bundle:
 
     @property
     def judges(self) -> bool:
-        """Whether outputs that a replay gives are compared with something, if they were to be."""
+        """Tell whether a replay's outputs are compared with something, if they were to be."""
         return self.task.tolerance is None or any(getattr(self.references, name) is not None for name in SINGLE)
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """A task that was run, with what there was of the target; `bundle` makes a bundle of it.
+    """A task that was run, with what is known of the target; `bundle` makes a bundle of it.
 
     `error` is None where it passed. `references` is None where the task did not come so far.
     """
@@ -105,7 +118,17 @@ class Attempt:
         return cls(task, error, dut, ran, seconds, result.log, checked.references, result.outputs)
 
     def bundle(self, test: str, *, seed: int | None = None, rerun: str = "", with_runner: bool = True) -> Bundle:
-        """`test` names what failed, `rerun` is the command that runs it again. ConfigError if the ELF is gone."""
+        """Return a bundle of the attempt.
+
+        Args:
+            test: names what failed.
+            seed: of the run; None: there was none.
+            rerun: the command that runs it again.
+            with_runner: False leaves the runner's ELF out.
+
+        Raises:
+            ConfigError: the ELF is gone.
+        """
         scratch, references = _scratch(self.task.program, self.dut.target.isa), self._references()
         description = Description(
             schema_version=SCHEMA_VERSION,
@@ -124,9 +147,10 @@ class Attempt:
         return Bundle(description, self.task, references, self.outputs, self.intermediates, elf, log)
 
     def _references(self) -> References:
-        """Also those that nothing was compared with yet: else a replay that gives outputs would pass whatever they are.
+        """Return the references, also those that nothing was compared with yet.
 
-        None are known where they cannot be computed: this is the report of another error.
+        Without them, a replay that gives outputs would pass whatever they are. There are none where they cannot be
+        computed: an error here must not hide the one that is being reported.
         """
         if self.references is not None:
             return self.references
@@ -152,7 +176,7 @@ class Attempt:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that are installed; nothing is imported for it."""
+    """Return the versions of Python and of the packages that are installed; nothing is imported for it."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -161,7 +185,7 @@ def versions() -> dict[str, str]:
 
 
 def _scratch(program: Program, isa: Isa) -> tuple[ScratchNeed, ...] | None:
-    """None where the program's arguments are none: then lint refused it, and will again."""
+    """Return a program's scratch needs; None where its arguments make no sense, for which lint refuses it."""
     try:
         return flow.scratch_needs(program, isa)
     except HarnessError:

@@ -1,4 +1,4 @@
-"""bundle.json: what a bundle says of its members, as pydantic reads and writes it. docs/bundles.md lists the fields."""
+"""The pydantic models of bundle.json, which describes a bundle's members. docs/bundles.md lists the fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Strict(BaseModel):
 
 
 class TargetEntry(_Strict):
-    """A target's name, and what `targets.yaml` says of it: as data, nothing of it is ever executed."""
+    """A target's name, and its entry of `targets.yaml`: as data, nothing of it is ever executed."""
 
     name: Line
     entry: dict[str, JsonValue]
@@ -41,7 +41,7 @@ class TargetEntry(_Strict):
 
 
 class Machine(_Strict):
-    """What ran, and with what. `engine` and `runtime_version` are empty where no runner has answered."""
+    """The machine of a run; `engine` and `runtime_version` are empty where no runner has answered."""
 
     requested: TargetEntry
     target: TargetEntry
@@ -73,7 +73,7 @@ class Recorded(_Strict):
 
     @classmethod
     def passed(cls) -> Recorded:
-        """Of a program that is kept to be judged again."""
+        """Return the record of a program that passed, and is kept to be judged again."""
         return cls(type=PASSED, message="")
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Recorded(_Strict):
 
 
 class TensorEntry(_Strict):
-    """What a .npy file does not say of a tensor, and what it has to say."""
+    """The specification of a tensor: what its .npy file does not say, and what it has to say."""
 
     dtype: str
     shape: Annotated[tuple[_Count, ...], Field(max_length=MAX_RANK)]
@@ -106,7 +106,7 @@ class ToleranceEntry(_Strict):
 
     @classmethod
     def of(cls, one: Tolerance) -> ToleranceEntry:
-        """Its numbers may be NumPy's."""
+        """Convert a tolerance, whose numbers may be NumPy's."""
         most = None if one.fake_quant_qtol is None else int(one.fake_quant_qtol)
         rest = {name: float(getattr(one, name)) for name in ("atol", "rtol", "eager_sqnr")}
         return cls(qtol=int(one.qtol), fake_quant_qtol=most, **rest)
@@ -132,7 +132,7 @@ class IntermediateEntry(_Strict):
 
 
 class ReferencesEntry(_Strict):
-    """How many outputs each reference has; None: there is no such reference."""
+    """The number of outputs of each reference; None: there is no such reference."""
 
     dialect: _Count | None = None
     quantized: _Count | None = None
@@ -162,7 +162,7 @@ class Judgement(_Strict):
 
 
 class Description(_Strict):
-    """bundle.json. The arrays are members of their own; here is which there are."""
+    """The content of bundle.json. The arrays are members of their own; it says which there are."""
 
     schema_version: int
     test: Line
@@ -178,6 +178,6 @@ class Description(_Strict):
 
 
 class Version(BaseModel):
-    """Of a description, whatever else it says."""
+    """The version of a description, whatever else that says."""
 
     schema_version: int

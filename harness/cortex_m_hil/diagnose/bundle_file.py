@@ -1,4 +1,4 @@
-"""A bundle as a file, `NAME.hil.zip`: written, and read back whoever wrote it. docs/bundles.md is its specification."""
+"""Bundles as files, `NAME.hil.zip`: written, and read back from any source. docs/bundles.md is their specification."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _Part = TypeVar("_Part")
 
 
 def write(bundle: Bundle, path: Path) -> None:
-    """InfraError if it cannot be."""
+    """Write a bundle to a file; raise InfraError if that fails."""
     files.write_whole(path, pack(bundle), "another --hil-bundles")
 
 
 def pack(bundle: Bundle) -> bytes:
-    """The bytes of the file; equal bundles give equal bytes."""
+    """Return the bytes of a bundle's file; equal bundles give equal bytes."""
     described = json.dumps(bundle.description.model_dump(mode="json"), indent=1, ensure_ascii=True)
     members = {DESCRIPTION: described.encode(), PROGRAM: bundle.task.program.pte}
     members |= {RUNNER: bundle.elf, LOG: bundle.log.encode(errors="backslashreplace")}
@@ -80,12 +80,12 @@ def _member(folder: str, number: int) -> str:
 
 
 def read(path: Path) -> Bundle:
-    """The bundle in a file, whoever wrote it. ConfigError, with the member, for whatever is wrong."""
+    """Read a bundle from a file, which may come from anyone; ConfigError, with the member, if anything is wrong."""
     return _Reader(path, archives.unpack(path)).bundle()
 
 
 class _Reader:
-    """The members of one file, each of which must be asked for."""
+    """A reader of one file's members; a member that is never asked for is an error."""
 
     def __init__(self, path: Path, members: Mapping[str, bytes]) -> None:
         self._path = path
@@ -115,7 +115,7 @@ class _Reader:
         return ConfigError(f"{self._path}: {what}", hint=hint)
 
     def _understood(self, member: str, make: Callable[[], _Part]) -> _Part:
-        """What `make` gives of a member; what it cannot be made of is an error of the file."""
+        """Return what `make` makes of a member; an error in it becomes a ConfigError of the file."""
         try:
             return make()
         except HarnessError as error:
@@ -223,7 +223,7 @@ def _numeric(dtype: Any, shape: tuple[int, ...]) -> None:
 
 
 def _host_tensor(data: bytes, member: str, spec: TensorSpec) -> HostTensor:
-    """ValueError where the array is none of that spec."""
+    """Return an array of a file as a tensor; raise ValueError where it is not of that spec."""
 
     def check(dtype: Any, shape: tuple[int, ...]) -> None:
         _numeric(dtype, shape)

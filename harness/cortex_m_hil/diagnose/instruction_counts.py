@@ -1,4 +1,4 @@
-"""What a program costs on a target, of the whole and of each operator: instructions, exactly, or cycles of a board."""
+"""The cost of a program on a target, as a whole and by operator: exact instructions, or cycles of a board."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Clock
 
 COSTS: Final = (Clock.INSTRUCTIONS, Clock.CORE)
-"""What measures the cost of a program; the other clocks follow a simulator's host."""
+"""Clocks that measure the cost of a program; the other clocks follow a simulator's host."""
 
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """All calls of one operator; `share` is that of what all operators take."""
+    """The cost of all calls of one operator; `share` is its part of the cost of all operators."""
 
     operator: str
     calls: int
@@ -33,9 +33,15 @@ class OperatorCount:
 
 @dataclass(frozen=True)
 class Count:
-    """What one program takes on one target, by `clock`; `operators` with the most first.
+    """The cost of one program on one target.
 
-    Cycles of the whole are no sum: each step fetches anew what a core keeps from one instruction to the next.
+    Cycles of the whole are not the sum of the operators': each step fetches anew what a core keeps from one instruction
+    to the next.
+
+    Attributes:
+        ticks: of the whole.
+        operators: the costliest first.
+        clock: what the ticks are.
     """
 
     ticks: int
@@ -57,19 +63,19 @@ def figures(clock: Clock, ticks: int | None, prefix: str = "") -> dict[str, int 
 
 
 def check_model(model: str) -> None:
-    """Raise ConfigError for what is neither a file of a program nor known to `program_of`. Imports nothing."""
+    """Raise ConfigError for a name that is neither a program's file nor known to `program_of`. Imports no model."""
     if not model.endswith(SUFFIXES):
         check_name(model)
 
 
 def program_of(model: str, isa: Isa) -> Program:
-    """Return a network or what `package.module:function` gives, lowered. What a file holds is `cli.files`' to read."""
+    """Return a known network, or what `package.module:function` gives, lowered. `cli.files` reads program files."""
     module, inputs = load(model)
     return lower(module, inputs, isa=isa, name=model)
 
 
 def count(dut: flow.Dut, program: Program) -> Count:
-    """By operator. Runs the program, and raises, as `executed` does."""
+    """Run a program, and return its cost by operator. Raises what `executed` does."""
     whole = executed(dut, program)
     found: dict[str, list[int]] = {}
     for one, ticks in zip(program.file.instructions, whole.each, strict=True):
@@ -81,7 +87,7 @@ def count(dut: flow.Dut, program: Program) -> Count:
 
 @dataclass(frozen=True)
 class Executed:
-    """What a program takes by `clock`: all of it, and `each` of its instructions."""
+    """The cost of a program by `clock`: of all of it, and of `each` of its instructions."""
 
     clock: Clock
     ticks: int
@@ -89,10 +95,13 @@ class Executed:
 
 
 def executed(dut: flow.Dut, program: Program) -> Executed:
-    """Return what each instruction of a program takes: instructions of the core, exactly, or cycles of a board's.
+    """Return what each instruction of a program takes: exact instructions of the core, or cycles of a board's.
 
-    Runs the program as a whole, then by steps. What it raises is what `flow.run` does; ConfigError where the target's
-    clock is no measure of cost.
+    Runs the program as a whole, then by steps.
+
+    Raises:
+        ConfigError: the target's clock is no measure of cost.
+        HarnessError: what `flow.run` raises.
     """
     result = flow.run(dut, program)
     clock = result.ran.clock
@@ -109,7 +118,7 @@ def executed(dut: flow.Dut, program: Program) -> Executed:
 
 
 def by_operator(dut: flow.Dut, program: Program, inputs: Sequence[HostTensor]) -> dict[str, list[int]]:
-    """Ticks of each call of an operator; the program is run by steps. Raises what a run does."""
+    """Run a program by steps, and return the ticks of each call of each operator. Raises what a run does."""
     found: dict[str, list[int]] = {}
     for done in steps(dut, program, inputs):
         found.setdefault(done.instruction.name, []).append(done.ticks)

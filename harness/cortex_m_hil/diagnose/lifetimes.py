@@ -1,4 +1,4 @@
-"""Who reads a tensor whose lifetime is over? What no later instruction may read is filled with poison, step by step.
+"""Reads of tensors whose lifetime is over, found by filling with poison, step by step, memory that nobody may read.
 
 A memory plan that ends a lifetime too early, or a kernel that keeps a pointer, is right by chance as long as the old
 bytes are still there. Two passes with complementary poisons must give the same outputs.
@@ -22,7 +22,7 @@ from cortex_m_hil.runner.session.session import Session
 
 
 def check_lifetimes(dut: Device, session: Session, program: Program, inputs: Sequence[HostTensor]) -> None:
-    """LifetimeViolation where an operator reads memory that holds nothing any more, or never did.
+    """Raise LifetimeViolation where an operator reads memory that holds nothing any more, or never did.
 
     The program is loaded, and is run twice, step by step. Elements that an operator leaves out differ between the two
     as well; they are no finding of this check.
@@ -44,11 +44,11 @@ def check_lifetimes(dut: Device, session: Session, program: Program, inputs: Seq
 
 
 Fill = Callable[[Extent], Iterator[tuple[Extent, int]]]
-"""What a dead extent is filled with."""
+"""Gives the extents and bytes that a dead extent is filled with."""
 
 
 def _fill(poison: int, others: Sequence[Extent] = (), pattern: int = 0) -> Fill:
-    """All with the poison, but some, as far as they are dead, with another pattern."""
+    """Return a fill with the poison, except for the dead parts of the extents `others`, which get `pattern`."""
 
     def fill(extent: Extent) -> Iterator[tuple[Extent, int]]:
         yield extent, poison
@@ -60,7 +60,7 @@ def _fill(poison: int, others: Sequence[Extent] = (), pattern: int = 0) -> Fill:
 
 
 class _Passes:
-    """One program, stepped with poison where nothing is alive."""
+    """Passes over one program by steps, with poison where no tensor is alive."""
 
     def __init__(self, dut: Device, program: Program, inputs: Sequence[HostTensor]) -> None:
         self._dut, self._program, self._inputs = dut, program, inputs
@@ -81,13 +81,16 @@ class _Passes:
             self._fill(session, fill, -1)
 
     def only_leaves_out(self, position: int) -> bool:
-        """Whether nothing differs any more if what the instruction writes to is the same before: nobody wrote that."""
+        """Tell whether an instruction's outputs differ between the passes only in elements that it leaves out.
+
+        So it is if they are equal once the memory that it writes has the same content before both.
+        """
         own = [extent for value in self._written(position) if (extent := self._lifetimes.extent(value)) is not None]
         runs = [self.run(_fill(poison, own)) for poison in (POISON, COUNTER_POISON)]
         return runs[0][position] == runs[1][position]
 
     def culprit(self, reader: int, expected: tuple[int, ...]) -> int | None:
-        """The dead tensor that alone, filled otherwise, changes what `reader` gives."""
+        """Return the dead tensor that alone, filled otherwise, changes what `reader` writes; None without one."""
         alive = {*self._lifetimes.live(reader - 1), *self._written(reader)}
         for value in self._program.file.values:
             extent = self._lifetimes.extent(value.index)
@@ -111,6 +114,6 @@ class WatchedMemory(RedZones):
     """The guard of `--redzones`: writes outside tensors, and reads of tensors whose lifetime is over."""
 
     def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
-        """RedzoneViolation, or LifetimeViolation."""
+        """Raise RedzoneViolation or LifetimeViolation for the first operator that writes or reads where it must not."""
         super().judge(dut, session, inputs)
         check_lifetimes(dut, session, self.program, inputs)

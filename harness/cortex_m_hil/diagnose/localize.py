@@ -1,4 +1,4 @@
-"""Which operator of a program is the first to depart from the references, and which are wrong on right inputs too.
+"""Localising an error: the first operator of a program that departs from the references, and all that are at fault.
 
 The unchanged program is stepped on the target. What an instruction wrote is compared by its digest, and fetched only
 where that differs. In a second pass the dialect's values take the place of wrong ones, so that every operator has right
@@ -64,9 +64,13 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True)
 class Departure:
-    """How what was written differs from the dialect's: `elements` of `numel`, at most by `distance`.
+    """The difference of what was written from the dialect's value.
 
-    In quanta for integers, else in units of the value. `first` is the index of the first of them, in the logical shape.
+    Attributes:
+        elements: how many elements differ.
+        numel: how many there are.
+        distance: the largest one, in quanta for integers, else in units of the value.
+        first: the index of the first such element, in the logical shape.
     """
 
     elements: int
@@ -77,21 +81,25 @@ class Departure:
 
 @dataclass(frozen=True)
 class Row:
-    """One value that an instruction writes, in the order of the program.
+    """A value that an instruction writes, in the order of the program.
 
     Attributes:
-        instruction: its number; `operator` and `node` (with the module's path) name it, `source` is the user's line.
+        instruction: its number.
+        operator: the operator's name.
+        node: its graph node, with the module's path.
+        source: the user's line.
         spec: type and shape.
-        known: whether the dialect's value is known; without, nothing is said of it.
+        known: whether the dialect's value is known; without it, nothing is said of the value.
         inputs_right: whether all that it read was as the dialect has it, in the program as it ran.
         departure: in the program as it ran; None where the bytes are equal.
-        at_fault: the same, where its inputs were made right; None where it is right, or no further off than is
-            known of the operator.
-        damaged: values of others that it changed, by their instructions.
+        at_fault: the departure where its inputs were made right; None where it is right, or no further off than the
+            tolerance.
+        damaged: instructions whose values it changed though they are not its own.
         graph_quanta: how far the dialect's node is from fake-quant, on fake-quant's inputs.
-        sqnr_db: of the target's values against the float module; `dialect_db` of the dialect's, `inputs_db` of the
-            worst of the dialect's that it reads.
-        distinct: how many values there are in what was written.
+        sqnr_db: of the target's values against the float module.
+        dialect_db: the same of the dialect's values.
+        inputs_db: the same of the worst of the dialect's values that it reads.
+        distinct: how many different values there are in what was written.
         layout: what is wrong with the layout of its arguments on a target of this class; what such an instruction
             writes says nothing of its kernel.
     """
@@ -115,32 +123,38 @@ class Row:
 
     @property
     def module(self) -> str:
-        """The path of the module that the node is of; "" where it is not known."""
+        """Return the path of the module that the node is of; "" where it is not known."""
         return self.node.partition(" (")[2].removesuffix(")")
 
     @property
     def place(self) -> str:
-        """`cortex_m::quantized_conv2d.out (node, module), instruction 3, model.py:12`."""
+        """Return where the value is made, as far as known: operator, node, module, instruction and source line.
+
+        For example `cortex_m::quantized_conv2d.out (node, module), instruction 3, model.py:12`.
+        """
         where = f" ({self.node})" if self.node else ""
         line = f", {self.source}" if self.source else ""
         return f"{self.operator}{where}, instruction {self.instruction}{line}"
 
     @property
     def is_kernel_wrong(self) -> bool:
-        """Other values on right inputs, in the right layout, or writes where the values of others are."""
+        """Tell whether the kernel is wrong: other values on right inputs, in the right layout, or writes over others'.
+        """
         return (self.at_fault is not None and self.layout is None) or bool(self.damaged)
 
     @property
     def is_graph_wrong(self) -> bool:
-        """The dialect's node departs from fake-quant on equal inputs."""
+        """Tell whether the dialect's node departs from fake-quant on equal inputs by more than rounding."""
         return self.graph_quanta is not None and self.graph_quanta > ROUNDING
 
 
 @dataclass(frozen=True)
 class Localization:
-    """What `localize` found: a row for each value that is written, and conclusions, the gravest first.
+    """The result of `localize`; `lines()` is all of it as text, with the rows as a table along the graph.
 
-    `lines()` are both as text, the rows as a table along the graph.
+    Attributes:
+        rows: one for each value that is written.
+        conclusions: in words, the gravest first.
     """
 
     rows: tuple[Row, ...]
@@ -148,32 +162,32 @@ class Localization:
 
     @cached_property
     def causes(self) -> tuple[tuple[Cause, Row], ...]:
-        """The operators that the conclusions name as the cause, with why; `hil shrink` follows the first."""
+        """Return the operators that the conclusions name as the cause, with why; `hil shrink` follows the first."""
         return tuple(_causes(self.rows))
 
     @property
     def at_fault(self) -> tuple[Row, ...]:
-        """Operators whose kernel is wrong: other values on right inputs, or writes where the values of others are."""
+        """Return the operators whose kernel is wrong: other values on right inputs, or writes over others' values."""
         return tuple(row for row in self.rows if row.is_kernel_wrong)
 
     @property
     def wrong_layout(self) -> tuple[Row, ...]:
-        """Operators in the layout of another ISA class: a pass built the wrong graph for this one."""
+        """Return the operators in the layout of another ISA class: a pass built the wrong graph for this one."""
         return tuple(row for row in self.rows if row.layout is not None)
 
     @property
     def is_wrong(self) -> bool:
-        """Whether an operator is wrong on right inputs: its kernel, or the layout of its arguments."""
+        """Tell whether an operator is wrong on right inputs: its kernel, or the layout of its arguments."""
         return bool(self.at_fault or self.wrong_layout)
 
     @property
     def unjudged(self) -> tuple[Row, ...]:
-        """Operators on integers without a counterpart in the fake-quantised module: a pass may have got them wrong."""
+        """Return the integer operators without a counterpart in the fake-quantised module: their graph may be wrong."""
         return tuple(row for row in self.rows if _is_unjudged(row))
 
     @property
     def first(self) -> Row | None:
-        """The first that departs in the program as it ran."""
+        """Return the first value that departs in the program as it ran; None where none does."""
         return next((row for row in self.rows if row.departure is not None), None)
 
     def lines(self) -> list[str]:
@@ -181,11 +195,11 @@ class Localization:
         return [*self.conclusions, "", *align([_COLUMNS, *cells])]
 
     def plot(self) -> list[str]:
-        """The error along the graph, a line a value: what the kernels add to it, and all of it."""
+        """Return the error along the graph as bars, a line for each value: what the kernels add, and all of it."""
         return align([_AXES, *([str(row.instruction), *_bars(row)] for row in self.rows)])
 
     def fields(self) -> dict[str, Any]:
-        """For machines: the conclusions, and a row for each value."""
+        """Return conclusions, causes and rows as values for JSON."""
         causes = [
             {"cause": cause, "instruction": row.instruction, "operator": row.operator} for cause, row in self.causes
         ]
@@ -200,7 +214,8 @@ _AXES: Final = ("", "operator", "quanta from dialect", "", "noise against the fl
 
 
 def _bars(row: Row) -> Iterator[str]:
-    """A block for each doubling of the quanta, and for each 5 dB of the noise above -60 dB."""
+    """Yield the cells of a row of the plot: a block for each doubling of quanta, and for each 5 dB of noise above -60 dB.
+    """
     yield _short(row)
     distance = 0.0 if row.departure is None else row.departure.distance
     yield "█" * (math.ceil(math.log2(min(distance, 1 << 32) + 1)) if distance > 0 else 0)
@@ -241,7 +256,7 @@ def _fields(row: Row) -> dict[str, Any]:
 
 
 def _cells(row: Row) -> Iterator[str]:
-    """Distances in quanta, or units where floating; a bar for the error against the float module."""
+    """Yield the cells of a row of the table: distances in quanta, or units where floating, and a bar for the noise."""
     yield _short(row)
     yield row.module
     yield "/".join(Path(row.source).parts[-2:])
@@ -265,18 +280,18 @@ def _cells(row: Row) -> Iterator[str]:
 def localize(
     dut: Dut, program: Program, inputs: Sequence[HostTensor] | None = None, tolerance: Tolerance | None = None
 ) -> Localization:
-    """Steps the program on the target, and says where it departs from the host's references.
+    """Step a program on a target, and find where it departs from the host's references.
 
-    Arguments:
+    Args:
         dut: the target; it is as usable afterwards as after a run.
         program: from `lower`, with the graphs that its references come from. One that came from the cache is lowered
             once more, and must give the same bytes.
         inputs: None: the program's own.
-        tolerance: `qtol`, `atol` and `rtol` of it.
+        tolerance: its `qtol`, `atol` and `rtol` count; None: the default.
 
     Raises:
         ConfigError: the program has no references, or the inputs do not fit it.
-        What running it raises: a fault or a hang has the name of its operator.
+        HarnessError: what running the program raises; a fault or a hang has the name of its operator.
     """
     if program.intermediates is None:
         raise ConfigError(f"{program.name} has no references to compare with", hint="lower the module: hil.lower(…)")
@@ -303,7 +318,7 @@ class _Live:
 
 
 class _Stepper:
-    """One program on one target, stepped from its beginning as often as is asked for."""
+    """A program on a target, stepped from its beginning as often as is asked for."""
 
     def __init__(
         self,
@@ -323,7 +338,10 @@ class _Stepper:
         self.outputs_right = True  # at the end of the last pass, where the dialect's are known
 
     def rows(self, repair: bool) -> Iterator[Row]:
-        """With `repair` what is wrong is made right after each instruction."""
+        """Step the program, and yield a row for each value that is written.
+
+        With `repair`, wrong values are replaced by the dialect's after each instruction.
+        """
         live = self._live_inputs()
         read: list[_Live] = []
         right = True
@@ -370,7 +388,8 @@ class _Stepper:
             yield replace(row, damaged=damaged)
 
     def _damaged(self, session: Session, places: Sequence[int], live: Mapping[object, _Live]) -> tuple[int, ...]:
-        """Values of others that have changed, which are made right again."""
+        """Restore values that an instruction changed and does not own; return the instructions that had written them.
+        """
         own = {memory_of(self._file, value) for value in places}
         wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.crc]
         for one in wrong:
@@ -380,7 +399,7 @@ class _Stepper:
     def _row(
         self, session: Session, position: int, value: int, expected: HostTensor | None
     ) -> tuple[Row, HostTensor | None]:
-        """The row without its judgement, and what was written where that differs."""
+        """Return the row without its judgement, and what was written where that differs from the dialect's value."""
         spec = self._file.values[value].spec if expected is None else expected.spec
         instruction = self._file.instructions[position]
         row = Row(
@@ -397,7 +416,7 @@ class _Stepper:
         return row, HostTensor(expected.spec, session.read(MemoryRegion.VALUE, value, expected.spec.nbytes))
 
     def _judged(self, row: Row, expected: Intermediate, tensor: HostTensor, got: HostTensor | None) -> Row:
-        """`got` is None where the target has the dialect's bytes."""
+        """Return a row with its judgement; `got` is None where the target has the dialect's bytes."""
         departure = _departure(got, tensor) if got is not None else None
         wrong = got is not None and departure is not None and self._is_wrong(row, tensor, got, departure)
         held = tensor if got is None else got
@@ -427,7 +446,7 @@ def _digest(session: Session, one: _Live) -> int:
 
 
 def _read(file: PteFile, position: int) -> Iterator[int]:
-    """Tensors that an instruction reads, constants apart."""
+    """Yield the tensors that an instruction reads, except for constants."""
     for value in arguments(file, file.instructions[position]):
         spec = file.values[value].spec
         if spec is not None and spec.kind is ValueKind.TENSOR and file.values[value].constant is None:
@@ -452,7 +471,7 @@ def _departure(got: HostTensor, expected: HostTensor) -> Departure | None:
 
 
 def _sqnr(tensor: HostTensor, expected: Intermediate) -> float | None:
-    """dB of signal to noise against the float module; None where it has no such value."""
+    """Return the ratio of signal to noise against the float module, in dB; None where it has no such value."""
     if expected.eager is None or not expected.scale:
         return None
     values = (tensor.array().astype(np.float64) - expected.zero_point) * expected.scale
@@ -487,7 +506,7 @@ def _causes(rows: Sequence[Row]) -> Iterator[tuple[Cause, Row]]:
 
 
 def _conclusions(rows: Sequence[Row]) -> Iterator[str]:
-    """What the rows say of kernels, of the graph, and of the quantisation; the gravest first."""
+    """Yield what the rows say of kernels, of the graph, and of the quantisation; the gravest first."""
     grave = [(cause, row) for cause, row in _causes(rows) if cause in _GRAVE]
     for cause, row in grave:
         yield {Cause.LAYOUT: _of_layout, Cause.KERNEL: _of_kernel, Cause.GRAPH: _of_graph}[cause](row)
@@ -541,7 +560,7 @@ def _of_graph(row: Row) -> str:
 
 
 def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
-    """Where all kernels and nodes are right, as far as is known: does the quantisation lose much at one place?"""
+    """Yield the conclusions where all kernels and nodes are right as far as known: where quantisation loses much."""
     if (first := next((row for row in rows if row.departure is not None), None)) is not None:
         yield f"no kernel is wrong on right inputs; {first.place} is the first to depart, within what is known of it"
     unjudged = [row for row in rows if _is_unjudged(row)]
@@ -564,7 +583,7 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _losses(rows: Sequence[Row]) -> list[tuple[float, float, Row]]:
-    """Return for each operator of which it is known the dB that it loses, and those that it has left."""
+    """Return for each operator with known figures the dB that it loses, the dB that it has left, and its row."""
     return [
         (row.inputs_db - row.dialect_db, row.dialect_db, row)
         for row in rows

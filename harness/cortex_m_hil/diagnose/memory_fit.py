@@ -1,6 +1,6 @@
 """The least memory that a program runs in, by region: proven by a run there, and by a failure one step below.
 
-Each run is one of a runner that is linked with these sizes. The search begins at the peaks that the runner tells.
+Each try is a run of a runner that is linked with these sizes. The search begins at the peaks that the runner reports.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ class Region(str, Enum):
 
 
 STEPS: Final = {Region.PROGRAM: 16, Region.PLANNED: 16, Region.METHOD: 16, Region.STACK: 8}
-"""Bytes: the pools' alignment (`firmware/runner/pools.cpp`), and the stack's (AAPCS32, 6.2.1.2)."""
+"""Step sizes in bytes: the pools' alignment (`firmware/runner/pools.cpp`), and the stack's (AAPCS32, 6.2.1.2)."""
 _SAID: Final = {
     Region.PROGRAM: ("program pool:",),
     Region.PLANNED: ("the planned pool ",),
     Region.METHOD: ("the method pool ", "the temp pool "),
     Region.STACK: ("stack:",),
 }
-"""How an OutOfTargetMemory begins that is about the region."""
+"""How an OutOfTargetMemory's message begins where it is about the region."""
 Sizes = Mapping[Region, int]
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a program needs of one region.
+    """The memory that a program needs of one region.
 
     Attributes:
+        region: the region.
         size: bytes, the smallest multiple of `step` that it runs in.
-        used: bytes, the peak that the runner told there.
+        step: bytes.
+        used: bytes, the peak that the runner reported there.
         below: how it fails in `size` − `step`: the error's class and message. "" where a region cannot be smaller.
     """
 
@@ -62,9 +64,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a program needs in all, on one target, with one set of inputs.
+    """The memory that a program needs in all, on one target, with one set of inputs.
 
     Attributes:
+        program: its name.
         needs: in Region's order; without the stack where the target does not measure it (`native`).
         temp: bytes of the method pool that were given back, at their peak; the rest stays as long as the program.
         runs: how many there were.
@@ -80,20 +83,27 @@ class Fit:
     compiler: str
 
     def size(self, region: Region) -> int:
-        """Bytes; 0 where that is not measured."""
+        """Return the bytes that a region needs; 0 where that is not measured."""
         return next((need.size for need in self.needs if need.region is region), 0)
 
 
 class Fitting:
-    """A target's runner, linked anew for each run. For many programs, one after the other; to be used in `with`.
-
-    `changed` are other texts for files of the firmware, as `BuildTree.build` takes them.
-    """
+    """A target's runner, linked anew for each run. For many programs, one after the other; to be used in `with`."""
 
     def __init__(
         self, resolved: Resolved, *, multiplier: float = 1.0, changed: Mapping[str, str] | None = None
     ) -> None:
-        """Configures; the first program compiles. ConfigError for a board. Raises what `build_runner` does."""
+        """Prepare the build; the first program compiles it.
+
+        Args:
+            resolved: the target.
+            multiplier: of the time that a program may take.
+            changed: other texts for files of the firmware, as `BuildTree.build` takes them.
+
+        Raises:
+            ConfigError: the target is a board.
+            HarnessError: what `build_runner` raises.
+        """
         target = resolved.target
         if isinstance(target.launcher, HardwareLauncher):
             what = "a board would be flashed ten times and more, once for each size that is tried"
@@ -116,15 +126,17 @@ class Fitting:
         self._folder.remove()
 
     def fit(self, program: Program) -> Fit:
-        """The sizes that `program` needs with its `inputs`.
+        """Return the sizes that `program` needs with its `inputs`.
 
-        Raises what `flow.run` does of the run in the board's own memory; Mismatch where outputs depend on the sizes;
-        ProtocolError where a figure is wrong: the program fails in what the runner says it used, or runs in less.
+        Raises:
+            HarnessError: what `flow.run` raises for the run in the board's own memory.
+            Mismatch: outputs depend on the sizes.
+            ProtocolError: a figure is wrong: the program fails in what the runner says it used, or runs in less.
         """
         return _Search(self._resolved, program, lambda sizes: self._run(program, sizes)).fit()
 
     def _run(self, program: Program, sizes: Sizes | None) -> RunResult:
-        """In the board's own memory, if `sizes` are none."""
+        """Run a program in memory of these sizes, or in the board's own where `sizes` is None."""
         board = self._resolved.target.board
         if sizes is not None:
             pools = Pools(sizes[Region.PROGRAM], sizes[Region.PLANNED], sizes[Region.METHOD])
@@ -142,7 +154,7 @@ class Fitting:
 
 
 class _Search:
-    """Of one program. `run` gives a result, or raises what it fails by."""
+    """The search for one program's sizes. `run` returns a result, or raises the error that the program fails by."""
 
     def __init__(self, resolved: Resolved, program: Program, run: Callable[[Sizes | None], RunResult]) -> None:
         self._resolved, self._program, self._run = resolved, program, run
@@ -164,7 +176,10 @@ class _Search:
         )  # fmt: skip
 
     def _at_the_marks(self, whole: RunResult) -> dict[Region, int]:
-        """Sizes that are enough: the stack as it is, since words that were reserved and not written leave no mark."""
+        """Return sizes that are enough: the peaks, and the stack as it is.
+
+        Words of the stack that were reserved and not written leave no mark.
+        """
         sizes = {region: self._mark(whole, region) for region in (Region.PROGRAM, Region.PLANNED, Region.METHOD)}
         temp = whole.stats[Region.METHOD.value].used + whole.stats["temp"].used
         sizes[Region.METHOD] = _up(temp, Region.METHOD)
@@ -173,11 +188,17 @@ class _Search:
 
     @staticmethod
     def _mark(whole: RunResult, region: Region) -> int:
-        """The least that the region can have, by the peak."""
+        """Return the least size that the region can have, by the peak that was reported."""
         return _up(whole.stats[region.value].used, region)
 
     def _smallest(self, sizes: Sizes, region: Region, low: int) -> int:
-        """From `low` on, in doubled steps and then in halved ones; `sizes` has one that passes."""
+        """Return the smallest size of a region that passes.
+
+        Args:
+            sizes: of all regions; the program passes in these.
+            region: the one that is searched, first in doubled steps up from `low`, then by halving.
+            low: the least size that is possible.
+        """
         step, high, failed = STEPS[region], sizes[region], low - STEPS[region]
         for tried in _doubling(low, high, step):
             if self._passes({**sizes, region: tried}):
@@ -233,13 +254,13 @@ class _Search:
 
 
 def _up(size: int, region: Region) -> int:
-    """To a multiple of its step; no region is empty."""
+    """Round a size up to a multiple of the region's step; no region is empty."""
     step = STEPS[region]
     return max(step, -(-size // step) * step)
 
 
 def _doubling(low: int, high: int, step: int) -> Iterator[int]:
-    """low, low + step, low + 3 steps, …, below `high`."""
+    """Yield low, low + step, low + 3 steps, …, below `high`."""
     further = step
     while low < high:
         yield low
@@ -247,7 +268,7 @@ def _doubling(low: int, high: int, step: int) -> Iterator[int]:
 
 
 def _is_about(error: OutOfTargetMemory | TargetFault, region: Region) -> bool:
-    """A fault is one of the stack: nothing but its size was changed."""
+    """Tell whether an error is about a region. A fault is about the stack: nothing but its size was changed."""
     if isinstance(error, TargetFault):
         return region is Region.STACK
     return error.message.startswith(_SAID[region])

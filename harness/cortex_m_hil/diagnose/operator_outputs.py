@@ -1,4 +1,4 @@
-"""Digests of what each operator of a program wrote: two runs of a test tell where their outputs part."""
+"""Digests of what each operator of a program wrote: they show where the outputs of two runs of a test part."""
 
 from __future__ import annotations
 

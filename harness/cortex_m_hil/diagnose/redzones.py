@@ -1,4 +1,4 @@
-"""Red zones: bytes of the planned arena that no tensor owns. Who writes there, writes outside its tensor.
+"""Red zones: bytes of the planned arena that no tensor owns. A write there is one outside a tensor.
 
 Only the memory plan and the protocol's FILL, DIGEST, READ and STEP are needed, so every runtime can be checked. See
 docs/redzones.md.
@@ -29,7 +29,15 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Zone:
-    """Bytes `begin` to `end` of the arena; `before` are the values that end there, `after` those that begin there."""
+    """The bytes `begin` to `end` of the arena, which no tensor owns.
+
+    Attributes:
+        number: counted over the whole program.
+        begin: the first byte, from the beginning of the arena.
+        end: behind the last byte.
+        before: the values that end where the zone begins.
+        after: the values that begin where it ends.
+    """
 
     number: int
     begin: int
@@ -42,17 +50,25 @@ class Zone:
         return self.end - self.begin
 
     def pattern(self, poison: int) -> int:
-        """The byte that fills the zone.
+        """Return the byte that fills the zone.
 
-        Complementary for complementary poisons, so that a constant hides in one pass at most. Different from the poison
-        and from the next 254 zones', so that a copy that runs too long does not bring the bytes that belong there.
+        It is complementary for complementary poisons, so that a constant hides in one pass at most. It is different
+        from the poison and from the next 254 zones', so that a copy that runs too long does not write the bytes that
+        belong there.
         """
         return poison ^ (self.number % 255 + 1)
 
 
 @dataclass(frozen=True)
 class Violation:
-    """Changed bytes of a zone: `first` to `last`, counted from its begin. `instruction` is -1 where it is not known."""
+    """A changed range of a zone.
+
+    Attributes:
+        zone: the zone.
+        first: the first changed byte, from the beginning of the zone.
+        last: the last one.
+        instruction: the one that changed it; -1: it is not known.
+    """
 
     zone: Zone
     first: int
@@ -61,7 +77,7 @@ class Violation:
 
 
 def zones(file: PteFile) -> tuple[Zone, ...]:
-    """What the memory plan leaves free at every moment, between the first and the last byte of each planned buffer."""
+    """Return the bytes of each planned buffer that the memory plan leaves free at every moment."""
     found: list[Zone] = []
     for memory_id, size in enumerate(file.planned_sizes):
         if memory_id != 0:  # a placeholder
@@ -92,7 +108,7 @@ def _zones_of(file: PteFile, memory_id: int, base: int, size: int, number: int) 
 
 @dataclass
 class RedZones:
-    """The guard of one run (`flow.Guard`): fills a program's zones, looks whether they are intact, says who wrote."""
+    """The guard of one run (`flow.Guard`): fills a program's zones, checks that they stay intact, and finds writers."""
 
     program: Program
     zones: tuple[Zone, ...] = ()
@@ -103,11 +119,14 @@ class RedZones:
 
     @property
     def nbytes(self) -> int:
-        """Of all zones."""
+        """Return the size of all zones together."""
         return sum(zone.size for zone in self.zones)
 
     def describe(self) -> str:
-        """`12 zones, 3072 bytes`, and whether that is all there could be; without any what that means."""
+        """Return number and size of the zones in words, and whether the program was lowered with red zones.
+
+        Without any zone, it says that no write outside a tensor was looked for.
+        """
         if not self.zones:
             return "its memory plan leaves no byte free, so no write outside a tensor was looked for"
         plain = (
@@ -128,7 +147,7 @@ class RedZones:
                 self._changed[zone] = mask | self._changed.get(zone, False)
 
     def judge(self, dut: Device, session: Session, inputs: Sequence[HostTensor]) -> None:
-        """RedzoneViolation for the first operator that wrote where no tensor is; the others follow in the log."""
+        """Raise RedzoneViolation for the first operator that wrote where no tensor is; the log has the others."""
         if not self._changed:
             return
         found = [
@@ -147,9 +166,9 @@ class RedZones:
         )
 
     def _by_writer(self, dut: Device, inputs: Sequence[HostTensor]) -> dict[tuple[Zone, int], Mask]:
-        """The changed bytes by zone and by the instruction that changed them, found by running step by step.
+        """Run the program step by step, and return the changed bytes by zone and by the instruction that changed them.
 
-        -1 stands for an instruction that did not do it again.
+        The instruction -1 stands for changes that did not happen again.
         """
         found: dict[tuple[Zone, int], Mask] = {}
         rest = dict(self._changed)
@@ -160,7 +179,7 @@ class RedZones:
         return found | {(zone, -1): mask for zone, mask in rest.items() if mask.any()}
 
     def _steps(self, dut: Device, inputs: Sequence[HostTensor], poison: int) -> Iterator[tuple[Zone, int, Mask]]:
-        """What each instruction newly changes in the zones that a whole run has changed."""
+        """Yield zone, instruction and newly changed bytes of the zones that a whole run has changed, step by step."""
         before = {zone: np.zeros(zone.size, np.bool_) for zone in self._changed}
         for done in steps(dut, self.program, inputs, poison=poison, guard=self):
             for zone, known in before.items():
@@ -176,7 +195,7 @@ def _intact(session: Session, zone: Zone, poison: int) -> bool:
 
 
 def _difference(session: Session, zone: Zone, poison: int) -> Mask:
-    """Which bytes of a zone are not its pattern. They are read only if their digest is wrong."""
+    """Return a mask of the bytes of a zone that are not its pattern; they are read only if their digest is wrong."""
     if _intact(session, zone, poison):
         return np.zeros(zone.size, np.bool_)
     read = np.frombuffer(session.read(MemoryRegion.PLANNED, 0, zone.size, offset=zone.begin), np.uint8)
@@ -188,7 +207,7 @@ def _difference(session: Session, zone: Zone, poison: int) -> Mask:
 
 
 def explain(program: Program, violation: Violation) -> str:
-    """Which tensor was overrun, by whom, and by how many bytes."""
+    """Describe a violation: the tensor that was overrun, the writer, and the number of bytes."""
     zone = violation.zone
     value, beyond = _victim(program.file, violation)
     who = _node(program, violation.instruction)
@@ -213,7 +232,10 @@ def _bytes(count: int) -> str:
 
 
 def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
-    """The tensor that was left, and whether beyond its end: one that the operator may write, else the nearer one."""
+    """Return the tensor whose end or beginning was passed, and whether it was the end.
+
+    It is one that the operator may write, else the nearer one.
+    """
     zone = violation.zone
     mine: set[int] = set()
     if violation.instruction >= 0:
@@ -230,9 +252,15 @@ def _victim(file: PteFile, violation: Violation) -> tuple[int | None, bool]:
 
 
 def role(program: Program, value: int, writer: int = -1) -> str:
-    """What a planned tensor is, and the graph node that it belongs to.
+    """Describe a planned tensor and the graph node that it belongs to.
 
-    `scratch 0 of conv (features.0), uint8[272]`, and `its scratch 0, uint8[272]` where the node is the writer's own.
+    For example `scratch 0 of conv (features.0), uint8[272]`, or `its scratch 0, uint8[272]` where the node is the
+    writer's own.
+
+    Args:
+        program: the program.
+        value: the tensor's index.
+        writer: the instruction that writes outside of it; -1: none.
     """
     file = program.file
     spec = file.values[value].spec
@@ -255,7 +283,7 @@ def role(program: Program, value: int, writer: int = -1) -> str:
 
 
 def scratch_of(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
-    """Values that are given to an operator as scratch."""
+    """Return the values that an operator is given as scratch."""
     if instruction.kind is not InstructionKind.KERNEL:
         return ()
     scratch = scratch_values(file)
@@ -267,7 +295,7 @@ def _outs(file: PteFile, instruction: Instruction) -> tuple[int, ...]:
 
 
 def _node(program: Program, instruction: int) -> str:
-    """The graph node of an instruction, else its operator and number."""
+    """Return the graph node of an instruction, else its operator and number."""
     if instruction < 0:
         return "an operator that could not be found again"
     known = program.nodes[instruction]

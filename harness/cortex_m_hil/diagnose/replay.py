@@ -1,6 +1,6 @@
-"""A bundle once more: does the program still end as it did, bit for bit?
+"""Replaying a bundle: does the program still end as it did, bit for bit?
 
-Works without torch and ExecuTorch. What is executed on this machine follows from the local targets alone: a bundle's
+It works without torch and ExecuTorch. What is executed on this machine follows from the local targets alone: a bundle's
 own runner is taken only where a launcher emulates it in a sandbox.
 """
 
@@ -32,7 +32,13 @@ from cortex_m_hil.targets.resolve import Resolved
 
 @dataclass(frozen=True)
 class Opened:
-    """A target that is ready for a replay; `bundled`: its runner is the bundle's own. `notices` are lines."""
+    """A target that is ready for a replay.
+
+    Attributes:
+        dut: the target.
+        bundled: its runner is the bundle's own.
+        notices: lines about what is different from the run that the bundle recorded.
+    """
 
     dut: Dut
     bundled: bool
@@ -41,7 +47,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Replay:
-    """What became of a bundle.
+    """The result of a replay.
 
     Attributes:
         now: the verdict; None where the program passes.
@@ -61,7 +67,7 @@ class Replay:
 
 
 def require_target(bundle: Bundle, path: Path, known: Mapping[str, Target]) -> str:
-    """The name of the target that ran, if there is one here. ConfigError with the entry to add."""
+    """Return the name of the target that ran, if it is known here; raise ConfigError with the entry to add if not."""
     target = bundle.description.machine.target
     if target.name in known:
         return target.name
@@ -74,9 +80,16 @@ def require_target(bundle: Bundle, path: Path, known: Mapping[str, Target]) -> s
 
 
 def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier: float = 1.0) -> Opened:
-    """The target with a runner: the bundle's own where it may be used, which is written to `folder`, or one built here.
+    """Open the target with a runner: the bundle's own, written to `folder`, where it may be used, or one built here.
 
-    Raises what opening a target raises.
+    Args:
+        bundle: the bundle.
+        resolved: the target.
+        folder: a folder for the bundle's runner.
+        multiplier: of the time that the program may take.
+
+    Raises:
+        HarnessError: what opening a target raises.
     """
     machine = bundle.description.machine
     changes = tuple(_changes(bundle, resolved))
@@ -103,7 +116,7 @@ def open_target(bundle: Bundle, resolved: Resolved, folder: Path, *, multiplier:
 
 
 def _changes(bundle: Bundle, resolved: Resolved) -> Iterator[str]:
-    """What is another target or runtime than the one that ran."""
+    """Yield a line for each difference of target or runtime from those that ran."""
     machine = bundle.description.machine
     if resolved.target.name != machine.target.name:
         yield f"it ran on {machine.target.name}"
@@ -118,10 +131,7 @@ def _changes(bundle: Bundle, resolved: Resolved) -> Iterator[str]:
 
 
 def replay(bundle: Bundle, dut: Dut) -> Replay:
-    """Runs the program as it was run, and compares what comes of it with what came of it then.
-
-    Raises infra errors only.
-    """
+    """Run the program as it was run, and compare the result with the recorded one. Raises infra errors only."""
     boot(dut)
     now: VerdictError | None = None
     seen: list[RunResult] = []
@@ -137,7 +147,7 @@ def replay(bundle: Bundle, dut: Dut) -> Replay:
 
 
 def boot(dut: Dut) -> None:
-    """LaunchError for what ends the runner before it has seen the program: that is no verdict on it."""
+    """Boot the target; raise LaunchError where the runner ends before it has seen the program: that is no verdict."""
     try:
         dut.session()
     except VerdictError as error:
@@ -146,7 +156,7 @@ def boot(dut: Dut) -> None:
 
 
 def _run(task: Task, dut: Dut, seen: list[RunResult]) -> RunResult:
-    """`seen` is told of a result that a verdict follows."""
+    """Run a task, and return its result; a result that a verdict follows is appended to `seen`."""
     guards = WatchedMemory if task.redzones else None
     if task.tolerance is None:
         return flow.run(dut, task.program, linted=task.linted, excluded=task.excluded, guards=guards)
@@ -178,14 +188,14 @@ def _differences(bundle: Bundle, now: Recorded | None, outputs: Sequence[HostTen
 
 
 def _unequal(one: HostTensor, other: HostTensor) -> int:
-    """Elements whose bytes differ: a NaN equals itself here."""
+    """Return the number of elements whose bytes differ: a NaN equals itself here."""
     itemsize = np.dtype(one.spec.dtype).itemsize
     mine, theirs = (np.frombuffer(tensor.data, np.uint8).reshape(-1, itemsize) for tensor in (one, other))
     return int((mine != theirs).any(axis=1).sum())
 
 
 def fields(found: Replay, bundle: Bundle) -> dict[str, Any]:
-    """For machines."""
+    """Return a replay's result as values for JSON."""
     return {
         "reproduced": found.reproduced,
         "recorded": _fields_of(bundle.description.verdict),

@@ -1,4 +1,4 @@
-"""Two runtimes on one program: after every instruction, what it wrote in the one and in the other.
+"""Comparing two runtimes on one program: what each instruction wrote in the one and in the other.
 
 The second's values are taken over by the first before the next instruction, so that each is judged on equal inputs.
 """
@@ -24,8 +24,17 @@ from cortex_m_hil.runner.session.session import Session
 
 @dataclass(frozen=True)
 class Difference:
-    """What one instruction wrote differently: `elements` of `numel` have other bits; the largest distance between
-    values, in quanta for integers: 0 where zeros have another sign, or only NaNs other bits.
+    """A value that one instruction wrote differently.
+
+    Attributes:
+        instruction: its number.
+        operator: its name, with the graph node where that is known.
+        value: the value's index.
+        dtype: of the value.
+        elements: how many have other bits.
+        numel: how many there are.
+        distance: the largest one between two elements, in quanta for integers; 0 where only zeros have another sign, or
+            NaNs other bits.
     """
 
     instruction: int
@@ -47,9 +56,19 @@ class Difference:
 def compare_runtimes(
     first: Dut, second: Dut, program: Program, inputs: Sequence[HostTensor]
 ) -> Iterator[Difference | None]:
-    """One item for each value that an instruction writes, in order; None where both wrote the same bytes.
+    """Step a program on two targets, and yield an item for each value that an instruction writes, in order.
 
-    Raises what either runtime raises, its name in front.
+    Args:
+        first: its values are replaced by those of `second` where they differ.
+        second: the reference.
+        program: the program.
+        inputs: its inputs.
+
+    Yields:
+        The difference, or None where both wrote the same bytes.
+
+    Raises:
+        HarnessError: what either runtime raises, with its name in front.
     """
     both = zip_longest(*(_named(dut, steps(dut, program, inputs)) for dut in (first, second)))
     last = -1
@@ -63,7 +82,7 @@ def compare_runtimes(
 
 
 def _named(dut: Dut, executed: Iterator[Executed]) -> Iterator[Executed]:
-    """Yield what is executed; an error has the runtime's name in front."""
+    """Yield what is executed; put the runtime's name in front of an error's message."""
     try:
         yield from executed
     except HarnessError as error:
@@ -83,7 +102,7 @@ def _difference(a: Session, b: Session, program: Program, instruction: int, valu
 
 
 def difference(instruction: int, operator: str, value: int, mine: HostTensor, theirs: HostTensor) -> Difference:
-    """Of two tensors of one spec, by their bits; between two NaNs there is no distance."""
+    """Return the difference of two tensors of one spec, by their bits; between two NaNs the distance is 0."""
     spec = mine.spec
     bits = f"V{np.dtype(spec.dtype).itemsize}"
     unequal = np.frombuffer(mine.data, bits) != np.frombuffer(theirs.data, bits)

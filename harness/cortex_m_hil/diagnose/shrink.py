@@ -1,4 +1,4 @@
-"""The smallest part of a module that fails as a test does, and the largest that passes.
+"""Shrinking a failure: the smallest part of a module that fails as a test does, and the largest that passes.
 
 A part fails alike if its verdict has the same class and `localize` names the same operator, for the same cause; any
 other failure is not followed. Operators go first (from the end, from the beginning, one by one), then the sizes of
@@ -30,10 +30,13 @@ PARTS: Final = 2000  # that are tried at most
 
 @dataclass(frozen=True)
 class Symptom:
-    """How something fails: the class of the verdict, and the operator at fault, "" where none is known.
+    """How a part fails.
 
-    `cause` is why `localize` names the operator. None where it was not asked or names none: then it is that of the
-    verdict.
+    Attributes:
+        verdict: the class of the verdict.
+        operator: the one at fault; "" where none is known.
+        cause: why `localize` names the operator; None where it was not asked or names none, and the operator is the
+            verdict's.
     """
 
     verdict: str
@@ -47,9 +50,14 @@ class Symptom:
 
 @dataclass(frozen=True, eq=False)
 class Shrunk:
-    """`part` (a `lowering.parts.Part`) fails as `symptom` says; `passing` is the largest that was seen to pass.
+    """The result of shrinking.
 
-    `tried` parts were run. `ended` is False where the budget, or `PARTS`, was spent while something was left to try.
+    Attributes:
+        part: the smallest part (a `lowering.submodules.Part`) that was found to fail.
+        symptom: how it fails.
+        passing: the largest part that was seen to pass; None without one.
+        tried: how many parts were run.
+        ended: False where the budget, or `PARTS`, was spent while something was left to try.
     """
 
     part: Any
@@ -61,7 +69,7 @@ class Shrunk:
 
 @dataclass(frozen=True)
 class Judge:
-    """Runs parts on a target, as the test did."""
+    """A judge of parts, which runs them on a target as the test did."""
 
     dut: Dut
     isa: Isa
@@ -71,9 +79,11 @@ class Judge:
     guards: Guards | None = None
 
     def __call__(self, part: Any) -> tuple[Symptom, ...]:
-        """How it fails, empty where it passes. A Mismatch has a symptom for each operator at fault, in their order.
+        """Return how a part fails, empty where it passes; a Mismatch has a symptom for each operator at fault, in order.
 
-        LoweringError or ConfigError where the part is no program of its own. Raises infra errors.
+        Raises:
+            LoweringError, ConfigError: the part is no program of its own.
+            InfraError: nothing can be learnt from the target.
         """
         program = lowering.lower(part.module(), part.arguments(), isa=self.isa, options=self.options)
         try:
@@ -100,14 +110,15 @@ def shrink(
     parts: int = PARTS,
     told: Callable[[str], None],
 ) -> Shrunk:
-    """A part that fails as `part` does, of which no smaller one that is tried does.
+    """Return a part that fails as `part` does, and of which no smaller one that is tried does.
 
-    With the first operator at fault, if there are several.
+    If there are several operators at fault, the first one counts.
 
-    Arguments:
-        part: a `lowering.parts.Part`.
-        judge: how a part fails; LoweringError and ConfigError where it is none.
-        budget: seconds after which no further part is tried; `parts` is how many are, with the whole.
+    Args:
+        part: a `lowering.submodules.Part`.
+        judge: returns how a part fails; raises LoweringError or ConfigError where it is no program.
+        budget: seconds after which no further part is tried.
+        parts: how many parts are tried at most, with the whole.
         told: gets a line for each part that takes the place of the last and is smaller.
 
     Returns:
@@ -152,7 +163,10 @@ class _Search:
         return Shrunk(self.part, self.symptom, self._passing, self._tried, self._ended)
 
     def _reduces(self) -> bool:
-        """Whether anything became smaller. Each part that is taken has fewer operators, elements or digits: it ends."""
+        """Tell whether anything became smaller in one round.
+
+        Each part that is taken has fewer operators, elements or digits, so the search ends.
+        """
         before = self.part
         self._cut_end()
         self._cut_beginning()
@@ -162,7 +176,7 @@ class _Search:
         return self.part is not before
 
     def _fails(self, part: Any | None) -> bool:
-        """Whether it fails alike. One that cannot be lowered, or fails otherwise, does not."""
+        """Tell whether a part fails alike. One that cannot be lowered, or fails otherwise, does not."""
         if part is None or (key := part.key) in self._seen:
             return False
         if self._deadline.expired or self._tried >= self._parts:
@@ -179,7 +193,7 @@ class _Search:
         return self.symptom in found
 
     def _find_passing(self, whole: Any) -> None:
-        """The longest end of the whole that passes: what comes before the operator is at fault is a right input."""
+        """Find the longest suffix of the whole that passes: behind the operator at fault, inputs are right."""
         for first in range(1, len(whole.steps)):
             self._fails(whole.between(first, len(whole.steps)))
             if self._passing is not None:
@@ -200,7 +214,7 @@ class _Search:
         return False
 
     def _cut_end(self) -> None:
-        """The shortest beginning that fails: by halving, as if each longer one failed as well, then step by step."""
+        """Take the shortest beginning that fails, found by halving, as if each longer beginning failed as well."""
         whole, low, high = self.part, 0, len(self.part.steps)
         while high - low > 1:
             middle = (low + high) // 2
@@ -236,9 +250,13 @@ class _Search:
 def own_check(
     tolerance: Tolerance, options: LoweringOptions, *, linted: bool = True, isa: Isa | None = None
 ) -> tuple[list[str], str]:
-    """Imports and body of a part's test by `hil.check` (`lowering.parts.write_test`), with what is not its defaults.
+    """Return imports and body of a part's test by `hil.check`, with the arguments that are not its defaults.
 
-    `isa` is another class than the target's, where it is lowered for one.
+    Args:
+        tolerance: of the test.
+        options: those that the part is lowered with.
+        linted: False: the test leaves the lint out.
+        isa: the class that the part is lowered for; None: the target's.
     """
     given = {one.name: getattr(tolerance, one.name) for one in fields(tolerance)}
     given |= {"lint": linted, "quantize": options.quantize, "layout": options.layout}

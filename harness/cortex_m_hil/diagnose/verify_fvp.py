@@ -1,6 +1,6 @@
-"""Everything this project assumes about an FVP, executed on the one that is there, as Markdown for an issue.
+"""Checks of everything this project assumes about an FVP, on the FVP that is installed, as Markdown for an issue.
 
-Nobody here has an FVP (docs/fvp.md), so whoever has one can tell with one command what is wrong.
+This project's own machines have no FVP (docs/fvp.md): a user who has one can find out with one command what is wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STOPPED: Final = "Simulation is stopping. Reason: "
 
 
 class Probe(IntEnum):
-    """As in fvp_probe.c."""
+    """The probes that `fvp_probe.c` can be compiled to; the numbers are those of the file."""
 
     EXIT = 0
     SPIN = 1
@@ -63,12 +63,18 @@ class State(str, Enum):
 
 
 class Violated(Exception):
-    """The assumption is wrong; the message says what is the case."""
+    """An assumption is wrong; the message says what is the case."""
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """`look` says what it found, or raises. `relied`: the harness does not work where it is wrong."""
+    """An assumption about a model.
+
+    Attributes:
+        text: the assumption, in words.
+        look: returns what it found where the assumption holds, and raises Violated or another error where it does not.
+        relied: whether the harness depends on it.
+    """
 
     text: str
     look: Callable[[], str]
@@ -95,7 +101,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Ended:
-    """`status` is None where the model did not end and was killed."""
+    """The end of a model's process; `status` is None where it did not end and was killed."""
 
     status: int | None
     output: bytes
@@ -107,7 +113,7 @@ class Ended:
 
 
 def find(name: str, targets: Mapping[str, Target]) -> Target:
-    """The target of that name, or the first that uses the model of that name."""
+    """Return the target of that name, or the first target that uses the model of that name."""
     users = {target.name: target for target in targets.values() if isinstance(target.launcher, fvp.FvpLauncher)}
     by_model = {target.launcher.program: target for target in reversed(users.values())}
     known = {**by_model, **users}
@@ -117,7 +123,7 @@ def find(name: str, targets: Mapping[str, Target]) -> Target:
 
 
 class FvpSession:
-    """Starts the target's model in folders of its own, and ends it."""
+    """A target's model, started in a folder of its own for each run."""
 
     def __init__(self, target: Target) -> None:
         assert isinstance(target.launcher, fvp.FvpLauncher)
@@ -127,7 +133,7 @@ class FvpSession:
 
     @functools.cache  # noqa: B019 - one fvp_session a process
     def probe(self, kind: Probe) -> Path:
-        """The probe's ELF, in a folder that lives as long as this process."""
+        """Compile a probe, and return its ELF, in a folder that lives as long as this process."""
         path = _folder().path / f"{self.target.name}-{kind.name.lower()}.elf"
         pools = self.target.board.pools
         sizes = {"PROGRAM_POOL": pools.program, "PLANNED_POOL": pools.planned, "METHOD_POOL": pools.method}
@@ -153,7 +159,16 @@ class FvpSession:
         given: bytes = b"",
         seconds: float = STARTUP,
     ) -> Ended:
-        """To its end, or for `seconds`; `given` on its standard input, then end of file."""
+        """Run an ELF on the model until it ends, or for some seconds.
+
+        Args:
+            elf: the program.
+            options: further options of the model.
+            features: False removes the semihosting features file, as if the guest did not ask for it.
+            limit: `--timelimit` of the model, in seconds.
+            given: bytes for its standard input, after which comes the end of file.
+            seconds: after these, it is killed.
+        """
         with TemporaryFolder() as folder:
             command = self.launcher.command(elf, folder, (), time_limit=limit)
             if not features:
@@ -248,7 +263,10 @@ def _time_limit(fvp_session: FvpSession) -> str:
 
 
 def _stop_line(fvp_session: FvpSession, option: str, value: str, reason: str) -> str:
-    """The driver's own --timelimit is there beside another limit, out of the way."""
+    """Check exit status and last line of a model that a limit stops.
+
+    The launcher's own `--timelimit` is given beside another limit, and is too long to matter.
+    """
     if option == "--timelimit":
         ended = fvp_session.run(fvp_session.probe(Probe.SPIN), limit=int(value))
     else:
@@ -273,7 +291,7 @@ def _echo(fvp_session: FvpSession) -> str:
 
 
 def _line_seen(fvp_session: FvpSession, length: int) -> int:
-    """How many characters of a command line of `length` the guest sees."""
+    """Return how many characters of a command line of `length` characters the guest sees."""
     text = "".join(chr(ord("a") + at % 26) for at in range(length))
     ended = fvp_session.run(fvp_session.probe(Probe.COMMAND_LINE), fvp_session.set("semihosting-cmd_line", text))
     output = ended.output.decode(errors="replace")
@@ -372,7 +390,7 @@ def _one_shot(fvp_session: FvpSession) -> str:
 
 
 def markdown(fvp_session: FvpSession, findings: Sequence[Finding]) -> str:
-    """What the model is and what was found; of the user's machine no more than its kind."""
+    """Return the page with the model's version and the findings; of the user's machine only system and architecture."""
     banner = fvp_session.launcher.version_text()
     if not banner:
         raise LaunchError(f"{fvp_session.launcher.model} --version says nothing")
