@@ -1,4 +1,4 @@
-"""Did a command test the tree that it was to test? What its Python processes imported, and from where."""
+"""Provenance of the modules that a command's Python processes imported: did it test the tree that it was to test?"""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Objection:
 class Provenance:
     """The Python processes of one command, whose modules are to be those of `tree`, a checkout of `repository`.
 
-    What they would import from another checkout of it comes from `tree`: whatever put that on sys.path (the folder they
-    run in, PYTHONPATH, an editable install, `pythonpath` of pytest, a conftest.py). Only the test modules that pytest
-    collects, and conftest.py beside them, stay where they are named.
+    Modules that they would import from another checkout come from `tree`, whatever put that checkout on sys.path (the
+    folder they run in, PYTHONPATH, an editable install, `pythonpath` of pytest, a conftest.py). Only the test modules
+    that pytest collects, and conftest.py beside them, stay where they are named.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Provenance:
         return [word.replace(_PYTHONPATH, begin, 1) if word.startswith(_PYTHONPATH) else word for word in command]
 
     def objection(self, *, is_pytest: bool) -> Objection | None:
-        """Return why the verdict of the command that has ended is none on the tree; None if nothing speaks against it.
+        """Return why the verdict of a command that has ended is none on the tree; None if nothing speaks against it.
 
-        pytest has to have used something of the tree; of other commands nobody knows how they use it.
+        pytest has to have used something of the tree; how other commands use it is not known.
         """
         reports = [json.loads(file.read_text()) for file in sorted((self._folder / "reports").glob("*.json"))]
         found = next(self._of_checkouts(reports), None) or next(self._of_installed(reports), None)
@@ -98,7 +98,7 @@ class Provenance:
         return any(file.stat().st_ctime >= began for file in files if file.exists())
 
     def _of_checkouts(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
-        """Yield what was executed of another checkout, and is none of the tests' own files."""
+        """Yield an objection for each executed file of another checkout that is none of the tests' own."""
         for one in (one for report in reports for one in report["local"] if self._is_checkout(one["top"])):
             top, path = Path(one["top"]), one["path"]
             what = f"{path}{' (' + one['module'] + ')' if one['module'] else ''}"
@@ -118,12 +118,12 @@ class Provenance:
                 )
 
     def _is_checkout(self, top: str) -> bool:
-        """Return whether another repository is one of this: by name, or since it has the commits."""
+        """Tell whether another repository is a checkout of this one: by git, by the project's name, or by its commits."""
         known = top in self._checkouts or not self._projects.isdisjoint(provenance_hook.projects_in(top))
         return known or self._repository.is_shared_with(Path(top), self._commits)
 
     def _of_installed(self, reports: Sequence[Mapping[str, Any]]) -> Iterator[Objection]:
-        """Yield the installed copy of the project that was executed where the tree has the same; none with a build."""
+        """Yield an objection for each executed file of an installed copy that the tree has, too; none with a build."""
         for one in _installed(reports) if self._built is None else ():
             for file, name in one["files"]:
                 root = self._root_of(name)
@@ -148,14 +148,14 @@ class Provenance:
         return Objection(why, "--python FOLDER puts a folder of it on PYTHONPATH; {worktree} in COMMAND is its path")
 
     def _root_of(self, *names: str) -> str | None:
-        """Return the folder of the tree, "" or with a slash, that has a file of these names."""
+        """Return the folder of the tree, "" or with a slash, that has a file of these names; None where none has."""
         folders = sorted(one.name for one in self._tree.iterdir() if one.is_dir() and one.name != ".git")
         roots = ["", *(f"{one}/" for one in filter(None, [self._python.rstrip("/"), "src", *folders]))]
         return next((root for root in roots for name in names if (self._tree / root / name).exists()), None)
 
 
 class Sources:
-    """The modules of this process, where a result is told as that of the commit of the folder it runs in."""
+    """The modules of this process, whose results are told as those of the commit of the folder it runs in."""
 
     def __init__(self) -> None:
         self._top = provenance_hook.top_of(os.path.realpath(Path.cwd()))
@@ -164,7 +164,7 @@ class Sources:
         self._seen: set[str] = set()
 
     def check(self) -> None:
-        """Raise an IdentityError if a module that was imported since the last call is of another checkout."""
+        """Raise IdentityError if a module that was imported since the last call is of another checkout."""
         for module, file in provenance_hook.module_files():
             if module in self._seen:
                 continue
@@ -195,7 +195,7 @@ def _python_hint(root: str) -> str:
 
 
 def _is_product(top: Path, path: str, repository: Repository) -> bool:
-    """Whether a build has made a file that git does not track; another repository below the checkout is none."""
+    """Tell whether a build has made a file that git does not track, and that is in no repository below the checkout."""
     parents = (top / path).parents
     if any((parent / ".git").exists() for parent in parents if parent != top and top in parent.parents):
         return False

@@ -1,4 +1,4 @@
-"""Modules of a checkout come from a worktree of it, in each Python process of a command, which tells what it executed.
+"""A hook by which Python processes import a checkout's modules from a worktree of it, and report what they executed.
 
 A program of its own, which imports nothing of the harness: `campaigns/provenance.py` copies it, as `hil_provenance`,
 into a folder on PYTHONPATH, beside a `sitecustomize` that installs it before anything of the user's is imported, and an
@@ -56,7 +56,7 @@ class Tests:
         self.named_in_tree = False
 
     def has(self, path: str) -> bool:
-        """Return whether a real path is one of them."""
+        """Tell whether a real path is one of them."""
         return path in self.collected or (not self.named_in_tree and os.path.basename(path) == "conftest.py")
 
 
@@ -72,7 +72,7 @@ def below(path: str, top: str) -> str | None:
 
 
 def repository_of(path: str) -> tuple[str, str] | None:
-    """Return the top of the other checkout that a real path is a source of, and the path from there."""
+    """Return the top of the other checkout that a real path is a source of, and the path from there; or None."""
     if below(path, TREE) is not None or below(path, FOLDER) is not None:
         return None
     folder = os.path.dirname(path)
@@ -83,7 +83,7 @@ def repository_of(path: str) -> tuple[str, str] | None:
 
 
 def checkout_of(path: str) -> tuple[str, str] | None:
-    """Return the same where it is known to be a checkout of the same repository: by git, or by the project's name."""
+    """Return what `repository_of` does, for checkouts of the same repository by git or by the project's name."""
     found = repository_of(path)
     return found if found and (found[0] in CHECKOUTS or _is_clone(found[0])) else None
 
@@ -101,7 +101,7 @@ def _is_clone(top: str) -> bool:
 
 
 def projects_in(top: str) -> set[str]:
-    """Return the names that the files of a project give it."""
+    """Return the names that pyproject.toml, setup.cfg and setup.py of a folder give its project."""
     found = set()
     for name in ("pyproject.toml", "setup.cfg", "setup.py"):
         if os.path.isfile(os.path.join(top, name)):
@@ -112,7 +112,7 @@ def projects_in(top: str) -> set[str]:
 
 @functools.cache
 def is_installed(folder: str, top: str) -> bool:
-    """Return whether an installer has put a folder below a checkout there, such as a virtual environment's packages."""
+    """Tell whether an installer has put a folder below a checkout there, such as a virtual environment's packages."""
     if below(folder, top) in (None, "."):
         return False
     name = os.path.basename(folder)
@@ -130,7 +130,7 @@ def is_installed(folder: str, top: str) -> bool:
 
 
 class Pair(machinery.FileFinder):
-    """Finds modules in a folder of the worktree, and in that of the checkout what the worktree lacks, and tests."""
+    """A finder of modules in a folder of the worktree, and in the checkout's for tests and what the worktree lacks."""
 
     def __init__(self, tree: str, checkout: str) -> None:
         super().__init__(tree, *_LOADERS)
@@ -148,7 +148,7 @@ class Pair(machinery.FileFinder):
 
 
 def pair_of(entry: str) -> Pair:
-    """Return the finder of an entry of sys.path; ImportError for one that is of neither worktree nor checkout."""
+    """Return the finder of an entry of sys.path. ImportError for one that is of neither worktree nor checkout."""
     path = os.path.realpath(entry)
     rest = below(path, TREE)
     if rest is not None:
@@ -160,7 +160,7 @@ def pair_of(entry: str) -> Pair:
 
 
 class Mapper:
-    """Maps what other finders than Python's own find in a checkout: those of editable installs, and links to it."""
+    """A finder that maps to the worktree what other finders find in a checkout, as for editable installs and links."""
 
     @staticmethod
     def find_spec(
@@ -203,7 +203,7 @@ def place_in_tree(path: str) -> str | None:
 
 
 class Seen:
-    """Which files were executed, and by what line of which file those of checkouts; what of the worktree was used."""
+    """A record of the files that were executed, by which lines those of checkouts were, and of the worktree's use."""
 
     def __init__(self) -> None:
         self.used = ""
@@ -241,7 +241,7 @@ class Seen:
             self.used = text
 
     def _start(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Count a process that the worktree is named to; it too is to have this module."""
+        """Note a process whose arguments name the worktree, and let every process that is started load this module."""
         self._use(" ".join(_texts(arguments[:3] if event == "subprocess.Popen" else arguments[:2])))
         environment = arguments[-1] if isinstance(arguments[-1], dict) else os.environ
         paths = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -255,7 +255,7 @@ def _texts(values: Iterable[Any]) -> list[str]:
 
 
 def _line_at_work() -> str:
-    """Return the file and line that has a file executed: of Python's import system nothing."""
+    """Return the file and line that has a file executed, leaving out Python's import system."""
     frame = sys._getframe(4)
     while frame is not None and _IMPORTS.search(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
@@ -271,7 +271,8 @@ seen = Seen()
 def tell() -> None:
     """Write what was seen so far to a file of this process.
 
-    Of another repository, which may be a clone that goes by no name, what the worktree has as well.
+    A file of another repository, which may be a clone under another name, is named only where the worktree has it as
+    well.
     """
     names = {os.path.realpath(file): name for name, file in module_files()}
     local, used = [], seen.used
@@ -301,7 +302,7 @@ def _like_the_trees(real: str) -> tuple[str, str] | None:
 
 
 def _is_package_of_tests(real: str, rest: str) -> bool:
-    """Return whether a file makes packages of the tests' folders, as the worktree's does if it has one.
+    """Tell whether a file makes packages of the tests' folders, as the worktree's does if it has one.
 
     With --import-mode=importlib pytest loads it by its path.
     """
@@ -340,7 +341,7 @@ def _installed() -> list[dict[str, Any]]:
 
 
 def _is_from_checkout(direct_url: str | None) -> bool:
-    """Return whether a distribution's record of where it is from names a checkout, of which it is a copy."""
+    """Tell whether a distribution's record of where it is from names a checkout, of which it is a copy."""
     said = json.loads(direct_url or "{}")
     kind, _, place = said.get("url", "").partition("file://")
     if kind or not place or said.get("dir_info", {}).get("editable", False):
@@ -387,5 +388,5 @@ def pytest_pycollect_makemodule(module_path: Any) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Here too, since a worker of xdist is ended as soon as it has said that its session is over."""
+    """Report here, too: a worker of xdist is ended as soon as it has said that its session is over."""
     tell()

@@ -1,4 +1,4 @@
-"""Does this `.pte` fit this target? Asked before anything is run, from the file alone. Works without torch."""
+"""Lint: does this `.pte` fit this target? It asks before anything is run, from the file alone, without torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cortex_m_hil.targets.model import Target
 
 
 class Rule(str, Enum):
-    """What a finding is about."""
+    """The subject of a finding."""
 
     LAYOUT = "layout"
     ISA = "isa"
@@ -43,7 +43,7 @@ class Rule(str, Enum):
 
 
 NOTES: Final = frozenset({Rule.SCRATCH_NOTE, Rule.FLOAT_NOTE, Rule.FALLBACK_NOTE, Rule.STATE_NOTE})
-"""Rules whose findings are worth telling and stop nothing."""
+"""Rules whose findings are notes: they stop nothing."""
 _UNSUPPORTED: Final = frozenset({Rule.OPERATOR, Rule.DELEGATE})
 _MEMORY: Final = frozenset({Rule.PLANNED_POOL, Rule.PROGRAM_POOL})
 _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
@@ -51,7 +51,18 @@ _QUANTIZE: Final = "cortex_m::quantize_per_tensor.out"
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One thing that does not fit; ``instruction`` and ``value`` are -1 and ``operator`` "" where they do not apply."""
+    """A reason why a program does not fit a target, or a note.
+
+    Attributes:
+        rule: the subject.
+        message: in words.
+        operator: its name; "" where it is not about one.
+        instruction: its number; -1 where it is not about one.
+        value: its index; -1 where it is not about one.
+        cause: why it is so; "" where that is not known.
+        hint: the next step, in place of that of its rule; "" where that applies.
+        details: further lines, each with its label.
+    """
 
     rule: Rule
     message: str
@@ -75,11 +86,18 @@ def lint(
     scratch: Sequence[ScratchNeed] = (),
     runtime: str = "builtin",
 ) -> tuple[LintFinding, ...]:
-    """Findings in the order layout, ISA class, outputs, views, dtypes and dim orders, scratch, plan, operators, floats,
+    """Return all findings about a program on a target.
+
+    They are in the order layout, ISA class, outputs, views, dtypes and dim orders, scratch, plan, operators, floats,
     state, memory.
 
-    ``operators`` is the runner's list, None if unknown; ``scratch`` comes from `lowering.required_scratch` for the
-    target's ISA class, empty where ExecuTorch is not installed; ``runtime`` is what will execute the program.
+    Args:
+        program: the program.
+        target: the target.
+        operators: the runner's list; None if unknown.
+        scratch: from `lowering.scratch.required_scratch` for the target's ISA class; empty where ExecuTorch is not
+            installed.
+        runtime: what will execute the program.
     """
     lifetimes = Lifetimes(program.file)
     return (
@@ -143,7 +161,7 @@ def _signatures(program: Program, isa: Isa, runtime: str) -> Iterator[LintFindin
 
 
 def _dtype_step(program: Program, instruction: Instruction, value: int) -> str:
-    """Return the next step by what has the wrong dtype: a constant, quantised integers or a tensor of the user's."""
+    """Return the next step for what has the wrong dtype: a constant, quantised integers or a tensor of the user's."""
     spec = program.file.values[value].spec if value >= 0 else None
     dtype = spec.dtype if spec is not None else ""
     if instruction.operator.startswith("cortex_m::"):
@@ -156,7 +174,10 @@ _OF_ONE_QUANTISATION: Final = ("aten::cat.out", "cortex_m::minimum.out", "cortex
 
 
 def _activation_apart(program: Program, layer: Instruction) -> str:
-    """What to do where a layer is not replaced, since an operator further on wants its activation's quantisation."""
+    """Return a hint for a layer that stays in ATen since a later operator shares its activation's quantisation.
+
+    "": that is not the reason.
+    """
     activation = _reader(program, layer)
     sharing = _reader(program, activation) if activation is not None and activation.operator in _ACTIVATIONS else None
     if sharing is None or sharing.operator not in _OF_ONE_QUANTISATION:
@@ -169,7 +190,7 @@ def _activation_apart(program: Program, layer: Instruction) -> str:
 
 
 def _reader(program: Program, instruction: Instruction) -> Instruction | None:
-    """The first one that reads what the instruction writes."""
+    """Return the first instruction that reads what another writes; None where none does."""
     values = set(written(program.file, instruction))
     later = program.file.instructions[instruction.index + 1 :]
     return next(
@@ -210,7 +231,10 @@ def _overlaps(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
 
 
 def _views(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
-    """ExecuTorch makes a view without a copy, whatever the dim order of what it is of: find 24 of verification.md."""
+    """Yield the views whose elements are in another order than those of the value they view.
+
+    ExecuTorch makes a view without a copy, whatever the dim orders (find 24 in docs/verification.md).
+    """
     values = program.file.values
     for view in dict.fromkeys(lifetimes.views):
         of, base = values[view.value].spec, values[view.base].spec
@@ -241,7 +265,7 @@ def _operators(program: Program, operators: Collection[str] | None, runtime: str
 
 
 def _delegates(program: Program) -> Iterator[LintFinding]:
-    """Which instructions are whose: of each delegate, and of the kernels that the rest falls back on.
+    """Yield findings about the instructions of each delegate, and about the kernels that run the rest.
 
     What a delegate's own data holds is not known. Each kernel has to be there when the program is loaded, whether it is
     reached or not.
@@ -266,7 +290,7 @@ def _at(instructions: Sequence[int]) -> str:
 
 
 def _left_in_float(program: Program) -> Iterator[LintFinding]:
-    """Operators that compute in float, in a program that quantises: right, and slow, and nobody else says it."""
+    """Yield the operators that compute in float in a quantised program: right and slow, and not reported by others."""
     if all(one.operator != _QUANTIZE for one in program.file.instructions):
         return
     for step in program.partition.left_in_float:
@@ -276,7 +300,7 @@ def _left_in_float(program: Program) -> Iterator[LintFinding]:
 
 
 def _state(program: Program) -> Iterator[LintFinding]:
-    """What the program keeps from one call to the next: each run begins with the initial state, a stream keeps it."""
+    """Yield a note about the state that the program keeps: each run begins with the initial one, a stream keeps it."""
     file = program.file
     if not file.states:
         return
@@ -292,7 +316,7 @@ def _state(program: Program) -> Iterator[LintFinding]:
 
 
 def _is_blind(instruction: Instruction, program: Program) -> bool:
-    """Whether any runtime that has the operator would compute something else on what it is given."""
+    """Tell whether an operator that knows no scales is given int8: any runtime would compute something else."""
     tensors = [program.file.values[argument].spec for argument in instruction.args]
     dtypes = {spec.dtype for spec in tensors if spec is not None}
     return instruction.operator in BLIND_TO_SCALES and "int8" in dtypes
@@ -319,7 +343,7 @@ def _memory(program: Program, target: Target) -> Iterator[LintFinding]:
 def _finding(
     rule: Rule, text: str, program: Program, instruction: Instruction, value: int = -1, cause: str = ""
 ) -> LintFinding:
-    """A finding about an instruction, whose message begins with where it is."""
+    """Return a finding about an instruction, whose message begins with where it is."""
     node = program.nodes[instruction.index] if instruction.index < len(program.nodes) else ""
     where = f"instruction {instruction.index}" + (f", {node}" if node else "")
     return LintFinding(rule, f"{where}: {text}", instruction.operator, instruction.index, value, cause)
@@ -331,7 +355,7 @@ _ERRORS: Final[tuple[tuple[type[VerdictError], frozenset[Rule]], ...]] = (
     (OutOfTargetMemory, _MEMORY),
 )
 UNLINTED: Final = "lint=False"
-"""How a call says that the lint is left out, in hints; a command with an option for it puts that there."""
+"""The way a call leaves the lint out, for hints; a command with an option for it puts that in its place."""
 _LOWER_ANEW: Final = f"lower the module for this target's ISA class; {UNLINTED} runs this program as it is"
 _IN_FLOAT: Final = (
     "quantize=False lowers the module in float; else change the module, so that another operator is there"
@@ -361,19 +385,23 @@ _HINTS: Final = {
     Rule.PLANNED_POOL: "a larger target; hil inspect fit tells the least that a program runs in",
     Rule.PROGRAM_POOL: "a larger target; hil inspect size tells what its bytes are for",
 }
-"""The next step, by what a finding is about."""
+"""The next step, by the rule of a finding."""
 
 
 def next_step(finding: LintFinding) -> str:
-    """Return the hint of a finding that stops something; a note has none."""
+    """Return the hint of a finding that stops something; "" for a note."""
     return "" if finding.is_note else finding.hint or _HINTS[finding.rule]
 
 
 def raise_findings(findings: Sequence[LintFinding], target_name: str) -> None:
-    """Raise what the gravest findings call for; notes alone raise nothing.
+    """Raise the error of the gravest findings; notes alone raise nothing.
 
-    LintError for layout, dtypes and scratch, else UnsupportedOperator, else OutOfTargetMemory. The message is the
-    first such finding; the others follow in the log.
+    Its message is the first such finding; the others follow in the log.
+
+    Raises:
+        LintError: layout, dtypes, scratch and the like do not fit.
+        UnsupportedOperator: else, an operator or delegate is missing.
+        OutOfTargetMemory: else, memory is too small.
     """
     grave = [finding for finding in findings if not finding.is_note]
     for error, rules in _ERRORS:

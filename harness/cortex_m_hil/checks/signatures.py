@@ -1,9 +1,9 @@
-"""What each operator takes: dtypes and dim orders of its tensors, for each runtime. One table, which lint asks.
+"""The operators' signatures: dtypes and dim orders of the tensors that each takes, by runtime, in one table for lint.
 
 Sources: for `builtin`, the kernels in `firmware/runtime/builtin/kernels/`; `tests/harness/checks/test_lint.py` holds
 this table against them. For `executorch`, its commit cff6f4dd: the checks of `backends/cortex_m/ops/op_*.cpp` and of
 `cortex_m_ops_common.h` there, `kernels/portable/cpu/op_*.cpp`, `runtime/core/exec_aten/util/tensor_util_portable.cpp`.
-Where ExecuTorch checks nothing and computes something else, the table says what it computes rightly (the finds in
+Where ExecuTorch checks nothing and computes something else, the table has what it computes rightly (the finds in
 docs/verification.md).
 """
 
@@ -33,7 +33,14 @@ About = Literal["dtype", "dim-order", "arguments"]
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """What an instruction has that its operator does not take; ``value`` is -1 where it is not one value's."""
+    """Something that an instruction has and its operator does not take.
+
+    Attributes:
+        about: dtype, dim order or other arguments.
+        problem: in words.
+        value: the index of the value; -1 where it is not about one value.
+        hint: the next step, in place of that of its rule; "" where that applies.
+    """
 
     about: About
     problem: str
@@ -45,7 +52,7 @@ class Misfit:
 
 
 def _strides(spec: TensorSpec) -> tuple[int, ...]:
-    """In items, one for each dimension."""
+    """Return the strides of a tensor in items, one for each dimension."""
     strides = [0] * len(spec.shape)
     stride = 1
     for dim in reversed(spec.dim_order):
@@ -55,7 +62,7 @@ def _strides(spec: TensorSpec) -> tuple[int, ...]:
 
 
 def _lies_in(spec: TensorSpec, order: tuple[int, ...]) -> bool:
-    """Whether its bytes are those of a tensor of that dim order; dimensions of size 1 may stand anywhere."""
+    """Tell whether a tensor's bytes are those of one in that dim order; dimensions of size 1 may stand anywhere."""
     if len(order) != len(spec.shape):
         return False
     wanted = _strides(TensorSpec(spec.dtype, spec.shape, order))
@@ -71,7 +78,7 @@ def _is_image(spec: TensorSpec) -> bool:
 
 
 def _alike(one: TensorSpec, other: TensorSpec) -> bool:
-    """Of one shape, with the same element at the same place."""
+    """Tell whether two tensors have one shape, with the same element at the same place."""
     return one.shape == other.shape and _lies_in(one, other.dim_order)
 
 
@@ -84,7 +91,10 @@ def _is_channels_last(spec: TensorSpec) -> bool:
 
 
 def _counts_as_channels_last(spec: TensorSpec) -> bool:
-    """ExecuTorch's rule (`is_channels_last_tensor`): where both layouts are the same bytes, it is channels-last."""
+    """Tell whether ExecuTorch takes a tensor for channels-last, as it does where both layouts are the same bytes.
+
+    Its rule is `is_channels_last_tensor`.
+    """
     if len(spec.shape) != 4:
         return False
     return spec.shape[1] == 1 or spec.shape[2:] == (1, 1) or spec.dim_order == CHANNELS_LAST
@@ -113,12 +123,12 @@ class Call:
         return self.tensors[name]
 
     def value(self, at: int) -> Value | None:
-        """An argument by its number in the schema, from the end if negative; None where the call is too short."""
+        """Return an argument by its number in the schema, from the end if negative; None if the call is too short."""
         arguments = self.instruction.args[:-1]  # the last one is what the operator returns
         return self.file.values[arguments[at]] if -len(arguments) <= at < len(arguments) else None
 
     def ints(self, at: int) -> tuple[int, ...] | None:
-        """The numbers of a list; None where the argument is none."""
+        """Return the numbers of a list argument; None where it is no list of numbers."""
         value = self.value(at)
         return self.file.ints(value.index) if value is not None and value.kind is ValueKind.INT_LIST else None
 
@@ -128,7 +138,7 @@ Relation = Callable[[Call], str]  # what is wrong between the arguments, "" if n
 
 @dataclass(frozen=True)
 class _OfArguments:
-    """A relation that another dim order alone does not mend, and what does."""
+    """A relation that another dim order alone does not mend, with a hint that does."""
 
     relation: Relation
     hint: str
@@ -144,7 +154,15 @@ def _of_arguments(hint: str, about: About = "arguments") -> Callable[[Relation],
 
 @dataclass(frozen=True)
 class _Operand:
-    """``dtype``: names joined by "|", "any", "=NAME" for that of another operand, or "ints": a list of numbers."""
+    """A tensor or list among an operator's arguments.
+
+    Attributes:
+        at: its number in the schema, from the end if negative.
+        name: its name in the schema.
+        dtype: names joined by "|", "any", "=NAME" for that of another operand, or "ints" for a list of numbers.
+        form: a key of `_FORMS`; "" for any dim order.
+        optional: it may be None.
+    """
 
     at: int
     name: str
@@ -160,7 +178,10 @@ class Signature:
 
 
 def _takes(operands: str, *relations: Relation) -> Signature:
-    """Of `number name dtype [form]`, separated by commas; a name that ends in "?" may be None."""
+    """Return a signature of `operands`, "number name dtype [form]" separated by commas, and of relations between them.
+
+    An operand whose name ends in "?" may be None.
+    """
     found = []
     for words in (text.split() for text in operands.split(",")):
         at, name, dtype, form = [*words, ""][:4]
@@ -181,11 +202,11 @@ def _same_layout(*names: str) -> Relation:
 
 
 _INTEGERS: Final = {"int8": 1 << 7, "int32": 1 << 31, "int64": 1 << 31}
-"""How far from 0 a number may be that builtin takes beside a tensor: of 32 bits beside one of 64, too."""
+"""Limits of the numbers that builtin takes beside a tensor, as distances from 0; 32 bits beside a tensor of 64, too."""
 
 
 def _number_is_of(name: str, *numbers: int) -> Relation:
-    """Arguments that are numbers, by their number in the schema: integers, where the tensor `name` has them."""
+    """Return a relation by which some arguments, given by their numbers in the schema, are integers where `name` is."""
 
     def relation(call: Call) -> str:
         dtype = call[name].dtype
@@ -205,7 +226,7 @@ def _is_number_of(dtype: str, value: Value) -> bool:
 
 
 def _sum_or_product(call: Call) -> str:
-    """One shape and dim order, or one item a channel for one operand, channels innermost."""
+    """Check for one shape and dim order, or for an operand with one item a channel and channels innermost."""
     one, other, out = call["self"], call["other"], call["out"]
     if _alike(one, out) and _alike(other, out):
         return ""
@@ -217,7 +238,7 @@ def _sum_or_product(call: Call) -> str:
 
 
 def _broadcasts_as_stored(call: Call) -> str:
-    """CMSIS-NN's minimum and maximum get the sizes as they stand, whatever the dim order."""
+    """Check the operands of CMSIS-NN's minimum and maximum, which get the sizes as they stand in any dim order."""
     one, other, out = call["self"], call["other"], call["out"]
     by_scalar = other.numel == 1 and len(other.shape) <= len(out.shape)
     if _alike(one, out) and (by_scalar or _alike(other, out)):
@@ -229,7 +250,7 @@ def _broadcasts_as_stored(call: Call) -> str:
 
 @_of_arguments("a reshape first, that makes one of dimensions which stay side by side")
 def _up_to_four_dimensions(call: Call) -> str:
-    """CMSIS-NN's arm_transpose_s8 has no more."""
+    """Check that a transposed tensor has at most 4 dimensions: CMSIS-NN's arm_transpose_s8 takes no more."""
     rank = len(call["input"].shape)
     return "" if 1 <= rank <= 4 else f"{rank} dimensions, and no kernel takes more than 4"
 
@@ -241,7 +262,7 @@ def _pads_in_order(call: Call) -> str:
 
 @_of_arguments("the softmax's input has next to no range: calibrate with samples like the data")
 def _shifts_to_the_left(call: Call) -> str:
-    """CMSIS-NN's arm_softmax_s8 multiplies by 1 << shift, which is something for 0 to 31 only."""
+    """Check that the shift of a softmax is 0 to 31: CMSIS-NN's arm_softmax_s8 multiplies by 1 << shift."""
     shift = call.value(5)
     if shift is None or not isinstance(shift.scalar, int) or 0 <= shift.scalar <= _MOST_SHIFTED:
         return ""
@@ -249,7 +270,10 @@ def _shifts_to_the_left(call: Call) -> str:
 
 
 def _has_its_dim_order(call: Call) -> str:
-    """Where a dimension has size 1, the compiler may say two orders of the same bytes."""
+    """Check that a copy's output lies in the dim order of its argument dim_order.
+
+    Where a dimension has size 1, the compiler may name two orders of the same bytes.
+    """
     wanted, out = call.ints(2), call["out"]
     if wanted is None or (sorted(wanted) == list(range(len(out.shape))) and _lies_in(out, wanted)):
         return ""
@@ -269,7 +293,7 @@ def _names_its_dtype(name: str) -> Relation:
 
 
 def _same_order(call: Call) -> str:
-    """ExecuTorch's `tensors_have_same_dim_order`, of the tensors that `call` names."""
+    """Check that all named tensors of a call have one dim order, as ExecuTorch's `tensors_have_same_dim_order` does."""
     specs = tuple(call.tensors.values())
     if all(map(_is_default, specs)) or all(map(_is_channels_last, specs)):
         return ""
@@ -277,14 +301,17 @@ def _same_order(call: Call) -> str:
 
 
 def _input_and_out_in_order(call: Call) -> str:
-    """Of a convolution: one dim order, and each of the two that ExecuTorch's portable kernels know."""
+    """Check that a convolution's tensors are contiguous or channels-last, as ExecuTorch's portable kernels need them.
+
+    Input and output must have the same of these two dim orders.
+    """
     if not all(_is_default(spec) or _is_channels_last(spec) for spec in call.tensors.values()):
         return "a tensor is neither contiguous nor in channels-last dim order"
     return _same_order(Call(call.file, call.instruction, {name: call[name] for name in ("input", "out")}))
 
 
 _MOST_OF_16_BITS: Final = (1 << 15) - 1 - 128
-"""How far from 0 a zero point may be, that less any int8 it has 16 bits."""
+"""The largest distance of a zero point from 0 at which its difference from any int8 fits in 16 bits."""
 _LITTLE_RANGE: Final = (
     "what is multiplied has next to no range: calibrate with samples like the data, or write "
     "x * torch.nn.functional.relu6(x + 3) / 6 for a hardswish, which is computed in float"
@@ -305,7 +332,10 @@ def _product_of_32_bits(call: Call) -> str:
 
 @_of_arguments(_LITTLE_RANGE)
 def _factors_of_16_bits(call: Call) -> str:
-    """Find 20, of CMSIS-NN's arm_elementwise_mul_s8 in its form for DSP."""
+    """Check that zero points of a product fit in 16 bits.
+
+    CMSIS-NN's arm_elementwise_mul_s8 adds them in 16 bits on DSP (find 20 in docs/verification.md).
+    """
     for name, zero_point in _zero_points(call).items():
         if abs(zero_point) > _MOST_OF_16_BITS:
             return f"{name} is {zero_point}, which CMSIS-NN adds in 16 bits on DSP ({known_bug(20)})"
@@ -320,7 +350,10 @@ _LARGEST_PRODUCT: Final = 128 * 255  # of a weight, and of an input without its 
     "(quantize=False)"
 )
 def _sums_of_32_bits(call: Call) -> str:
-    """Find 34: int32 sums that begin with the bias, or on MVE with `kernel_sum`, which has it."""
+    """Check that sums which begin with a layer's bias fit in int32, also on MVE where `kernel_sum` has the bias.
+
+    They may leave int32 where the layer's input has next to no range (find 34 in docs/verification.md).
+    """
     for name in ("bias", "kernel_sum"):
         value = call.value({"bias": 2, "kernel_sum": 3}[name])
         first = call.file.constant(value.index) if name in call.tensors and value is not None else None
@@ -337,14 +370,22 @@ def _sums_of_32_bits(call: Call) -> str:
 
 @_of_arguments("x.reshape(x.shape) before the operator, which puts dimensions of size 1 in their order", "dim-order")
 def _known_orders(call: Call) -> str:
-    """`tensor_is_default_or_channels_last_dim_order`: find 6."""
+    """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
+
+    Their `tensor_is_default_or_channels_last_dim_order` refuses others of the same bytes, which the exporter derives
+    for a single channel (find 6 in docs/verification.md).
+    """
     if all(_is_default(call[name]) or _is_channels_last(call[name]) for name in ("self", "out")):
         return ""
     return f"self or out is neither contiguous nor in channels-last dim order, even if its bytes are ({known_bug(6)})"
 
 
 def _broadcasts_contiguous(call: Call) -> str:
-    """Find 5."""
+    """Check that the output is contiguous where shapes differ.
+
+    ExecuTorch's portable operators that broadcast write a channels-last output in contiguous order (find 5 in
+    docs/verification.md).
+    """
     out = call["out"]
     if _is_rows(out) or all(spec.shape == out.shape for spec in call.tensors.values()):
         return ""
@@ -352,7 +393,11 @@ def _broadcasts_contiguous(call: Call) -> str:
 
 
 def _copies_as_stored(call: Call) -> str:
-    """Find 36: the bytes of a src of the same shape are taken as they are; of another one, in contiguous order."""
+    """Check that a copy's source has the bytes of its output.
+
+    ExecuTorch takes the bytes of a source of the same shape as they are, and broadcasts another in contiguous order
+    (find 36 in docs/verification.md).
+    """
     src, out = call["src"], call["out"]
     if _alike(src, out) or (src.shape != out.shape and _is_rows(src) and _is_rows(out)):
         return ""
@@ -363,7 +408,11 @@ def _copies_as_stored(call: Call) -> str:
 
 
 def _keeps_its_bytes(call: Call) -> str:
-    """Find 36."""
+    """Check that input and output are the same elements in the same bytes.
+
+    ExecuTorch's squeeze and unsqueeze copy the bytes as they are, whatever the dim orders (find 36 in
+    docs/verification.md).
+    """
     if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
         return (
             f"ExecuTorch copies the bytes as they are, and in out's dim order they are other elements ({known_bug(36)})"
@@ -372,7 +421,7 @@ def _keeps_its_bytes(call: Call) -> str:
 
 
 def _has_known_order(call: Call) -> str:
-    """Of a copy; without an argument dim_order it is that of self."""
+    """Check that a copy's output is contiguous or channels-last, as its argument dim_order says, or else as self is."""
     out, wanted = call["out"], call.ints(2) or call["self"].dim_order
     if wanted == out.dim_order and (_is_default(out) or _is_channels_last(out)):
         return ""
@@ -380,14 +429,20 @@ def _has_known_order(call: Call) -> str:
 
 
 def _indices_as_out(call: Call) -> str:
-    """Find 36."""
+    """Check that indices lie as the output does.
+
+    ExecuTorch's max pool writes indices where the output's items lie (find 36 in docs/verification.md).
+    """
     if _alike(call["indices"], call["out"]):
         return ""
     return f"ExecuTorch writes indices where out's items lie, and their dim order is another ({known_bug(36)})"
 
 
 def _joins_as_stored(call: Call) -> str:
-    """Find 22."""
+    """Check that tensors are joined along the first dimension, or are contiguous.
+
+    ExecuTorch's cat joins memory as if it were contiguous (find 22 in docs/verification.md).
+    """
     dim, out = call.value(1), call["out"]
     if _is_rows(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):
         return _same_order(call)
@@ -405,7 +460,10 @@ def _channels_last_to_executorch(call: Call) -> str:
 
 @_of_arguments("give the convolution a bias, of zeros if need be")
 def _grouped_with_bias(call: Call) -> str:
-    """Find 9."""
+    """Check that a grouped convolution has a bias.
+
+    Without one, CMSIS-NN adds what lies behind the null pointer to the sums (find 9 in docs/verification.md).
+    """
     depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
     if "bias" in call.tensors or depth == channels:
         return ""
@@ -420,7 +478,7 @@ def _is_nhwc(call: Call) -> bool:
 
 
 def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
-    """Height, width, channels."""
+    """Return height, width and channels of an image."""
     shape = spec.shape
     return (shape[1], shape[2], shape[3]) if nhwc else (shape[2], shape[3], shape[1])
 
@@ -430,7 +488,11 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
     "same"
 )
 def _rows_all_written(call: Call) -> str:
-    """Finds 1, 2 and 21, of CMSIS-NN's transposed convolution."""
+    """Check that CMSIS-NN's transposed convolution computes a call rightly.
+
+    It does not where the scratch is too small (find 1 in docs/verification.md), where the vertical padding is no
+    multiple of the stride (find 2), and where the kernel has fewer rows than stride and padding together (find 21).
+    """
     stride, paddings = call.ints(3) or (), call.ints(4) or ()
     if len(stride) != 2 or len(paddings) != 2 or any(len(call[name].shape) != 4 for name in ("input", "weight", "out")):
         return ""
@@ -462,8 +524,10 @@ def _rows_all_written(call: Call) -> str:
     "a kernel with a row of zeros above and below, and a row more of padding at both ends, computes the same"
 )
 def _row_to_its_end(call: Call) -> str:
-    """Find 39, of CMSIS-NN's arm_convolve_1_x_n_s8 in its form for MVE: it knows no vertical padding, and only a
-    horizontal one whose end the last window reaches.
+    """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row rightly on MVE.
+
+    It ignores vertical padding, and needs a horizontal one whose end the last window reaches (find 39 in
+    docs/verification.md).
     """
     stride, padding, dilation = (call.ints(at) or () for at in (3, 4, 5))
     shapes = [call[name].shape for name in ("input", "weight", "out")]
@@ -530,7 +594,7 @@ _READ: Final = (*_CONVERTED, "uint8", "int16")
 
 
 def _converts(call: Call) -> str:
-    """Of a copy in builtin: between these dtypes, or to its own."""
+    """Check that builtin copies between these dtypes, or to the same one."""
     one, out = call["self"].dtype, call["out"].dtype
     if one == out or (one in _READ and out in _CONVERTED):
         return ""
@@ -539,7 +603,7 @@ def _converts(call: Call) -> str:
 
 @_of_arguments("add to the whole tensor, as with torch.where, or leave it in float")
 def _sums_with_scales(call: Call) -> str:
-    """Of index_put: ExecuTorch adds quantised integers as they are."""
+    """Check that index_put does not accumulate quantised integers: ExecuTorch adds them as they are."""
     accumulate = call.value(3)
     if accumulate is None or not accumulate.scalar or call["self"].dtype != "int8":
         return ""
@@ -548,7 +612,7 @@ def _sums_with_scales(call: Call) -> str:
 
 @_of_arguments("torch.where and masked_fill take a mask; a permute brings dimensions together")
 def _neighbouring_indices(call: Call) -> str:
-    """Of index and index_put in builtin: of integers, for dimensions that follow each other."""
+    """Check that index and index_put get integer indices for dimensions that follow each other, as builtin needs."""
     value = call.value(1)
     items = [int(item) for item in value.items] if value is not None else []
     chosen = [axis for axis, item in enumerate(items) if item >= 0 and call.file.values[item].spec is not None]
@@ -562,7 +626,10 @@ def _neighbouring_indices(call: Call) -> str:
 
 @_of_arguments("pad the image before the pool, with a number of your choice, or pool without dilation")
 def _windows_with_pixels(call: Call) -> str:
-    """Of a dilated pool: a window in the padding alone has no largest pixel, and each runtime another number for it."""
+    """Check that no window of a dilated pool lies in the padding alone.
+
+    Such a window has no largest pixel, and each runtime gives another number for it.
+    """
     lists = [call.ints(at) for at in (1, 2, 3, 4)]
     if any(one is not None and len(one) not in (0, 1, 2) for one in lists):
         return ""  # the runner says what is wrong with it
@@ -580,7 +647,12 @@ def _windows_with_pixels(call: Call) -> str:
 
 
 def _normalises(statistics: str, form: str = "") -> Signature:
-    """``statistics``: its operands between input and the three that it writes."""
+    """Return the signature of a normalisation in builtin.
+
+    Args:
+        statistics: the operands between the input and the three outputs, as `_takes` has them.
+        form: of input and output.
+    """
     return _takes(
         f"0 input float32 {form}, {statistics}, -3 out float32 {form}, -2 mean float32, -1 rstd float32",
         _same_layout("input"),
@@ -718,7 +790,7 @@ _PRODUCT_OF_ANY: Final = _takes("0 self any default, 1 mat2 =self default, -1 ou
 
 
 def _same_batches(factors: str) -> Signature:
-    """Of a normalisation by the channel, which ExecuTorch has for contiguous tensors only."""
+    """Return the signature of a normalisation by the channel, which ExecuTorch has for contiguous tensors only."""
     return _takes(f"0 input {_FLOATS} default, {factors}, -3 out =input default, -2 mean =input, -1 rstd =input")
 
 
@@ -847,7 +919,7 @@ def _takes_int8(signature: Signature, name: str) -> bool:
 
 
 def _only_there() -> Iterator[str]:
-    """Operators that take int8 in ExecuTorch, and not in builtin: what that takes are copies and choices."""
+    """Yield the operators that take int8 in ExecuTorch and not in builtin, where copies and choices alone take it."""
     for operator, signature in EXECUTORCH.items():
         first = signature.operands[0].name
         if first != "out" and _takes_int8(signature, first) and not _takes_int8(BUILTIN[operator], first):
@@ -864,7 +936,7 @@ BLIND_TO_SCALES: Final = frozenset(
         *_only_there(),
     }
 ).difference(_SCALE_KEPT)
-"""Operators of ExecuTorch that take quantised integers and compute on them as on any: wrong, without a word."""
+"""Operators of ExecuTorch that take quantised integers and compute on them without scales: wrong, without an error."""
 
 
 def _convolution(form: str, offsets: int, weight: str = "rows") -> str:
@@ -875,7 +947,10 @@ def _convolution(form: str, offsets: int, weight: str = "rows") -> str:
 
 
 def _cortex_m() -> dict[str, Signature]:
-    """Both runtimes take the same; what `builtin` refuses of the rest, ExecuTorch refuses or computes wrongly."""
+    """Return the signatures of cortex_m's operators, which both runtimes share.
+
+    What `builtin` refuses besides, ExecuTorch refuses or computes wrongly.
+    """
     pair = "0 self int8, {} other int8, -1 out int8"
     found = {
         "dequantize_per_tensor": _takes(
@@ -919,11 +994,11 @@ _DEFECTS: Final[Mapping[str, tuple[Relation, ...]]] = {
     "cortex_m::quantized_transpose_conv2d.out": (_channels_last_to_executorch, _rows_all_written),
     "cortex_m::quantized_transpose_conv2d_nhwc.out": (_rows_all_written,),
 }
-"""What ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
+"""Calls that ExecuTorch with CMSIS-NN refuses or computes wrongly besides."""
 
 
 _ON_DSP: Final[Mapping[str, tuple[Relation, ...]]] = {"cortex_m::quantized_mul.out": (_factors_of_16_bits,)}
-"""What neither runtime computes there: builtin refuses what CMSIS-NN computes wrongly."""
+"""Calls that neither runtime computes on DSP: builtin refuses what CMSIS-NN computes wrongly."""
 
 _DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
     f"cortex_m::quantized_{name}.out": (_row_to_its_end,) for name in ("conv2d", "conv2d_nhwc")
@@ -931,7 +1006,13 @@ _DEFECTS_ON_MVE: Final[Mapping[str, tuple[Relation, ...]]] = {
 
 
 def signature_of(operator: str, runtime: str, isa: Isa | None = None) -> Signature | None:
-    """None for an operator of which nothing is known; without `isa` what holds for all classes."""
+    """Return an operator's signature; None where nothing is known of it.
+
+    Args:
+        operator: its name.
+        runtime: what will execute it.
+        isa: the target's class; None: what holds for all classes.
+    """
     shared = _CORTEX_M.get(operator)
     if shared is None:
         return (BUILTIN if runtime == "builtin" else EXECUTORCH).get(operator)
@@ -948,7 +1029,14 @@ _AMAX: Final = f"write x.amax(dim) for x.max(dim)[0], of which ExecuTorch makes 
 
 
 def misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | None = None) -> Iterator[Misfit]:
-    """Dtypes; and dim orders and other arguments, where dtypes are right. `isa` is the target's class."""
+    """Yield what is wrong with an instruction's dtypes; where they are right, with dim orders and other arguments.
+
+    Args:
+        file: the program's file.
+        instruction: one of its instructions.
+        runtime: what will execute it.
+        isa: the target's class; None: what holds for all classes is checked.
+    """
     signature = signature_of(instruction.operator, runtime, isa)
     if instruction.kind is not InstructionKind.KERNEL or signature is None:
         return
@@ -965,7 +1053,7 @@ def misfits(file: PteFile, instruction: Instruction, runtime: str, isa: Isa | No
 
 
 def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozenset[int]) -> Iterator[Misfit]:
-    """What an operator that knows no scale is given of integers that have one; `quantised` are these arguments."""
+    """Yield each quantised argument of an operator that knows no scales; `quantised` are the values that have one."""
     if instruction.operator not in BLIND_TO_SCALES:
         return
     call = Call(file, instruction, {})
@@ -976,7 +1064,7 @@ def blind_to_scales(file: PteFile, instruction: Instruction, quantised: frozense
 
 
 def takes(file: PteFile, instruction: Instruction, runtime: str, isa: Isa) -> bool:
-    """Whether the runtime is known to take it as it is, on a target of the class."""
+    """Tell whether the runtime is known to take an instruction as it is, on a target of the class."""
     known = signature_of(instruction.operator, runtime, isa) is not None
     return known and not any(misfits(file, instruction, runtime, isa))
 
@@ -985,7 +1073,7 @@ _Named = tuple[str, _Operand, Value]
 
 
 def _named(call: Call, operand: _Operand) -> Iterator[_Named]:
-    """The argument's value, or those of a list, numbered; none where it is None or the call too short."""
+    """Yield name and value of an argument, or of each item of a list; nothing if it is None or the call too short."""
     value = call.value(operand.at)
     if value is None or (operand.optional and value.kind is ValueKind.NULL):
         return

@@ -138,8 +138,7 @@ class Row:
 
     @property
     def is_kernel_wrong(self) -> bool:
-        """Tell whether the kernel is wrong: other values on right inputs, in the right layout, or writes over others'.
-        """
+        """Tell whether the kernel gives other values on right inputs and layout, or writes over others' values."""
         return (self.at_fault is not None and self.layout is None) or bool(self.damaged)
 
     @property
@@ -214,8 +213,7 @@ _AXES: Final = ("", "operator", "quanta from dialect", "", "noise against the fl
 
 
 def _bars(row: Row) -> Iterator[str]:
-    """Yield the cells of a row of the plot: a block for each doubling of quanta, and for each 5 dB of noise above -60 dB.
-    """
+    """Yield the cells of a row of the plot: a block for each doubling of quanta, and for 5 dB of noise above -60 dB."""
     yield _short(row)
     distance = 0.0 if row.departure is None else row.departure.distance
     yield "█" * (math.ceil(math.log2(min(distance, 1 << 32) + 1)) if distance > 0 else 0)
@@ -388,8 +386,7 @@ class _Stepper:
             yield replace(row, damaged=damaged)
 
     def _damaged(self, session: Session, places: Sequence[int], live: Mapping[object, _Live]) -> tuple[int, ...]:
-        """Restore values that an instruction changed and does not own; return the instructions that had written them.
-        """
+        """Restore the values that an instruction changed and does not own; return the instructions that wrote them."""
         own = {memory_of(self._file, value) for value in places}
         wrong = [one for memory, one in live.items() if memory not in own and _digest(session, one) != one.crc]
         for one in wrong:

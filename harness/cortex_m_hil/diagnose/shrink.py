@@ -79,7 +79,7 @@ class Judge:
     guards: Guards | None = None
 
     def __call__(self, part: Any) -> tuple[Symptom, ...]:
-        """Return how a part fails, empty where it passes; a Mismatch has a symptom for each operator at fault, in order.
+        """Return how a part fails, empty where it passes; a Mismatch has a symptom for each operator at fault.
 
         Raises:
             LoweringError, ConfigError: the part is no program of its own.

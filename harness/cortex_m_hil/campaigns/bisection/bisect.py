@@ -1,4 +1,4 @@
-"""Which commit changed the outcome of a test? What to run next, and what the runs so far say."""
+"""Bisection of the commit that changed a test's outcome: what to run next, and what the runs so far say."""
 
 from __future__ import annotations
 
@@ -39,9 +39,14 @@ STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
 
 @dataclass(frozen=True)
 class Source:
-    """A repository, its folder that goes on PYTHONPATH, a line for the shell that builds it; both may be empty.
+    """The repository that is bisected.
 
-    `excluded` are paths that are not checked out.
+    Attributes:
+        path: its top folder.
+        python: its folder that goes on PYTHONPATH; "" if none.
+        build: a line for the shell that builds it; "" if none.
+        incremental: ignored files stay from one commit to the next.
+        excluded: paths that are not checked out.
     """
 
     path: str
@@ -53,11 +58,26 @@ class Source:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked. `old` and `new` are SHAs; an end that is asserted is never run. Times in seconds.
+    """A bisection as it was asked for.
 
-    With `reuse`, runs of earlier searches count where source and test are the same.
-    `details` is what culprit and parent were found to give when they were run once more, with a look at each operator:
-    figures by SHA.
+    Attributes:
+        source: the repository.
+        old: SHA of the old end.
+        new: SHA of the new end.
+        old_asserted: the old end is asserted, and never run.
+        new_asserted: the same of the new end.
+        likely: paths; a commit that touches one is more probable.
+        confidence: the probability at which a culprit is found.
+        deterministic: the test is not flaky: no run is repeated.
+        find_fix: the test fails at the old end and passes at the new one.
+        term_old: the user's word for a commit like the old end.
+        term_new: the user's word for a commit like the new end.
+        command: the test.
+        timeout: seconds for one run of it.
+        build_timeout: seconds for a build.
+        rules: which outcomes count.
+        reuse: runs of earlier searches count where source and test are the same.
+        details: figures by SHA that culprit and parent gave when they were run once more, with a look at each operator.
     """
 
     source: Source
@@ -80,7 +100,7 @@ class Plan:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
-        """From what `asdict` made of one, and JSON of that."""
+        """Return the plan that `as_fields` made `fields` of, also after a way through JSON."""
         rules, said = fields["rules"], fields["source"]
         source = Source(**{**said, "excluded": tuple(said.get("excluded", ()))})
         found = Rules(rules["allow_fallback"], tuple(rules["raises"]))
@@ -91,7 +111,7 @@ class Plan:
         return asdict(self)
 
     def side(self, told: Told) -> bool | None:
-        """Whether a run looks like the new side; None if it tells nothing."""
+        """Tell whether a run looks like the new side; None if it tells nothing."""
         return {Told.FAIL: not self.find_fix, Told.PASS: self.find_fix}.get(told)
 
     def term(self, run: Run) -> str:
@@ -100,7 +120,7 @@ class Plan:
 
 
 class Outcome(str, Enum):
-    """How far a bisection is."""
+    """The progress of a bisection."""
 
     UNDER_WAY = "under way"
     FOUND = "found"
@@ -111,14 +131,14 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class State:
-    """What the runs so far say.
+    """The conclusions from the runs so far.
 
     Attributes:
-        outcome: how far it is.
-        next: the position to run, while it is under way.
+        outcome: the progress.
+        next: the position to run, while it is under way; None otherwise.
         candidates: positions, oldest first: the most probable culprit, and those that no run can tell from it.
-        probability: theirs together; of FOUND, at least the confidence.
-        posterior: of each culprit, 0 … n + 1.
+        probability: theirs together; where the outcome is FOUND, at least the confidence.
+        posterior: the probability of each culprit, 0 … n + 1.
         bits: the entropy of the posterior.
         left: about how many more runs it takes.
     """
@@ -133,12 +153,18 @@ class State:
 
 
 class Line:
-    """The commits of a plan, oldest first, and what was known of them before anything ran."""
+    """The commits of a plan, oldest first, and how probable each was before anything ran."""
 
     def __init__(
         self, plan: Plan, commits: Sequence[Commit], likely: Callable[[Sequence[Run]], set[str]] = lambda _: set()
     ) -> None:
-        """`likely`: the SHAs of commits that are more probable, by what the runs so far name."""
+        """Take the plan and its commits.
+
+        Args:
+            plan: the plan.
+            commits: from the old end to the new one.
+            likely: returns the SHAs of the commits that are more probable, by what the runs so far name.
+        """
         self.plan, self.commits = plan, tuple(commits)
         self.position = {commit.sha: number for number, commit in enumerate(commits)}
         self._likely = likely
@@ -146,13 +172,16 @@ class Line:
 
     @classmethod
     def of(cls, plan: Plan) -> Line:
-        """ConfigError where there is none."""
+        """Return the line of a plan. Raises ConfigError where the repository has none."""
         repository = Repository(Path(plan.source.path))
         named = repository.touching(plan.old, plan.new, plan.likely)
         by_names = functools.cache(functools.partial(repository.touching_names, plan.old, plan.new))
 
         def likely(runs: Sequence[Run]) -> set[str]:
-            """As the user says; else, where runs are repeated anyway, by the operators at fault."""
+            """Return the commits that the user calls likely, or else those that touch operators at fault.
+
+            The latter only where runs are repeated anyway.
+            """
             return named if plan.likely or plan.deterministic else by_names(suspects.words(suspects.at_fault(runs)))
 
         return cls(plan, repository.line(plan.old, plan.new), likely)
@@ -163,7 +192,7 @@ class Line:
         return beliefs.prior(weights, old_asserted=plan.old_asserted, new_asserted=plan.new_asserted)
 
     def of_plan(self, plan: Plan) -> Line:
-        """The same commits and what was known of them, with a plan that knows more."""
+        """Return the same line with a plan that knows more."""
         line = copy.copy(self)
         line.plan = plan
         return line
@@ -173,7 +202,11 @@ class Line:
         return len(self.commits) - 1
 
     def state(self, runs: Sequence[Run]) -> State:
-        """It depends on how often each commit gave which verdict, and on the operators named, not on their order."""
+        """Return the conclusions from some runs.
+
+        They depend on how often each commit gave which verdict, and on the operators named, not on the order of the
+        runs.
+        """
         seen = _Seen(self, runs)
         found = beliefs.posterior(self._prior(runs), self._rates, seen.new_like, seen.old_like)
         if found is None:
@@ -186,7 +219,10 @@ class Line:
         return State(outcome, following, tuple(culprits), probability, everything, found.entropy(), left)
 
     def _group(self, found: beliefs.Posterior, seen: _Seen) -> list[int]:
-        """The most probable culprits of those that some run can tell apart: c and c + 1 differ at position c alone."""
+        """Return the most probable of the groups of culprits that no run can tell apart.
+
+        The culprits c and c + 1 differ at position c alone, and are of one group where that cannot be tested.
+        """
         groups: list[list[int]] = [[1]]
         for culprit in range(2, self.last + 1):
             if seen.untestable[culprit - 1]:
@@ -198,7 +234,7 @@ class Line:
     def _following(
         self, found: beliefs.Posterior, culprits: list[int], probability: float, seen: _Seen
     ) -> tuple[Outcome, int | None]:
-        """How far it is, and the position to run next."""
+        """Return the progress, and the position to run next; None where nothing is left to run."""
         ends = (self.last, self.plan.new_asserted, seen.new_like), (0, self.plan.old_asserted, seen.old_like)
         for end, asserted, as_said in ends:
             if not asserted and not seen.runs[end]:
@@ -223,7 +259,7 @@ class Line:
         return chances
 
     def _left(self, found: beliefs.Posterior, following: int | None) -> int:
-        """By what the next run is expected to tell; later ones tell less, or more."""
+        """Estimate how many runs are left, from what the next one is expected to tell; later ones may tell less."""
         if following is None:
             return 0
         gain = found.entropy() - float(found.expected_entropy()[following])
@@ -231,7 +267,7 @@ class Line:
 
 
 class _Seen:
-    """Runs, counted at each position."""
+    """Counts of the runs at each position."""
 
     def __init__(self, line: Line, runs: Sequence[Run]) -> None:
         size = len(line.commits)
@@ -251,7 +287,7 @@ class _Seen:
 
 
 class Bisection:
-    """Carries out the runs of a line, in `folder`, which nobody else uses. Use `with`."""
+    """A bisection that carries out the runs of a line, in a `folder` that no other process uses. Use `with`."""
 
     def __init__(self, line: Line, folder: Path, told: Callable[[str], None] = lambda text: None) -> None:
         self.line, self._folder, self._told = line, folder, told
@@ -272,12 +308,16 @@ class Bisection:
 
     @staticmethod
     def clean_up(plan: Plan, folder: Path) -> None:
-        """Removes what a killed process has left. A repository that is gone needs nothing."""
+        """Remove what a killed process has left. Nothing is left to remove of a repository that is gone."""
         with contextlib.suppress(ConfigError):
             Worktree(Repository(Path(plan.source.path)), folder / "tree", incremental=False).remove()
 
     def next(self, runs: list[Run]) -> str | None:
-        """LaunchError if run after run teaches nothing; the next call of `hil bisect run` tries again."""
+        """Return the SHA of the commit to run next; None where nothing is left to run.
+
+        Raises:
+            LaunchError: several runs in a row taught nothing; the next call of `hil bisect run` tries again.
+        """
         if self._in_vain >= INFRA_IN_A_ROW:
             why, figures = runs[-1].error, runs[-1].figures
             hint = str(figures.get("hint", "mend that, and go on"))
@@ -299,9 +339,14 @@ class Bisection:
         return Run(key, judgement.told.value, judgement.why, seconds, time.time(), figures)
 
     def details(self, key: str, *, new: bool, bundles: Path) -> Mapping[str, Any]:
-        """What the tests say of each operator on one commit; a failure's bundle lies in `bundles`.
+        """Run the test of one commit with a look at each operator, and return its figures.
 
-        Empty where no run looked like that side, or where the harness of that commit cannot say it.
+        They are empty where no run looked like that side, or where the harness of that commit cannot tell.
+
+        Args:
+            key: the commit's SHA.
+            new: whether the commit is of the new side.
+            bundles: the folder for a failure's bundle.
         """
         options = "-p", STEPPING, "--hil-localize", f"--hil-bundles={bundles}"
         with contextlib.suppress(HarnessError):  # the culprit is known all the same
@@ -341,11 +386,20 @@ def run_test(
     words: Sequence[str], rules: Rules, seconds: float, folder: Path, log: Path | None, changed: Mapping[str, str],
     options: Sequence[str] = (), provenance: Provenance | None = None,
 ) -> Judgement:  # fmt: skip
-    """Runs the user's command in the current folder. What it says goes to `log`, or else to our standard error.
+    """Run the user's command in the current folder, and return what it tells.
 
-    `options` are further ones of pytest. A verdict on something else than the tree of `provenance` is none.
+    Args:
+        words: the command.
+        rules: which outcomes count.
+        seconds: after these, it is ended.
+        folder: for files that are read afterwards.
+        log: gets what the command prints; None: our standard error does.
+        changed: the command's environment.
+        options: further ones of pytest.
+        provenance: the tree that has to be tested: a verdict on something else is none. None: nothing is checked.
 
-    ConfigError if a fallback ran.
+    Raises:
+        ConfigError: a fallback ran in place of the target, and the rules do not allow it.
     """
     junit = folder / "junit.xml"
     junit.unlink(missing_ok=True)
@@ -373,7 +427,7 @@ def _shown(command: Sequence[str], seconds: float, changed: Mapping[str, str]) -
 
 
 def checked(plan: Plan) -> Plan:
-    """The plan with its revisions as SHAs. ConfigError for what cannot be."""
+    """Return a plan with its revisions as SHAs. Raises ConfigError for what makes no sense."""
     repository = Repository(Path(plan.source.path))
     if plan.term_old == plan.term_new or "skip" in (plan.term_old, plan.term_new):
         raise ConfigError("the two terms have to differ, and neither is 'skip'", hint="--term-old, --term-new")

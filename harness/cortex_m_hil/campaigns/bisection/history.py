@@ -1,4 +1,4 @@
-"""A line of commits of a user's repository, and a worktree to check them out in. Their checkout is not touched."""
+"""The history of a user's repository, and a worktree for its commits. The user's own checkout is not touched."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _GIT: Final = (
 
 
 def environment() -> dict[str, str]:
-    """Ours without what git hands to hooks: GIT_DIR and the like would name another repository."""
+    """Return our environment without what git hands to hooks: GIT_DIR and the like would name another repository."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
 @dataclass(frozen=True)
 class Commit:
-    """`date` is the author's, as ISO 8601; `parents` as many as there are."""
+    """A commit; `date` is the author's, as ISO 8601, and `parents` are SHAs."""
 
     sha: str
     subject: str
@@ -66,7 +66,7 @@ class Repository:
         return toolchain.ask([*_GIT, "-C", str(at or self.path), *words], SECONDS, env=environment())
 
     def git(self, *words: str, at: Path | None = None) -> str:
-        """What git says. ToolchainError with its words where it fails."""
+        """Run git, and return what it prints. Raises ToolchainError with its message where it fails."""
         said = self._ask(*words, at=at)
         if said.status != 0:
             what = printable(said.err.strip().splitlines()[-1] if said.err.strip() else f"status {said.status}")
@@ -76,7 +76,7 @@ class Repository:
         return said.out
 
     def resolve(self, revision: str) -> str:
-        """The commit's SHA. ConfigError where there is no such revision."""
+        """Return the SHA of a revision's commit. Raises ConfigError where there is no such revision."""
         said = self._ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         sha = said.out.strip()
         if said.status != 0 or not sha:
@@ -86,7 +86,11 @@ class Repository:
         return sha
 
     def line(self, old: str, new: str) -> list[Commit]:
-        """From `old` to `new`, both of them SHAs, by first parents. ConfigError where there is no such line."""
+        """Return the commits from `old` to `new`, both of them SHAs, by first parents.
+
+        Raises:
+            ConfigError: there is no such line.
+        """
         if old == new:
             raise ConfigError("both ends are the same commit", hint="git bisect's order: the new end, then the old one")
         if self._ask("merge-base", "--is-ancestor", old, new).status != 0:
@@ -112,7 +116,7 @@ class Repository:
         return [_parse(row) for row in out.split("\n") if row]
 
     def touching(self, old: str, new: str, paths: Sequence[str]) -> set[str]:
-        """The commits of the line that change one of the paths. ConfigError for a path that none changes."""
+        """Return the commits of the line that change one of the paths. ConfigError for a path that none changes."""
         found: set[str] = set()
         for path in paths:
             shas = self.git("rev-list", "--first-parent", f"{old}..{new}", "--", path).split()
@@ -124,7 +128,7 @@ class Repository:
         return found
 
     def touching_names(self, old: str, new: str, words: Sequence[str]) -> set[str]:
-        """The commits of the line that change a file in whose name one of the words is, in whatever case."""
+        """Return the commits of the line that change a file whose name has one of the words in it, in any case."""
         if not words:
             return set()
         asked = "log", "--first-parent", "-m", "--no-renames", "--name-only", "--format=%x00%H", f"{old}..{new}"
@@ -141,30 +145,30 @@ class Repository:
         return [Path(row.removeprefix("worktree ")).resolve() for row in rows if row.startswith("worktree ")]
 
     def has(self, commits: Sequence[str], path: str) -> bool:
-        """Return whether one of the commits has the path."""
+        """Tell whether one of the commits has the path."""
         return any(self._ask("cat-file", "-e", f"{commit}:{path}").status == 0 for commit in commits)
 
     def is_shared_with(self, other: Path, commits: Sequence[str]) -> bool:
-        """Return whether the repository of another checkout has one of the commits, too."""
+        """Tell whether the repository of another checkout has one of the commits, too."""
         return any(self._ask("cat-file", "-e", self.resolve(one), at=other).status == 0 for one in commits)
 
     def ignores(self, top: Path, path: str) -> bool:
-        """Return whether the checkout at `top` has a file there that git neither tracks nor is to."""
+        """Tell whether the checkout at `top` has a file there that git neither tracks nor is to."""
         return bool(self.git("ls-files", "--others", "--ignored", "--exclude-standard", "--", path, at=top))
 
     def diff_stat(self, commit: Commit) -> str:
-        """Against the first parent."""
+        """Return git's summary of the commit's difference from its first parent."""
         return self.git("diff", "--stat=100", "--no-ext-diff", "--no-color", f"{commit.sha}^1", commit.sha).rstrip("\n")
 
     def excludable(self, commit: str, paths: Sequence[str]) -> None:
-        """ConfigError for a path that is not in the commit."""
+        """Raise ConfigError for a path that is not in the commit."""
         for path in paths:
             if not self.git("ls-tree", "--name-only", commit, "--", path.strip("/")).strip():
                 raise ConfigError(f"{commit[:10]} has no {path!r}", hint="--exclude is relative to the source's top")
 
 
 def _literally(path: str) -> str:
-    """As a line of gitignore's patterns, which a sparse checkout is given."""
+    """Return a path as a pattern of gitignore's, for a sparse checkout."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", path)
 
 
@@ -174,7 +178,7 @@ def _parse(row: str) -> Commit:
 
 
 class Worktree:
-    """A worktree of our own at `path`, whatever an earlier process has left there; without the paths in `excluded`."""
+    """A worktree of our own at `path`, without the paths in `excluded`; what an earlier process left is removed."""
 
     def __init__(self, repository: Repository, path: Path, *, incremental: bool, excluded: Sequence[str] = ()) -> None:
         self._repository, self.path, self._incremental = repository, path.resolve(), incremental
@@ -189,7 +193,11 @@ class Worktree:
             file.write_text("".join(f"{one}\n" for one in self._patterns))
 
     def check_out(self, sha: str) -> None:
-        """Files of this commit and no others, but what is ignored if `incremental`. BuildError if it cannot be."""
+        """Check a commit out, and remove all other files; ignored ones stay if `incremental`.
+
+        Raises:
+            BuildError: git cannot do that.
+        """
         try:
             # Not by `git sparse-checkout`, which writes to the configuration of the user's repository.
             sparse = ["-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false"] if self._patterns else []
@@ -199,16 +207,16 @@ class Worktree:
             raise BuildError(error.message, log=error.log, hint=error.hint) from error
 
     def remove(self) -> None:
-        """The folder, and what the repository knows of it. Safe to call twice."""
+        """Remove the folder, and what the repository knows of it. Safe to call twice."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.path in self._repository.checkouts():
             self._repository.git("worktree", "remove", "--force", "--force", str(self.path))
 
 
 def variables(worktree: Path, python: str, commit: str) -> Mapping[str, str]:
-    """The environment of what is run for a commit.
+    """Return the environment of the commands that are run for a commit.
 
-    No bytecode is written: Python knows it by the second and the size of its source, which two commits may share.
+    No bytecode is written: Python matches it by the second and the size of its source, which two commits may share.
     """
     ours = environment()
     paths = [str(worktree / python), *filter(None, [ours.get("PYTHONPATH", "")])] if python else []

@@ -1,6 +1,6 @@
-"""What one run of a test tells of the commit that it ran on.
+"""Verdicts of single runs: what one run of a test tells of the commit that it ran on.
 
-Of pytest the JUnit file is asked and not the exit status, which is 1 for a wrong output and for a board that is not
+For pytest the JUnit file decides and not the exit status, which is 1 for a wrong output and for a board that is not
 there alike. Other commands are judged by their exit status as `git bisect run` does, commands of `hil` by theirs.
 """
 
@@ -35,7 +35,7 @@ _OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
 
 
 class Told(str, Enum):
-    """What a run tells of its commit."""
+    """The meaning of a run for its commit."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -66,7 +66,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Judgement:
-    """`why` is empty for a pass; `hint` is what to do about it, where that is known."""
+    """The result of one run.
+
+    Attributes:
+        told: what it means for the commit.
+        why: the reason; "" for a pass.
+        cases: the tests of pytest.
+        hint: the next step; "" where that is not known.
+    """
 
     told: Told
     why: str = ""
@@ -81,23 +88,28 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Rules:
-    """`raises`: error classes that count as a failure; any other tells nothing. Empty: all do but HilWarning.
+    """The outcomes that count.
 
-    A HilWarning is an error by the filters of the project alone: the test ended before it could have a verdict.
+    Attributes:
+        allow_fallback: a target may be replaced by its fallback.
+        raises: error classes that count as a failure; any other tells nothing. Empty: all but HilWarning count.
+
+    A HilWarning is an error only by the project's own warning filters: the test ended before it could have a verdict.
     """
 
     allow_fallback: bool = False
     raises: tuple[str, ...] = ()
 
     def count(self, error: str) -> bool:
-        """Return whether a failure with an error of this class is one."""
+        """Tell whether a failure with an error of this class counts."""
         return error in self.raises if self.raises else error != _WARNING
 
 
 def with_junit(command: Sequence[str], file: Path, options: Sequence[str] = ()) -> list[str] | None:
-    """The command with the option that makes pytest write `file`, and others; None if it is not pytest that is called.
+    """Return a command with the option that makes pytest write `file`, and others; None if it does not call pytest.
 
-    ConfigError if it writes such a file already.
+    Raises:
+        ConfigError: the command has such an option already.
     """
     for number, word in enumerate(command):
         module = number > 0 and command[number - 1] == "-m"
@@ -111,18 +123,28 @@ def with_junit(command: Sequence[str], file: Path, options: Sequence[str] = ()) 
 
 
 def _runs_another(words: Sequence[str]) -> bool:
-    """Whether these call the command behind them: `env A=b`, `nice -n 5`, `uv run`."""
+    """Tell whether words call the command behind them: `env A=b`, `nice -n 5`, `uv run`."""
     return Path(words[0]).name in ("env", "nice", "timeout", "uv", "poetry", "hatch", "coverage", "xvfb-run", "setsid")
 
 
 def complaint(said: str) -> str:
-    """The first error that pytest names, else the last line of what it said."""
+    """Return the first error that pytest names, else the last line of what it printed."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
     return next((line for line in lines if _ERROR.search(line)), lines[-1])
 
 
 def judge(command: Sequence[str], status: int | None, junit: Path | None, rules: Rules) -> Judgement:
-    """Of a command that ended with `status` (negative: a signal; None: it did not end), and its JUnit file."""
+    """Judge a run of a command.
+
+    Args:
+        command: the command.
+        status: its exit status; negative: the signal that ended it; None: it did not end.
+        junit: pytest's JUnit file; None: it is not pytest.
+        rules: which outcomes count.
+
+    Raises:
+        ConfigError: a fallback ran, and the rules do not allow it.
+    """
     if status is None:
         return Judgement(Told.INFRA, "it did not end in time")
     if junit is not None:
@@ -177,7 +199,7 @@ def _odd(status: int, cases: tuple[Case, ...]) -> Judgement:
 
 
 def _summary(cases: Sequence[Case]) -> str:
-    """`FAIL Mismatch test_x [m4-qemu]`, and how many more."""
+    """Return the first case in words, as in `FAIL Mismatch test_x [m4-qemu]`, and how many more there are."""
     one = cases[0]
     words = [one.verdict, one.error, one.test, f"[{one.ran}]" if one.ran else ""]
     hint = f": {PERMIT}, or count it with --raises {_WARNING}" if one.error == _WARNING else ""
@@ -203,7 +225,7 @@ def _case(element: ElementTree.Element) -> Case:
 
 
 def _operators(element: ElementTree.Element) -> tuple[tuple[str, str], ...]:
-    """Of all programs that the test ran; none where what is there is not readable."""
+    """Return operators and digests of all programs that the test ran; none where the property is not readable."""
     texts = [one.get("value", "") for one in element.iterfind("properties/property[@name='hil_operator_outputs']")]
     try:
         return tuple((printable(name), printable(digest)) for text in texts for name, digest in json.loads(text))
@@ -212,7 +234,7 @@ def _operators(element: ElementTree.Element) -> tuple[tuple[str, str], ...]:
 
 
 def _without_properties(element: ElementTree.Element) -> str:
-    """Of a test that uses no target. What goes wrong outside its body is no verdict of it."""
+    """Return the verdict of a test that uses no target. What goes wrong outside its body is no verdict of it."""
     if element.find("failure") is not None:
         return "FAIL"
     if element.find("error") is not None:

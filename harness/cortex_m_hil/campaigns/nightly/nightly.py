@@ -1,4 +1,4 @@
-"""A nightly: every test of some suites, on every target, by every runtime.
+"""The nightly: every test of some suites, on every target, by every runtime.
 
 pytest runs them; each result is recorded as it ends.
 """
@@ -50,28 +50,31 @@ _LIBC: Final = re.compile(r'^#define (_NEWLIB_VERSION|_PICOLIBC_VERSION|__GLIBC_
 
 
 def patterns(asked: bool | Sequence[str]) -> tuple[str, ...]:
-    """Of tests, from what a nightly.yaml or a plan of an earlier version says: all, none, or those that it names."""
+    """Return patterns of tests from a nightly.yaml or an earlier version's plan: all, none, or those it names."""
     return (("*",) if asked else ()) if isinstance(asked, bool) else tuple(asked)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked, and of which state of the code and the tools. Two of the same plan are one nightly.
+    """A nightly as it was asked for, and the state of code and tools. Two of the same plan are one nightly.
 
     Attributes:
-        tests: what pytest takes. `upstream`: the same of ExecuTorch's own suite; None: it is not run.
-        targets, runtimes: by name.
-        targets_file, options: the user's targets.yaml, and further options of pytest.
+        tests: what pytest takes.
+        upstream: the same of ExecuTorch's own suite; None: it is not run.
+        targets: by name.
+        runtimes: by name.
+        targets_file: the user's targets.yaml.
+        options: further options of pytest.
         shard: `i/n`.
         limits: of figures.
         coverage: by runtime the targets on which the tests are run once more, by runners that count which lines they
             execute.
-        fit: patterns of the tests whose programs' least memory is looked for. `models`: of those that are models, of
-            which the report has a table.
-        commit, difference: of the current folder, and a digest of what its files have beside it; "" outside of a
-            repository, and where there is no difference.
+        fit: patterns of the tests whose programs' least memory is measured.
+        commit: of the current folder; "" outside of a repository.
+        difference: a digest of what its files have beside the commit; "" where there is no difference.
         tools: versions of compilers, C libraries and packages.
         left_out: targets that were asked for and do not run here, and why.
+        models: patterns of the tests that are models, of which the report has a table.
     """
 
     tests: tuple[str, ...]
@@ -92,12 +95,12 @@ class Plan:
 
     @property
     def scope(self) -> tuple[object, ...]:
-        """Which results it asks for."""
+        """Return what decides which results there are."""
         return self.tests, self.upstream, self.targets, self.runtimes, self.options, self.shard
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Plan:
-        """From what `as_fields` made of one, and JSON of that."""
+        """Return the plan that `as_fields` made `fields` of, also after a way through JSON."""
         lists = {name: tuple(fields[name]) for name in ("tests", "targets", "runtimes", "options")}
         upstream = None if fields["upstream"] is None else tuple(fields["upstream"])
         limits = tuple(map(Limit.model_validate, fields.get("limits", ())))  # absent in plans of earlier versions
@@ -121,13 +124,16 @@ class Plan:
         return {**asdict(replace(self, limits=())), "limits": limits}
 
     def without_places(self, place: str) -> Plan:
-        """The same, with files named from the folder `place`, or elsewhere by the last part of their name."""
+        """Return the plan with files named from the folder `place`, or elsewhere by the last part of their name."""
         (file,), options = shareable([self.targets_file], place), shareable(self.options, place)
         left_out = {name: without_places(why) for name, why in self.left_out.items()}
         return replace(self, tests=shareable(self.tests, place), targets_file=file, options=options, left_out=left_out)
 
     def is_same_work(self, other: Plan) -> bool:
-        """What was asked for, and what it is run with; why a target is left out may be told in other words."""
+        """Tell whether two plans ask for the same, with the same code and tools.
+
+        The reasons why targets are left out may be told in other words.
+        """
         return replace(self, left_out={}) == replace(other, left_out={})
 
     @property
@@ -142,7 +148,7 @@ class Plan:
 
 
 def plan_of(campaign: Campaign) -> Plan:
-    """ConfigError where what the store has makes no sense."""
+    """Return the plan of a campaign; raise ConfigError where what the store has makes no sense."""
     try:
         return Plan.of(campaign.plan)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -157,10 +163,14 @@ def _senseless(what: str, error: Exception) -> ConfigError:
 
 @dataclass(frozen=True)
 class Part:
-    """What one pytest runs.
+    """The work of one pytest.
 
-    `slice`: a part of the tests, from 1 to `SLICES`, whose runners count coverage: that is all that it gives, and no
-    results. What a pytest counted is known at its end, so that an interruption costs a slice. 0: all tests, results.
+    Attributes:
+        suite: `tests` or `upstream`.
+        runtime: what executes programs.
+        slice: 0: all tests, whose results are recorded. 1 to `SLICES`: a part of the tests, whose runners count
+            coverage
+            and whose results are not. Coverage is known when pytest ends, so that an interruption costs a slice.
     """
 
     suite: str
@@ -172,7 +182,7 @@ class Part:
         return self.slice > 0
 
     def shard(self, asked: str) -> str:
-        """Of all tests, where `asked` is that of the nightly."""
+        """Return the part's shard of all tests, where `asked` is that of the nightly."""
         number, of = map(int, asked.split("/"))
         return f"{number + of * (self.slice - 1)}/{of * SLICES}" if self.counts else asked
 
@@ -182,7 +192,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Progress:
-    """Of the pytest at work: how many tests it has, how many run now, and how many have ended; the last's result."""
+    """The progress of the pytest at work.
+
+    Attributes:
+        part: what it runs.
+        collected: how many tests it has.
+        running: how many run now.
+        done: how many have ended.
+        result: that of the last one; None where there is none.
+    """
 
     part: Part
     collected: int
@@ -192,11 +210,11 @@ class Progress:
 
 
 class BudgetSpent(Exception):
-    """Tests are left."""
+    """The time is over, and tests are left."""
 
 
 class Nightly:
-    """`command(part, options)` is what runs a part; `options` make its pytest tell of each test."""
+    """A nightly that carries out its parts. `command(part, options)` returns the command that runs a part."""
 
     def __init__(
         self, plan: Plan, kept: Store, campaign: Campaign, folder: Path,
@@ -210,7 +228,13 @@ class Nightly:
         return next((str(part) for part in self._plan.parts if str(part) not in done), None)
 
     def carry_out(self, key: str) -> Run:
-        """Raises BudgetSpent, and ToolchainError where pytest ends otherwise than by its tests."""
+        """Run a part, and return what it counted, if it counts; results are recorded as they come.
+
+        Raises:
+            BudgetSpent: the time is over.
+            ConfigError: pytest was called wrongly, or runs no test.
+            ToolchainError: pytest ends in another way than by its tests.
+        """
         part = next(part for part in self._plan.parts if str(part) == key)
         began = time.monotonic()
         log = self._folder / "pytest.log"
@@ -225,13 +249,13 @@ class Nightly:
         return Run(key, ENDED, "", time.monotonic() - began, time.time(), figures)
 
     def _coverage(self) -> Coverage:
-        """What the runners of the last part counted, without places of files on this machine."""
+        """Return what the runners of the last part counted, without places of files on this machine."""
         found = Coverage.from_fields(json.loads((self._folder / _COUNTS).read_text()))
         found.lost = [replace(one, why=without_places(one.why)) for one in found.lost]
         return found
 
     def _may_be_empty(self, part: Part) -> bool:
-        """Nothing is left of it, or nothing of it is in this shard."""
+        """Tell whether a part may have no tests: nothing is left of it, or nothing of it is in this shard."""
         return bool(self._results(part)) or part.shard(self._plan.shard) != "1/1"
 
     def _results(self, part: Part) -> list[Result]:
@@ -239,7 +263,7 @@ class Nightly:
         return [one for one in every if (one.key.suite, one.key.runtime) == (part.suite, part.runtime)]
 
     def _run(self, part: Part, log: Path, *more: str) -> tuple[int, int]:
-        """Exit status of a part's pytest, with `more` options, and how many tests it had left to run."""
+        """Run a part's pytest, with `more` options; return its exit status, and how many tests it had left to run."""
         recorded = self._folder / "recorded.json"
         done = [] if part.counts else self._results(part)
         recorded.write_text(json.dumps([(one.key.test, one.key.target) for one in done]))
@@ -262,7 +286,7 @@ class Nightly:
         return status, collected
 
     def _listen(self, part: Part, pipe: int, log: Path) -> int:
-        """Records what comes out of the pipe until it is closed."""
+        """Record what comes out of the pipe until it is closed; return how many tests were collected."""
         collected = begun = done = 0
         for line in _lines(pipe, self._budget, lambda: _silent(part, log)):
             fields = json.loads(line or "{}")
@@ -278,9 +302,15 @@ class Nightly:
 
 
 def _lines(pipe: int, budget: Deadline, silent: Callable[[], Exception]) -> Iterator[str]:
-    """Whole lines, until the pipe is closed; an empty one where none came for `EVERY` seconds.
+    """Yield whole lines until the pipe is closed, and an empty one where none came for `EVERY` seconds.
 
-    BudgetSpent once that is so, and what `silent` gives where no line came for `SILENCE`.
+    Args:
+        pipe: the file descriptor.
+        budget: the time that is left.
+        silent: makes the error where no line came for `SILENCE` seconds.
+
+    Raises:
+        BudgetSpent: the time is over.
     """
     rest, patience = b"", Deadline.after(SILENCE)
     while True:
@@ -339,7 +369,7 @@ def is_coverage(run: Run) -> bool:
 
 
 def coverage_of(runs: Iterable[Run]) -> Coverage:
-    """What they counted together."""
+    """Return what some runs counted together."""
     found = Coverage()
     for run in runs:
         found.add(Coverage.from_fields(run.figures))
@@ -347,17 +377,17 @@ def coverage_of(runs: Iterable[Run]) -> Coverage:
 
 
 def without_places(text: str) -> str:
-    """Of absolute names of files the last part."""
+    """Replace absolute names of files in a text by their last part."""
     return folders_replaced(text, "")
 
 
 def shareable(options: Iterable[str], place: str) -> tuple[str, ...]:
-    """Options without the places of files: from the folder of the nightly, elsewhere the name alone."""
+    """Return options without the places of files: named from the folder of the nightly, elsewhere by the name alone."""
     return tuple(without_places(one.replace(f"{place.rstrip('/')}/", "")) for one in options)
 
 
 def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
-    """ConfigError for runs that are no results."""
+    """Return the results of a campaign as a night; raise ConfigError for runs that are no results."""
     plan = plan_of(campaign)
     try:
         results = by_key(Result.of_fields(run.figures) for run in runs if is_result(run))
@@ -385,10 +415,10 @@ def night_of(campaign: Campaign, runs: Sequence[Run]) -> Night:
 
 
 def state_of_folder() -> tuple[str, str]:
-    """The commit of the current folder, and a digest of what its files have beside it.
+    """Return the commit of the current folder, and a digest of what its files have beside it.
 
-    Of files that git does not know and does not ignore, those that tests may be made of: reports and stores, which a
-    nightly writes, are no change of the code.
+    Of files that git neither tracks nor ignores, only those count that tests may be made of: reports and stores, which
+    a nightly writes, are no change of the code.
     """
     commit = _git("rev-parse", "HEAD").strip()
     if not commit:
@@ -402,22 +432,22 @@ def state_of_folder() -> tuple[str, str]:
 
 
 def _unknown_sources() -> list[str]:
-    """Names from the top of the repository; nothing of virtual environments."""
+    """Return untracked sources, named from the top of the repository, except for those of virtual environments."""
     listed = _git("ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", *_SOURCES).split("\0")
     environments = tuple(name.removesuffix("pyvenv.cfg") for name in listed if name.endswith("/pyvenv.cfg"))
     return sorted(name for name in listed if name and not name.startswith(environments))
 
 
 def _git(*arguments: str) -> str:
-    """What git says in the current folder; nothing where it fails."""
+    """Run git in the current folder, and return what it prints; "" where it fails."""
     asked = toolchain.ask(["git", *arguments], _GIT_SECONDS, env=environment())
     return asked.out if asked.status == 0 else ""
 
 
 def commits_from(revision: str) -> list[str]:
-    """That of a branch, a tag or the like in the current folder, and those before it, by first parents.
+    """Return the commit of a branch, a tag or the like, and those before it by first parents.
 
-    None where git knows no such commit.
+    Empty where git knows no such commit.
     """
     command = ["git", "rev-list", "--first-parent", f"--max-count={_LINE}", "--end-of-options", revision, "--"]
     listed = toolchain.ask(command, _GIT_SECONDS, env=environment())
@@ -425,7 +455,7 @@ def commits_from(revision: str) -> list[str]:
 
 
 def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:
-    """Versions of what a runner, a program and their figures depend on."""
+    """Return the versions of what a runner, a program and their figures depend on."""
     found = {}
     for one in compilers:
         found[one.path.name] = one.version
@@ -438,7 +468,7 @@ def tools(compilers: Sequence[toolchain.Tool]) -> dict[str, str]:
 
 
 def _c_library(compiler: Path) -> str:
-    """By its own macros; "" where it has none of those."""
+    """Return name and version of a compiler's C library, by its own macros; "" where it has none of them."""
     said = toolchain.ask([str(compiler), "-x", "c", "-E", "-dM", "-"], _GIT_SECONDS, given=b"#include <stdlib.h>\n")
     found = dict(_LIBC.findall(said.out))
     if "__GLIBC__" in found:
