@@ -1,4 +1,4 @@
-"""Provenance of the modules that a command's Python processes imported: did it test the tree that it was to test?"""
+"""Provenance of the modules that a command's Python processes imported: whether it tested the tree it was to test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PYTHONPATH: Final = "PYTHONPATH="
 
 @dataclass(frozen=True)
 class Objection:
-    """Why a run tells nothing of its tree, and what to do about that."""
+    """A reason why a run tells nothing of its tree, and what to do about that."""
 
     why: str
     hint: str
@@ -118,7 +118,7 @@ class Provenance:
                 )
 
     def _is_checkout(self, top: str) -> bool:
-        """Tell whether another repository is a checkout of this one: by git, by the project's name, or by its commits."""
+        """Tell whether another repository is a checkout of this one: by git, by the project's name or by its commits."""
         known = top in self._checkouts or not self._projects.isdisjoint(provenance_hook.projects_in(top))
         return known or self._repository.is_shared_with(Path(top), self._commits)
 

@@ -70,7 +70,7 @@ class LintFinding:
     instruction: int = -1
     value: int = -1
     cause: str = ""
-    hint: str = ""  # instead of that of its rule
+    hint: str = ""  # in place of that of its rule
     details: tuple[tuple[str, str], ...] = ()  # further lines, each with its label
 
     @property

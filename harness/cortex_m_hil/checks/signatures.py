@@ -45,7 +45,7 @@ class Misfit:
     about: About
     problem: str
     value: int = -1
-    hint: str = ""  # instead of that of its rule
+    hint: str = ""  # in place of that of its rule
 
 
 # --- dim orders ------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Call:
         return self.file.ints(value.index) if value is not None and value.kind is ValueKind.INT_LIST else None
 
 
-Relation = Callable[[Call], str]  # what is wrong between the arguments, "" if nothing; by default about dim orders
+Relation = Callable[[Call], str]  # returns what is wrong, "" if nothing; about dim orders by default
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ def _factors_of_16_bits(call: Call) -> str:
     return ""
 
 
-_LARGEST_PRODUCT: Final = 128 * 255  # of a weight, and of an input without its zero point
+_LARGEST_PRODUCT: Final = 128 * 255  # of an int8 weight and an input less its zero point
 
 
 @_of_arguments(
@@ -559,7 +559,7 @@ def _row_to_its_end(call: Call) -> str:
             f"CMSIS-NN refuses, on MVE, a row that ends with {unreached} out of reach of any window ({known_bug(39)})"
         )
     elif kernel > 1 and padding[1] and (padding[1] - 1) % stride[1]:
-        wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # it reads behind the row
+        wrong = f"a stride of {stride[1]} and a padding of {padding[1]}"  # the kernel reads behind the row
     else:
         return ""
     return f"CMSIS-NN computes a row with {wrong} wrongly on MVE ({known_bug(39)})"

@@ -1,1 +1,1 @@
-"""What goes beyond a verdict: who did it, and where."""
+"""Diagnosis beyond the verdict: which operator, instruction, commit or machine is the cause."""

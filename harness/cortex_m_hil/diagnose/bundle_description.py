@@ -17,7 +17,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.model import Target
 
 SCHEMA_VERSION: Final = 1  # of bundle.json: higher when an older reader would not understand it
-PASSED: Final = "pass"  # where a verdict's class stands
+PASSED: Final = "pass"  # in place of the class of a verdict
 
 Line = Annotated[str, AfterValidator(printable)]
 Lines = Annotated[str, AfterValidator(printable_lines)]
@@ -152,7 +152,7 @@ class ProgramEntry(_Strict):
 
 
 class Judgement(_Strict):
-    """How the program was judged; `seconds` are its limit."""
+    """The way the program was judged; `seconds` are its limit."""
 
     tolerance: ToleranceEntry | None
     linted: bool

@@ -1,4 +1,4 @@
-"""Reads of tensors whose lifetime is over, found by filling with poison, step by step, memory that nobody may read.
+"""Reads of tensors whose lifetime is over, found by filling memory that no instruction may read any more with poison.
 
 A memory plan that ends a lifetime too early, or a kernel that keeps a pointer, is right by chance as long as the old
 bytes are still there. Two passes with complementary poisons must give the same outputs.

@@ -43,7 +43,7 @@ GOOD: Final = 30.0
 
 
 class Cause(str, Enum):
-    """Why an operator is named, gravest first; the last two only where none of the others is found."""
+    """The reasons for naming an operator, gravest first; the last two only where none of the others is found."""
 
     LAYOUT = "layout"
     KERNEL = "kernel"
@@ -206,7 +206,7 @@ class Localization:
 
 
 _COLUMNS: Final = ("", "operator", "module", "line", "value", "inputs", "from dialect", "graph", "SQNR", "", "values")
-_BAR: Final = 60, 5  # dB against the float module that need no bar, and dB that a block stands for
+_BAR: Final = 60, 5  # dB against the float module without a bar, and dB of a block
 
 
 _AXES: Final = ("", "operator", "quanta from dialect", "", "noise against the float module", "")

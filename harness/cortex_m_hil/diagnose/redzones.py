@@ -218,7 +218,7 @@ def explain(program: Program, violation: Violation) -> str:
     nbytes = planned.nbytes if planned is not None else 0
     reach = violation.last + 1 if beyond else zone.size - violation.first
     distance = violation.first if beyond else zone.size - 1 - violation.last
-    least = "at least " if reach == zone.size else ""  # the zone ends here, perhaps not the writing
+    least = "at least " if reach == zone.size else ""  # the write may go on behind the zone
     apart = f", the nearest {distance + 1} bytes away" if distance else ""
     if beyond:
         extent = f"{least}{nbytes + reach} bytes used of {nbytes} planned: {least}{_bytes(reach)} beyond the end{apart}"

@@ -1,4 +1,4 @@
-"""Replaying a bundle: does the program still end as it did, bit for bit?
+"""Replaying a bundle, to see whether the program still ends as it did, bit for bit.
 
 It works without torch and ExecuTorch. What is executed on this machine follows from the local targets alone: a bundle's
 own runner is taken only where a launcher emulates it in a sandbox.

@@ -30,7 +30,7 @@ PARTS: Final = 2000  # that are tried at most
 
 @dataclass(frozen=True)
 class Symptom:
-    """How a part fails.
+    """The way in which a part fails.
 
     Attributes:
         verdict: the class of the verdict.
@@ -202,7 +202,7 @@ class _Search:
     def _take(self, part: Any) -> None:
         self.part = part
         size = f"{counted(len(part.steps), 'operator')}, {counted(part.elements, 'element')}"
-        if size != self._said:  # with fewer digits it is as large
+        if size != self._said:  # a part with fewer digits has the same size
             self._said = size
             self._told(f"{size}: {self.symptom}")
 

@@ -36,12 +36,12 @@ from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
 STARTUP: Final = 60.0  # seconds of host time that a model may take to start, or to end when told to
-SECONDS: Final = 60.0  # for what a guest does in milliseconds
+SECONDS: Final = 60.0  # limit for what takes a guest milliseconds
 LIMIT: Final = 2  # seconds (or simulated seconds) of the limits under test
 COMPILE: Final = 60.0
 ECHOED: Final = 256 * 1024  # bytes
 BLOCK: Final = 64 * 1024  # bytes of the program pool with one pattern
-EXIT_STATUS, MEMORY_FINE = 42, 10  # what the probe says
+EXIT_STATUS, MEMORY_FINE = 42, 10  # the probe's exit statuses
 STOPPED: Final = "Simulation is stopping. Reason: "
 
 
@@ -58,7 +58,7 @@ class Probe(IntEnum):
 
 class State(str, Enum):
     HOLDS = "holds"
-    DIFFERS = "differs"  # not as we thought, and nothing depends on it
+    DIFFERS = "differs"  # not as assumed, but nothing depends on it
     FAILS = "FAILS"
 
 

@@ -51,7 +51,7 @@ class Dut:
         self.what = "hil"  # what a board is used for, as others are told
         self.keep: Path | None = None  # a folder for the programs that are run here, with their inputs
         self.counting: Counting | None = None  # where the coverage goes, if the runner counts
-        self.recovered_by = ""  # what brought the board back since the last restart
+        self.recovered_by = ""  # the recovery step since the last restart
         self._identity: Identity | None = None  # of the last runner that answered
         self._session: Session | None = None
         self._folder: TemporaryFolder | None = None
@@ -165,7 +165,7 @@ class Dut:
             cause = error
             self.restart()
             self.recover(error)
-        if self._session is None:  # the board has no tools, so nobody tried_before
+        if self._session is None:  # the board has no recovery tools, so recover() has not booted it
             raise cause
         self._leased.passed()
         return self._session  # the self-test's, if it had to be recovered
@@ -174,7 +174,7 @@ class Dut:
         """Run the self-test. Raises LaunchError, or another infra error, if the target does not pass it."""
         try:
             selftest(self)
-        except VerdictError as error:  # which is no verdict on anybody's program
+        except VerdictError as error:  # no verdict on the user's program
             what = f"the self-test ends with {type(error).__name__}: {error.message}"
             raise LaunchError(what, target=self.target.name, log=error.log) from error
 

@@ -51,7 +51,7 @@ def execute(
 ) -> RunResult:
     began = time.monotonic()
     load(session, program)
-    # With the state that the load left, where the file says what that is.
+    # The load leaves the initial state where the file has one for every state.
     kept = is_set_by_loading(program.file)
     outputs, unwritten, ticks = execute_loaded(dut, session, program, inputs, guard, keep_state=kept)
     if guard:

@@ -91,7 +91,7 @@ class Console:
     until: re.Pattern[str] | None = None
     operators: dict[str, None] = field(default_factory=dict)
     fault: str = ""
-    done: str = ""  # as `Ended.by`
+    done: str = ""  # a value of `Ended.by`
     _line: str = ""
     _text: io.IncrementalNewlineDecoder = field(
         default_factory=lambda: io.IncrementalNewlineDecoder(
@@ -238,7 +238,7 @@ def _on_board(resolved: Resolved, order: Launch, sink: Callable[[str], object]) 
         port = Uart(own.port, own.baud)
         if leased.can_reset:
             with contextlib.suppress(TimeoutError):
-                port.read(Deadline.after(0.0))  # of the start after the flash, cut short
+                port.read(Deadline.after(0.0))  # discards output of the start after flashing
             leased.reset()
         if not _listen(port, console, Deadline.after(order.seconds)):
             how = f"has not ended after {order.seconds:g} s; its console is {own.port} at {own.baud} baud"

@@ -34,11 +34,11 @@ DUTS: pytest.StashKey[DutCache] = pytest.StashKey()
 RUNNERS: pytest.StashKey[dict[str, Elf]] = pytest.StashKey()  # by the name of the target
 TEST_ID: pytest.StashKey[str] = pytest.StashKey()  # the node id without its target
 LOG: pytest.StashKey[str] = pytest.StashKey()  # what the target said in its last run
-LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # where the last program that failed departs
-EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # what is told of every program, where it is set
-TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # what is told of every program, passed or not, where it is set
+LOCALIZED: pytest.StashKey[str] = pytest.StashKey()  # localisation of the last program that failed
+EVERY: pytest.StashKey[ToldOfEach] = pytest.StashKey()  # called for every localised program, if set
+TASKS: pytest.StashKey[ToldOfTask] = pytest.StashKey()  # called for every program, passed or not, if set
 FAILURE: pytest.StashKey[Attempt] = pytest.StashKey()  # the last program that failed, and all that is known of it
-LOCALIZED_SECTION = "localised"  # what a failure's report calls that
+LOCALIZED_SECTION = "localised"  # title of that section of a failure's report
 LOG_TAIL = 40  # lines of the target's log in a failure's report
 
 
@@ -140,7 +140,7 @@ class Hil(OpenTarget):
         return "\n".join([*found.lines(), "", *found.plot()])
 
 
-# Parametrised with the scope that the widest fixture below needs which depends on it; "session" is the widest of them.
+# Parametrised with the scope of the widest fixture that depends on it (`plugin._scope`); "session" is the widest.
 @pytest.fixture(scope="session")
 def target_spec(request: pytest.FixtureRequest) -> Resolved:
     """Return the target that was asked for and the one that really runs; parametrised by `--target`."""

@@ -42,8 +42,8 @@ from cortex_m_hil.targets.model import Clock
 
 COLLECTED: Final = "collected"
 BEGUN: Final = "begun"
-LOG_LIMIT: Final = 16 << 10  # characters of what a test said
-TELLING: Final = 8  # characters from which a value of the environment is taken out of what a test said
+LOG_LIMIT: Final = 16 << 10  # characters of a log
+TELLING: Final = 8  # characters; shorter values of the environment stay in texts
 WORKER_CRASHED: Final = "WorkerCrashed"
 PTE: Final = "pte_bytes"
 SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
@@ -52,7 +52,7 @@ _BEGAN, _WEIGHED = pytest.StashKey[float](), pytest.StashKey[set[str]]()  # buil
 _SOURCES: Final = pytest.StashKey[Sources]()
 _FOLDERS: Final = ("PWD", "OLDPWD")  # variables of a shell
 _ENGINE: Final = "hil_engine"
-# What a result has fields for, and what is no figure of it.
+# Properties that are no figures, as a result has fields of its own for them.
 _FIELDS: Final = frozenset(
     (
         *(records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR, records.BUNDLE),
@@ -251,7 +251,7 @@ class Teller:
             result = self._result(report.nodeid, phases)
             # An attempt that was repeated may be the one that told of the runner.
             self._tell_runner(result, {name: value for phase in phases for name, value in phase.user_properties})
-            self._tell_result(result)  # last: what is recorded of a test is not run again
+            self._tell_result(result)  # last: a test with a recorded result is not run again
 
     def _tell_runner(self, result: Result, known: Mapping[str, Any]) -> None:
         """Report each runner's figures once, though each worker has them."""

@@ -27,7 +27,7 @@ SHORT: Final[Mapping[str, str]] = {
     )
 }
 """The short names, and the `--hil-` names that they stand for."""
-TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names that others have, and who has them
+TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names of others, with their owners
 _MISSING: Final = object()
 
 

@@ -17,7 +17,7 @@ from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select
 
 _FLAG: Final = {"action": "store_true", "default": False}
-# By the names that are always there. `decisive` ones may change a verdict: a rerun has to have them too.
+# By their `--hil-` names. `decisive` ones may change a verdict: a rerun has to have them too.
 _DECISIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--hil-runtime": {"default": "builtin", "metavar": "NAME", "help": "what executes programs: builtin, executorch"},
     "--hil-require-fvp": {**_FLAG, "help": "an FVP that is not installed is an error, no fallback"},

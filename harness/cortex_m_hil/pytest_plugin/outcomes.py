@@ -28,7 +28,7 @@ class Outcomes:
         self.without_target: dict[str, str] = {}
         self._found: dict[str, Outcome] = {}
         self._seconds: dict[str, float] = {}
-        self._earlier: dict[str, tuple[str, ...]] = {}  # what attempts ended with that pytest-rerunfailures repeats
+        self._earlier: dict[str, tuple[str, ...]] = {}  # endings of attempts before a rerun
 
     def add(self, report: pytest.TestReport) -> None:
         found: dict[str, Any] = dict(report.user_properties)
@@ -51,7 +51,7 @@ class Outcomes:
         )
         if str(report.outcome) == "rerun":
             self._earlier[report.nodeid] = (*self._earlier.get(report.nodeid, ()), outcome.ending)
-        elif report.failed or report.when != "teardown":  # which has the verdict of the phase before it
+        elif report.failed or report.when != "teardown":  # a passed teardown repeats the verdict of the call
             self._found[report.nodeid] = outcome
 
     def all(self) -> list[Outcome]:

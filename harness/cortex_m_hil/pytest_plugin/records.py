@@ -42,7 +42,7 @@ def _property_of(clock: Clock) -> str:
     return f"hil_{clock.value}"
 
 
-# What a runner whose kernels count, and are not optimised, has other figures of.
+# Figures that do not hold for a runner that counts coverage: its kernels are not optimised.
 _OF_CODE: Final = frozenset({*map(_property_of, Clock), "hil_stack_bytes", "hil_run_seconds"})
 
 LARGEST: Final[Mapping[str, str]] = {

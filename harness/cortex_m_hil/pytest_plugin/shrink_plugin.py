@@ -68,7 +68,7 @@ def _shrunk(item: pytest.Item, failure: Attempt) -> None:
     if config.getoption("hil_shrink_format") == EXECUTORCH:
         _require_shown_by_upstream(failure, origin.options)
     guards = WatchedMemory if task.redzones else None
-    isa = task.program.isa or failure.dut.target.isa  # that of the test's own call, whatever the target's
+    isa = task.program.isa or failure.dut.target.isa  # the class that the test lowered for
     judge = Judge(failure.dut, isa, origin.options, task.tolerance, task.linted, guards)
     budget = config.getoption("hil_shrink_budget")
     found = shrink(

@@ -17,10 +17,10 @@ from cortex_m_hil.pytest_plugin.fixtures import RESOLVED
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
 from cortex_m_hil.runner.results import Verdict
 
-RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and what goes before its node ids
+RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and a separator before its node ids
 _OF_PYTEST: Final = ("--hil-target", "--hil-targets-file")
 _OF_COMMAND: Final = ("--target", "--targets-file")  # of hil dev upstream
-NAMED: Final = 10  # failures of a rerun line; more of them are asked for by pytest's own memory of the last run
+NAMED: Final = 10  # node ids of a rerun line; with more failures it has --last-failed
 SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
 
 
@@ -30,7 +30,7 @@ class Summary:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._outcomes = Outcomes()
-        self._passed: dict[str, str] = {}  # tests in quarantine that need it no more, and why they were there
+        self._passed: dict[str, str] = {}  # reasons of quarantined tests that passed, by node id
         self._lowered: dict[str, list[str]] = {}  # where each test's programs came from
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -1,4 +1,4 @@
-"""How a run is ended: a worker ends with its controller, any other process in good order on SIGTERM and SIGHUP."""
+"""The end of a run: a worker ends with its controller, any other process in good order on SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cortex_m_hil.host import supervisor
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-_PARENT: Final = "hil_controller"  # of a worker's input: the process that started it
+_PARENT: Final = "hil_controller"  # key of a worker's input: the controller's process id
 
 
 class _Workers:
@@ -47,7 +47,7 @@ def prepare(config: pytest.Config) -> None:
     ending = _Ending()
     config.pluginmanager.register(ending, "hil-ending")
     for number in _SIGNALS:
-        if signal.getsignal(number) is signal.SIG_DFL:  # not where somebody has other plans, as nohup has
+        if signal.getsignal(number) is signal.SIG_DFL:  # not if it is handled or ignored already, as by nohup
             signal.signal(number, ending.take)
             config.add_cleanup(ending.restore)
 

@@ -27,12 +27,12 @@ from cortex_m_hil.errors import BuildError, ConfigError, HarnessError, LaunchErr
 from cortex_m_hil.host import subprocesses
 
 LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
-MARGIN: Final = 0.3  # a test that may be flaky ends with this part of the doubt that is claimed: docs/bisect.md
+MARGIN: Final = 0.3  # part of the allowed doubt at which a test that may be flaky ends: docs/bisect.md
 REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
 END_TRIES: Final = 20  # runs of an end that may all contradict what was said of it, before nothing else is run
 INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
-INFRA_IN_A_ROW: Final = 4  # over all commits, after which something else is wrong
-LOG_LINES: Final = 40  # of what a run said, kept where it did not pass
+INFRA_IN_A_ROW: Final = 4  # runs without evidence over all commits, after which it stops
+LOG_LINES: Final = 40  # kept of the log of a run that did not pass
 DETAILED_TRIES: Final = 3  # runs of culprit or parent with details, until one looks like its side
 STEPPING: Final = "cortex_m_hil.pytest_plugin.bisect_plugin"
 

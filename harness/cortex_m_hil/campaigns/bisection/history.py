@@ -15,7 +15,7 @@ from cortex_m_hil.errors.text import printable
 from cortex_m_hil.host import toolchain
 
 SECONDS: Final = 600.0  # for one git command; a checkout of a large repository takes its time
-# No hook of the user's is run, and nothing is tidied up behind their back. Paths are no patterns.
+# Without the user's hooks, and without garbage collection of their repository. Paths are not patterns.
 _GIT: Final = (
     "git",
     "--literal-pathspecs",
@@ -49,7 +49,7 @@ class Commit:
 
 
 class Repository:
-    """A repository by the path of its top folder, or of a bare one. ConfigError where there is none."""
+    """A git repository, by its top folder or the folder of a bare one. ConfigError where there is none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()

@@ -23,14 +23,14 @@ from cortex_m_hil.host.calls import PERMIT
 
 JUNIT_LIMIT: Final = 256 << 20  # bytes
 _PYTEST: Final = ("pytest", "py.test")
-# Which operator it is: as localised, else as the error has it. Of wrong outputs that is only the one they come from.
+# The operator at fault: as localised, else as the error names it. A Mismatch names only where the output comes from.
 _AT_FAULT: Final = ("hil_at_fault", "hil_wrong_layout")
 _OF_OUTPUTS: Final = "Mismatch"
 _WARNING: Final = HilWarning.__name__
 _JUNIT_OPTIONS: Final = ("--junit-xml", "--junitxml")
 _ERROR: Final = re.compile(r"\berror: |^ERROR(?!: usage)|^E  ")  # of pytest
 _SKIP: Final = 125  # of git bisect run
-# What the commit lacks, or does not build: another run of it says the same.
+# Errors of the commit itself: another run of it ends alike.
 _OF_THE_COMMIT: Final = (ToolchainError.__name__, BuildError.__name__)
 
 
@@ -47,7 +47,7 @@ class Told(str, Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """A test on a target, as its JUnit properties have it (docs/writing-tests.md); `verdict` as of `hil_verdict`.
+    """A test on a target, as its JUnit properties have it (docs/writing-tests.md has their meaning).
 
     `operators` has a name and a digest for each operator call, where the programs were stepped.
     """

@@ -32,9 +32,9 @@ from cortex_m_hil.host import subprocesses, toolchain
 from cortex_m_hil.host.deadline import Deadline
 
 KIND: Final = "nightly"
-PART: Final = "part|"  # begins the key of a run that stands for a whole pytest
-SLICES: Final = 4  # of the tests, by which coverage is counted
-COVERAGE: Final = "|coverage"  # ends the key of one whose runners count; the run's figures are what they counted
+PART: Final = "part|"  # begins the key of the run of a part
+SLICES: Final = 4  # parts into which the tests are divided for coverage
+COVERAGE: Final = "|coverage"  # ends the key of a part whose runners count; its figures are the counts
 ENDED: Final = "ended"
 SILENCE: Final = 3600.0  # seconds in which no test ends; targets have deadlines of their own, tests in Python have none
 EVERY: Final = 60.0  # seconds, in which progress is told at least once
@@ -242,7 +242,7 @@ class Nightly:
         status, collected = self._run(part, log)
         may_be_empty = status == _NO_TESTS and not collected and self._may_be_empty(part)
         if status == _NO_TESTS and not may_be_empty and "-n" in self._command(part, ()):
-            status, _ = self._run(part, log, "-n0", "--collect-only")  # why, workers do not say
+            status, _ = self._run(part, log, "-n0", "--collect-only")  # workers do not say why
         if status not in (0, 1) and not may_be_empty:
             raise _unexpected(part, status, log.read_text(errors="replace"))
         figures = self._coverage().fields() if part.counts else {}
@@ -426,7 +426,7 @@ def state_of_folder() -> tuple[str, str]:
     top = Path(_git("rev-parse", "--show-toplevel").rstrip("\n"))
     difference = _git("diff", "HEAD", "--binary", "--no-ext-diff").encode(errors="replace")
     for name in _unknown_sources():
-        with contextlib.suppress(OSError):  # gone in between, or a link to nowhere
+        with contextlib.suppress(OSError):  # deleted in between, or a dangling link
             difference += f"{name}\0".encode(errors="replace") + hashlib.sha256((top / name).read_bytes()).digest()
     return commit, hashlib.sha256(difference).hexdigest()[:16] if difference else ""
 

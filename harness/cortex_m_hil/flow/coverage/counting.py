@@ -16,7 +16,7 @@ from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import Resolved
 
-# Of the budget for a program, which is for kernels that are optimised: they execute 12 times the instructions at most
+# Factor of a program's time limit: kernels that count are not optimised, and execute up to 12 times the instructions
 # (MLPerf Tiny's MobileNet, m4-qemu; m55-qemu 10, m0-qemu 6, native 3).
 SLOWER = 15.0
 ENDED = "the target ended, and what it executed since it was last read is lost"
@@ -65,9 +65,9 @@ class Counting:
         self._target, self._runtime, self._elf = target, runtime, elf
         self._boot = _Boot()
         self._ended: list[_Boot] = []
-        self._executed: dict[str, set[int]] = {}  # since it was asked for
+        self._executed: dict[str, set[int]] = {}  # since take_executed was called
         self._tests: dict[str, dict[str, int]] = {}
-        self._why = ""  # the session ended, where it was the reading
+        self._why = ""  # why a reading ended the session; "" if none did
         self._lost: list[Lost] = []
 
     def read(self, session: Session) -> None:
@@ -83,7 +83,7 @@ class Counting:
             self._take(counted)
         except HarnessError as error:
             problem = Lost(self._target.name, "", error.message)
-            self._lost += [problem] if problem not in self._lost else []  # the next reading fails as this one did
+            self._lost += [problem] if problem not in self._lost else []  # each reading fails in the same way
 
     def _take(self, counted: Mapping[str, bytes]) -> None:
         """Run gcov on the data files that have changed since the last reading, and note the lines executed since."""

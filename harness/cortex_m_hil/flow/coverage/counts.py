@@ -13,7 +13,7 @@ from cortex_m_hil.targets.resolve import RUNTIMES
 
 @dataclass(frozen=True)
 class Share:
-    """How many of a number of lines or branches were executed."""
+    """The number of lines or branches that were executed, of all there are."""
 
     covered: int
     all: int

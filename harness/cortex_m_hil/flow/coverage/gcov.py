@@ -17,8 +17,8 @@ from cortex_m_hil.targets.cpu import HOST
 from cortex_m_hil.targets.model import Target
 
 SOURCES: Final = "firmware/"  # -ffile-prefix-map calls the source tree so
-# What the sources of kernels are called in notes, and in reports: this project's own, or those of an installed
-# ExecuTorch, which firmware/cmake/counting_executorch.cmake calls so.
+# Folders of kernels' sources in gcov's notes, and what replaces them in reports: this project's own, and those of an
+# installed ExecuTorch, which firmware/cmake/counting_executorch.cmake names in this way.
 KERNELS: Final[Mapping[str, str]] = {
     f"{SOURCES}runtime/builtin/kernels/": "",
     "executorch/backends/cortex_m/": "cortex_m/",
