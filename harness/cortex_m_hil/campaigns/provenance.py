@@ -118,7 +118,7 @@ class Provenance:
                 )
 
     def _is_checkout(self, top: str) -> bool:
-        """Tell whether another repository is a checkout of this one: by git, by the project's name or by its commits."""
+        """Tell whether another repository is a checkout of this one: by git, by project name or by its commits."""
         known = top in self._checkouts or not self._projects.isdisjoint(provenance_hook.projects_in(top))
         return known or self._repository.is_shared_with(Path(top), self._commits)
 
