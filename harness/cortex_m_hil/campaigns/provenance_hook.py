@@ -353,7 +353,7 @@ def _is_from_checkout(direct_url: str | None) -> bool:
 
 
 def begin() -> None:
-    """Have this process import from the worktree, and tell of it at its end; called by `sitecustomize`."""
+    """Install the hook: this process imports from the worktree, and reports at its end. `sitecustomize` calls it."""
     sys.path_hooks.insert(0, pair_of)
     sys.path_importer_cache.clear()
     sys.meta_path.insert(0, Mapper)

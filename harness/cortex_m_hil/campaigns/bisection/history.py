@@ -140,7 +140,7 @@ class Repository:
         return found
 
     def checkouts(self) -> list[Path]:
-        """Return the tops of all of its checkouts that git knows, the main one first."""
+        """Return the top folders of all checkouts that git knows, the main one first."""
         rows = self.git("worktree", "list", "--porcelain").split("\n")
         return [Path(row.removeprefix("worktree ")).resolve() for row in rows if row.startswith("worktree ")]
 
