@@ -45,7 +45,7 @@ RENAMED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def _open_standard_streams() -> None:
-    """On /dev/null where our caller closed them: nobody wants to read, so the exit status alone is to tell.
+    """Open on /dev/null the standard streams that our caller closed: the exit status alone is to tell.
 
     Else the next file or pipe that is opened would be standard output, or that of a tool.
     """
@@ -104,7 +104,7 @@ def overview() -> typer.Typer:
 
 
 def _description(path: Path) -> str:
-    """The docstring of the function that is `app`'s command, or the callback of a group of commands."""
+    """Return the docstring of a module's command, or of the callback of its group of commands."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef):
             decorators = [ast.unparse(one.func) for one in node.decorator_list if isinstance(one, ast.Call)]
@@ -130,7 +130,7 @@ def renamed(words: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The console script. `arguments` default to the process's own."""
+    """Run the console script. `arguments` default to the process's own."""
     _open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an arrow on a Latin-1 terminal is no reason to fail

@@ -42,7 +42,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
-    """Turns what a user can cause into an answer that says so and an exit status; a bug keeps its traceback."""
+    """Turn what a user can cause into an answer that says so and an exit status; a bug keeps its traceback."""
     try:
         try:
             yield
@@ -84,7 +84,7 @@ def of_usage(error: Any) -> Problem:
 
 
 def _drop_output_if_full() -> None:
-    """Lets the interpreter's last flush succeed."""
+    """Let the interpreter's last flush succeed."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -104,7 +104,7 @@ class Commands(TyperGroup):
             return super().make_context(*arguments, **options)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Notes what is called, and how it shall answer, before anything of it can be wrong."""
+        """Note the command that is called, and how it shall answer, before anything of it can be wrong."""
         CALL.set(Call(as_json=_asks_for_json(args)))
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{ctx.command_path} {name}".partition(" ")[2]  # without hil
@@ -148,7 +148,7 @@ class TakesPytestOptions(TyperCommand):
 
 
 def _asks_for_json(args: Sequence[str]) -> bool:
-    """By the words: where others of them are wrong, typer does not say which options it has understood."""
+    """Tell whether words ask for JSON: where some of them are wrong, typer does not say which it understood."""
     own = args[: args.index("--")] if "--" in args else args
     return "--json" in own
 
@@ -157,7 +157,7 @@ def _asks_for_json(args: Sequence[str]) -> bool:
 
 
 def application() -> typer.Typer:
-    """One without commands."""
+    """Return an application without commands."""
     made = typer.Typer(
         cls=Commands,
         help="ExecuTorch programs on Arm Cortex-M, in simulators and on boards.",

@@ -147,7 +147,6 @@ def _read_tensor(path: Path, role: str, taken: Taken, is_bound: bool) -> HostTen
     Raises:
         ConfigError: the file cannot be read, or its array has another dtype or shape.
     """
-
     spec = taken.spec
 
     def refuse(dtype: np.dtype[Any], shape: tuple[int, ...], hint: str, more: str = "") -> NoReturn:

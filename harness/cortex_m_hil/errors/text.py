@@ -19,7 +19,7 @@ _PLAIN: Final = (str, bytes, int, float, complex, Enum, os.PathLike, type(None))
 
 
 def printable(text: str) -> str:
-    """Return one line in which every character is visible or a space; any other is an escape, such as ``\\x1b``.
+    r"""Return one line in which every character is visible or a space; any other is an escape, such as ``\x1b``.
 
     Visible is what `str.isprintable` accepts: not control and format characters (such as those that change the
     direction of writing), separators other than a space, lone surrogates and unassigned characters.
