@@ -12,17 +12,19 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 if str(ROOT / "tests" / "support") not in sys.path:
     sys.path.append(str(ROOT / "tests" / "support"))
 
-from known_bugs.bugs import FINDS, THREADS, How, KnownBug, Shown  # noqa: E402 - found by the line above
+from known_bugs.bugs import BUGS, FINDS, THREADS, How, KnownBug, Shown  # noqa: E402 - found by the line above
+from known_bugs.finds import FOUND  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "known_bugs.md"
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _HEAD: Final = "| bug | upstream | shown by | on | caught by | operator |\n|---|---|---|---|---|---|\n"
+_FINDS_HEAD: Final = "| find | what is wrong | where | caught by | workaround |\n|---|---|---|---|---|\n"
 _SAID: Final = "by the message"  # the value of `named_by` that the table leaves out
 
 
 def rendered(page: str) -> str:
     """Return the page with its tables and its count made anew."""
-    made = {"threads": _table(THREADS), "finds": _table(FINDS), "count": _count(THREADS + FINDS)}
+    made = {"threads": _table(THREADS), "finds": _finds(), "count": _count(THREADS + FINDS)}
     return _BLOCK.sub(lambda block: block[1] + made[block[2]], page)
 
 
@@ -52,10 +54,27 @@ def _table(bugs: Iterable[KnownBug]) -> str:
     return _HEAD + "".join(f"| {' | '.join(row)} |\n" for bug in bugs for row in _rows(bug))
 
 
+def _finds() -> str:
+    """Return the table of finds, one row for each by its number, those of upstream's threads too."""
+    numbered = {int(one.split()[1]): bug for bug in BUGS for one in bug.upstream if one.startswith("find ")}
+    rows = []
+    for number, bug in sorted(numbered.items()):
+        find = FOUND[number]
+        links = [_link(one) for one in bug.upstream if not one.startswith("find ")]
+        caught = "; ".join([*map(_caught, bug.shown), *(f"`{test}`" for test in bug.shown_by), *_not_shown_words(bug)])
+        cells = (str(number), f"**{bug.name}**: {find.what}", ", ".join([find.where, *links]), caught, find.workaround)
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return _FINDS_HEAD + "".join(rows)
+
+
+def _caught(shown: Shown) -> str:
+    """Return check, operator and targets that show it, in a few words."""
+    _, on, check, operator = _shown(shown)
+    return f"{shown.how.value}: {check}, {operator} ({on})"
+
+
 def _rows(bug: KnownBug) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a bug; the symptom of one that this project found is described with the find."""
-    symptom = "" if bug in FINDS else f": {bug.symptom}"
-    first = (f"**{bug.name}**{symptom}", ", ".join(map(_link, bug.upstream)))
+    first = (f"**{bug.name}**: {bug.symptom}", ", ".join(map(_link, bug.upstream)))
     for cells in (*map(_shown, bug.shown), *_elsewhere(bug), *_not_shown(bug)):
         yield (*first, *cells)
         first = ("", "")
@@ -74,14 +93,19 @@ def _elsewhere(bug: KnownBug) -> Iterator[tuple[str, ...]]:
 
 
 def _not_shown(bug: KnownBug) -> Iterator[tuple[str, ...]]:
+    for words in _not_shown_words(bug):
+        yield words, "", "", ""
+
+
+def _not_shown_words(bug: KnownBug) -> Iterator[str]:
     if bug.why_not:
-        yield f"not shown: {bug.why_not}", "", "", ""
+        yield f"not shown: {bug.why_not}"
 
 
 def _link(reference: str) -> str:
     repository, _, number = reference.partition("#")
     if not number:
-        return f"[{reference}](verification.md#what-was-found-in-executorch-and-cmsis-nn)"
+        return f"[{reference}](#finds)"
     name = "CMSIS-NN " if repository.endswith("CMSIS-NN") else ""
     return f"[{name}#{number}](https://github.com/{repository}/issues/{number})"
 

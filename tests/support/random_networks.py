@@ -117,7 +117,7 @@ class _Builder:
 
     def activation(self, channels: int, size: int) -> tuple[nn.Module, int, int]:
         """Of anything: tables only, since what is made of pieces executorch 1.5.1 lowers only behind a layer (clamps:
-        docs/verification.md, find 16).
+        docs/known_bugs.md, find 16).
         """
         active = self.choice(ACTIVATIONS)
         instead: dict[Callable[[], nn.Module], Callable[[], nn.Module]]
@@ -149,7 +149,7 @@ class _Builder:
         """MobileNetV3's gate: a factor for every channel.
 
         Of more than a half, and of a relu that lets something through: ExecuTorch lowers a hard sigmoid wrongly whose
-        outputs are all less, and a layer whose inputs are all zero (docs/verification.md, finds 14 and 15).
+        outputs are all less, and a layer whose inputs are all zero (docs/known_bugs.md, finds 14 and 15).
         """
         first, last = nn.Conv2d(channels, 4, 1), nn.Conv2d(4, channels, 1)
         nn.init.constant_(first.bias, 0.5)  # type: ignore[arg-type]

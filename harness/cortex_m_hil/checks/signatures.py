@@ -3,8 +3,8 @@
 Sources: for `builtin`, the kernels in `firmware/runtime/builtin/kernels/`; `tests/harness/checks/test_lint.py` holds
 this table against them. For `executorch`, its commit cff6f4dd: the checks of `backends/cortex_m/ops/op_*.cpp` and of
 `cortex_m_ops_common.h` there, `kernels/portable/cpu/op_*.cpp`, `runtime/core/exec_aten/util/tensor_util_portable.cpp`.
-Where ExecuTorch checks nothing and computes something else, the table has what it computes rightly (the finds in
-docs/verification.md).
+Where ExecuTorch checks nothing and computes something else, the table says what it computes rightly (the finds in
+docs/known_bugs.md).
 """
 
 from __future__ import annotations

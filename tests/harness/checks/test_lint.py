@@ -597,7 +597,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("isa", Isa)
 def test_a_convolution_of_a_row_that_cmsis_nn_gets_wrong_on_mve(name: str, isa: Isa) -> None:
-    """docs/verification.md, find 39."""
+    """docs/known_bugs.md, find 39."""
     made, what = replace(ROWS[name][0], isa=isa), ROWS[name][1]
     assert lint(made, target(isa), operators=None, runtime="builtin") == ()
     found = lint(made, target(isa), operators=None, runtime="executorch")
@@ -743,7 +743,7 @@ def test_what_a_runtime_gets_wrong(name: str, runtime: str) -> None:
 
 @pytest.mark.parametrize("shuffle", [nn.PixelShuffle(2), nn.ChannelShuffle(2)], ids=lambda one: type(one).__name__)
 def test_a_view_of_a_channels_last_tensor_that_reads_another_order(shuffle: nn.Module) -> None:
-    """docs/verification.md, find 24. In the explicit layout, and of a flattened image, the order is right.
+    """docs/known_bugs.md, find 24. In the explicit layout, and of a flattened image, the order is right.
 
     There a pixel shuffle has a transpose of six dimensions, which no kernel takes.
     """

@@ -180,7 +180,7 @@ def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
 
 
 def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Dut) -> None:
-    """Find 14 (docs/verification.md): a pass clamps a zero point, and fake-quant has no value of that zero point."""
+    """Find 14 (docs/known_bugs.md): a pass clamps a zero point, and fake-quant has no value of that zero point."""
     module, inputs = hard_sigmoid(-1.0)()
     found = localize(native, flow.lower(module, inputs, isa=Isa.SCALAR))
     assert not found.at_fault

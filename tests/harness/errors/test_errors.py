@@ -73,4 +73,4 @@ def test_a_find_by_its_number_alone_is_found(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text('"""Of find 1."""\nA = "it fails (find 2)"\nB = f"{A}: find 3"\nC = known_bug(4)\n')
     assert bare_finds(path) == [2, 3]
-    assert errors.known_bug(4) == "a known bug: find 4 in hil docs verification"
+    assert errors.known_bug(4) == "a known bug: find 4 in hil docs known_bugs"

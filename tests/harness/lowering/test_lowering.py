@@ -585,7 +585,7 @@ def test_a_pass_that_fails_is_told_with_the_reason_its_node_and_the_users_line()
 
 @pytest.mark.parametrize("pool", [torch.nn.functional.avg_pool2d, torch.nn.functional.max_pool2d])
 def test_a_pool_with_padding_and_without_a_stride_is_refused_by_executorch(pool: Callable[..., Any]) -> None:
-    """Find 17 of docs/verification.md: where this fails, ExecuTorch has mended it."""
+    """Find 17 of docs/known_bugs.md: where this fails, ExecuTorch has mended it."""
 
     class Pool(torch.nn.Module):
         def forward(self, x: Any) -> Any:

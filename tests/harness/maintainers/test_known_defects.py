@@ -41,7 +41,7 @@ def padded(window: int) -> nn.Module:
 
 
 def test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout(native: Dut) -> None:
-    """docs/verification.md, find 18."""
+    """docs/known_bugs.md, find 18."""
     image = torch.randn(1, 7, 4, 4, generator=torch.Generator().manual_seed(1))
     check(native, padded(2), image, "explicit")
     check(native, padded(4), image)
@@ -50,7 +50,7 @@ def test_an_image_of_one_pixel_is_padded_in_another_order_in_the_explicit_layout
 
 
 def test_a_pool_that_rounds_up_and_counts_its_padding_has_too_many_rows(native: Dut) -> None:
-    """docs/verification.md, find 19."""
+    """docs/known_bugs.md, find 19."""
     image = torch.linspace(-1, 1, 2 * 3).reshape(1, 2, 1, 3)
     check(native, nn.AvgPool2d((2, 3), 2, 1, ceil_mode=True, count_include_pad=False), image)
     with pytest.raises(Mismatch, match="shape"):
@@ -64,7 +64,7 @@ def hardswish() -> nn.Module:
 
 @pytest.mark.parametrize("name", ("native", "m0-qemu", "m4-qemu", "m55-qemu"))
 def test_a_hardswish_of_tiny_values_is_refused_on_dsp_alone(name: str) -> None:
-    """docs/verification.md, find 20: CMSIS-NN has 16 bits there for a zero point of -111,567."""
+    """docs/known_bugs.md, find 20: CMSIS-NN has 16 bits there for a zero point of -111,567."""
     given = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
     with flow.open_dut(resolve(name, load_targets())) as dut:
         check(dut, hardswish(), given)
@@ -98,7 +98,7 @@ def test_a_factor_that_leaves_int32_is_refused_everywhere(native: Dut, isa: Isa)
 
 @pytest.mark.parametrize("isa", Isa)
 def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) -> None:
-    """docs/verification.md, find 34."""
+    """docs/known_bugs.md, find 34."""
     torch.manual_seed(0)
     layer, given = nn.Linear(8, 8), torch.randn(3, 8)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_a_bias_that_is_cut_off_makes_sums_leave_int32(native: Dut, isa: Isa) ->
 def test_what_fails_otherwise_or_elsewhere_is_new() -> None:
     quantize = "cortex_m::quantize_per_tensor.out"
     assert find_of("Mismatch quanta", quantize, "executorch", Isa.MVE).endswith(
-        "(a known bug: find 3 in hil docs verification)"
+        "(a known bug: find 3 in hil docs known_bugs)"
     )
     for kind, operator, runtime, isa in (
         ("TargetFault", quantize, "executorch", Isa.MVE),
@@ -128,5 +128,5 @@ def test_what_fails_otherwise_or_elsewhere_is_new() -> None:
 
 
 def test_known_bugs_name_a_find_of_the_documents() -> None:
-    text = Path("docs/verification.md").read_text()
+    text = Path("docs/known_bugs.md").read_text()
     assert all(f"\n| {one.find} | " in text for one in KNOWN)

@@ -1,7 +1,7 @@
 """Bugs of ExecuTorch's Cortex-M backend and of CMSIS-NN, and how this harness catches each.
 
 A row is added to `THREADS` (what upstream's threads tell of) or to `FINDS` (what this project found,
-docs/verification.md). Then `python ci/known_bugs_table.py` makes docs/known_bugs.md anew. All that is shown here is run
+known_bugs/finds.py). Then `python ci/known_bugs_table.py` makes docs/known_bugs.md anew. All that is shown here is run
 by tests/nightly/test_known_bugs.py, and what costs least by tests/harness/test_known_bugs.py.
 """
 
@@ -79,7 +79,7 @@ class Shown:
 class KnownBug:
     """``upstream``: issues, pull requests and finds. ``shown_by``: ids of tests elsewhere that show it.
 
-    The page leaves the ``symptom`` of FINDS out: docs/verification.md tells it at greater length.
+    The page leaves the ``symptom`` of FINDS out: known_bugs/finds.py tells it at greater length.
     """
 
     name: str

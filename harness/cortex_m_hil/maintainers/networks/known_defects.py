@@ -14,7 +14,7 @@ class KnownBug:
     """A known bug of ExecuTorch, by the failure that shows it.
 
     Attributes:
-        find: the bug's number in docs/verification.md, as `find 3`.
+        find: the bug's number in docs/known_bugs.md, as `find 3`.
         operator: the operator that fails.
         kinds: the kinds of failure that it causes (`Failure.kind`).
         runtime, isa: the runtime and ISA class on which it shows.

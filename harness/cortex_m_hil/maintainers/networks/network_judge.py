@@ -86,7 +86,7 @@ class Failure:
             `runtimes differ`, or `relation batch`.
         operator: the one at fault, "" where none is known.
         places: the targets with their runtimes, as `m4-qemu builtin`.
-        known: the find of docs/verification.md that it is, "" for something new.
+        known: the find of docs/known_bugs.md that it is, "" for something new.
     """
 
     kind: str
