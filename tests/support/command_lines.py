@@ -60,7 +60,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "--target m4-qemu --count 300 --seed 20261121 --corpus build/found",
         "hil dev fuzz --models -t m55-qemu,m4-qemu,m0-qemu --count 500 --seed 1 -n 2",
         "hil dev fuzz --models -t m4-qemu --runtime builtin,executorch --seconds 600",
-        "hil dev mutate test_model.py -t m4-qemu",
         "hil dev mutate tests/targets -t native",
         "hil dev mutate tests/targets --upstream -t native",
         "hil dev mutate --upstream -t m4-qemu",
@@ -105,13 +104,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "pytest -n 2 --target=m4-qemu,m0-qemu,m55-qemu test_founding.py",
         "hil board virtual f405 run hil bisect run --raises LintError --raises Mismatch -- "
         "pytest --target=m4-qemu,m0-qemu,vboard-f405 --hil-self-test test_founding.py",
-        "hil bisect start v1.4.0 23b6ba0483 --source ~/executorch --python src --exclude examples "
-        "--build 'sh ~/hunt/complete.sh' --find-fix --deterministic --likely backends/cortex_m",
-        "hil bisect run --raises LintError --raises Mismatch --raises LoweringError -- "
-        "pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
-        "hil bisect start 23b6ba0483 e285edf174 --source ~/executorch --python src --exclude examples "
-        "--build 'sh ~/hunt/complete.sh' --deterministic --likely backends/cortex_m",
-        "hil bisect run --raises LoweringError -- pytest --target=m4-qemu,m0-qemu,m55-qemu test_pools.py",
     ),
 }
 # A folder with checkouts of ExecuTorch (`executorch`, with its submodules) and of CMSIS-NN (`CMSIS-NN`), which nobody
