@@ -69,7 +69,7 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site: Path) -> Non
 def test_the_index_of_the_search_finds_words(site: Path) -> None:
     text = (site / "searchindex.js").read_text()
     index: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    for word, page in (("labgrid", "board-farm"), ("quanta", "writing-tests"), ("vboard", "tutorial-board")):
+    for word, page in (("labgrid", "boards"), ("quanta", "writing-tests"), ("vboard", "tutorial-board")):
         found = [index[part].get(word, []) for part in ("terms", "titleterms")]  # one page is a number, several a list
         numbers = [number for one in found for number in (one if isinstance(one, list) else [one])]
         assert f"docs/{page}" in [index["docnames"][number] for number in numbers]
@@ -89,5 +89,5 @@ def test_a_word_in_the_search_box_leads_to_a_page(site: Path, tmp_path: Path) ->
             new MutationObserver(look).observe(document.body, {childList: true, subtree: true});
             look();
         })""")
-        assert any("/docs/board-farm.html" in hit for hit in found), found
+        assert any("/docs/boards.html" in hit for hit in found), found
         assert [address for address in page.requests if not address.startswith(("file:", "data:"))] == []

@@ -156,7 +156,7 @@ IN_A_USERS_FOLDER: Final = (
 )
 IN_A_CHECKOUT: Final = ("firmware/fuzz/README.md",)  # of this repository, with its .venv
 # tests/harness/test_pages.py
-QUICK: Final = ("docs/board-farm.md", "docs/ci.md", "docs/nightly.md")
+QUICK: Final = ("docs/ci.md", "docs/nightly.md")
 
 _ASSIGNMENT: Final = re.compile(r"\w+=")
 _OPTIONS_OF_EXECUTORCH: Final = ("--cortex-m-target",)  # of its conftest.py

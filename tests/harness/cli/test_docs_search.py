@@ -89,8 +89,8 @@ def test_the_excerpt_has_the_words() -> None:
 def test_a_search_shows_page_heading_text_and_the_command(hil: Hil) -> None:
     done = hil("docs", "where", "is", "labgrid", "configured")
     first, line, command = done.out.splitlines()[:3]
-    assert done.status == OK and first.startswith("board-farm: ") and "labgrid" in line.lower()
-    assert command.startswith("  hil docs board-farm#")
+    assert done.status == OK and first.startswith("boards: ") and "labgrid" in line.lower()
+    assert command.startswith("  hil docs boards#")
     shown = hil(*command.split()[1:])
     assert shown.status == OK and shown.out.startswith(f"## {first.partition(': ')[2]}\n")
 
