@@ -109,7 +109,7 @@ def test_examples_of_tests_are_whole() -> None:
 @pytest.mark.slow
 def test_examples_of_tests_pass(tmp_path: Path) -> None:
     """Each block of Python is a file of tests, beside the files that the pages name; on a target that QEMU has."""
-    for page in ("partition.md", "writing-tests.md"):
+    for page in ("localize.md", "writing-tests.md"):
         for number, block in enumerate(blocks((REPOSITORY / "docs" / page).read_text())):
             if (edit := block.edit()) is not None:
                 edit.apply(tmp_path)

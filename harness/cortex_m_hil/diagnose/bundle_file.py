@@ -1,4 +1,4 @@
-"""Bundles as files, `NAME.hil.zip`: written, and read back from any source. docs/bundles.md is their specification."""
+"""A bundle as a file, `NAME.hil.zip`: written, and read back whoever wrote it. docs/localize.md is its specification."""
 
 from __future__ import annotations
 

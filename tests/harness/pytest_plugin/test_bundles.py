@@ -97,10 +97,9 @@ def test_what_was_localised_is_in_it(pytester: pytest.Pytester) -> None:
     assert found.references.quantized is not None and found.references.disturbed
 
 
-def test_the_pages_name_a_bundle_as_its_test_does() -> None:
-    pages = [(REPOSITORY / "docs" / name).read_text() for name in ("bundles.md", "localize.md")]
-    named = [set(re.findall(r"out/(test_\S+\.hil\.zip)", page)) for page in pages]
-    assert named == [{bundles._name("test_model.py::test_model[m4-qemu]")}] * 2
+def test_the_page_names_a_bundle_as_its_test_does() -> None:
+    named = re.findall(r"out/(test_\S+\.hil\.zip)", (REPOSITORY / "docs" / "localize.md").read_text())
+    assert len(named) >= 3 and {*named} == {bundles._name("test_model.py::test_model[m4-qemu]")}
 
 
 @pytest.mark.parametrize("option", ["--hil-bundles", "--keep-programs"])

@@ -1,5 +1,5 @@
 // For tests only (HIL_CMSIS_NN_SCRATCH): uses the scratch of a transposed convolution, which needs
-// none here, to the extent that CMSIS-NN does, planned or not. docs/redzones.md has the formulas
+// none here, to the extent that CMSIS-NN does, planned or not. docs/localize.md has the formulas
 // and their source lines.
 #include "runtime/builtin/kernels/convolution.h"
 
