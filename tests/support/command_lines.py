@@ -113,7 +113,6 @@ WITH_CHECKOUTS: Final = frozenset(
     {
         "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN",
         "hil executorch install --source ~/executorch --cpu cortex-m4 --cmsis-nn ~/CMSIS-NN --coverage",
-        "hil compare-runtimes program.pte -t m4-qemu",
         "hil compare-runtimes program.pte --target m4-qemu",
         "hil compare-runtimes kept/*.pte --target m4-qemu",
         "hil inspect fit floats.pte -t m4-qemu --runtime executorch",
