@@ -1,4 +1,4 @@
-"""How often a board's step is told, and how often there was none: `pytest -s` prints the tables of docs/nightly.md."""
+"""How often a board's step is told, and how often there was none: `pytest -s` prints the figures of docs/nightly.md."""
 
 from __future__ import annotations
 
