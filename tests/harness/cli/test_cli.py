@@ -473,7 +473,7 @@ def test_outputs_that_cannot_be(hil: Hil, files: Files, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["build", "lint", "run", "doctor selftest"])
 def test_unknown_targets(hil: Hil, files: Files, name: str) -> None:
     program = [files.pte] if name in ("lint", "run") else []
-    done = hil(name, *program, "--target", "m4-qmeu")
+    done = hil(*name.split(), *program, "--target", "m4-qmeu")
     expect(done, CANNOT_TELL, "ConfigError: unknown target 'm4-qmeu'", "did you mean 'm4-qemu'")
 
 

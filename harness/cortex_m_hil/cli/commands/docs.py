@@ -26,7 +26,7 @@ def docs(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a page of the documentation or a section of one, search for words, or list the pages.
+    """Show a page of the docs, or search all pages for words.
 
     What is neither a page nor a section is searched for in all pages. The sections with most of the words in their
     headings come first.
