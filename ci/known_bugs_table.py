@@ -61,16 +61,19 @@ def _finds() -> str:
     for number, bug in sorted(numbered.items()):
         find = FOUND[number]
         links = [_link(one) for one in bug.upstream if not one.startswith("find ")]
-        caught = "; ".join([*map(_caught, bug.shown), *(f"`{test}`" for test in bug.shown_by), *_not_shown_words(bug)])
+        caught = "as [above](#threads)" if bug in THREADS else "; ".join(_all_caught(bug))
         cells = (str(number), f"**{bug.name}**: {find.what}", ", ".join([find.where, *links]), caught, find.workaround)
         rows.append(f"| {' | '.join(cells)} |\n")
     return _FINDS_HEAD + "".join(rows)
 
 
-def _caught(shown: Shown) -> str:
-    """Return check, operator and targets that show it, in a few words."""
-    _, on, check, operator = _shown(shown)
-    return f"{shown.how.value}: {check}, {operator} ({on})"
+def _all_caught(bug: KnownBug) -> Iterator[str]:
+    """Yield check, operator and targets of each way in which it is shown, and the tests that show it."""
+    for shown in bug.shown:
+        _, on, check, _ = _shown(shown)
+        yield f"{shown.how.value}: {check}, `{shown.caught.operator}` ({on})"
+    yield from (f"`{test}`" for test in bug.shown_by)
+    yield from _not_shown_words(bug)
 
 
 def _rows(bug: KnownBug) -> Iterator[tuple[str, ...]]:

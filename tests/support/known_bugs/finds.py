@@ -203,8 +203,8 @@ FOUND: Final[Mapping[int, Find]] = {
     ),
     36: Find(
         "by `flip`, `constant_pad_nd` and `unsqueeze`, and in some layouts by `amax`, `amin`, `any`, `argmax`, "
-        "`argmin`, `cumsum`, `gather`, `log_softmax`, `scatter`, `slice_copy`, `slice_scatter`, `var`, `where`, `copy`, "
-        "`max_pool2d_with_indices`",
+        "`argmin`, `cumsum`, `gather`, `log_softmax`, `scatter`, `slice_copy`, `slice_scatter`, `var`, `where`, "
+        "`copy`, `max_pool2d_with_indices`",
         "ExecuTorch `kernels/portable/cpu/op_flip.cpp`, `op_constant_pad_nd.cpp`, `op_unsqueeze_copy.cpp`, …",
         _CONTIGUOUS,
     ),
