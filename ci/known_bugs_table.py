@@ -13,7 +13,7 @@ if str(ROOT / "tests" / "support") not in sys.path:
     sys.path.append(str(ROOT / "tests" / "support"))
 
 from known_bugs.bugs import BUGS, FINDS, THREADS, How, KnownBug, Shown  # noqa: E402 - found by the line above
-from known_bugs.finds import FOUND  # noqa: E402
+from known_bugs.finds import FOUND, UNTRIED  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "known_bugs.md"
 _BLOCK: Final = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -62,7 +62,8 @@ def _finds() -> str:
         find = FOUND[number]
         links = [_link(one) for one in bug.upstream if not one.startswith("find ")]
         caught = "as [above](#threads)" if bug in THREADS else "; ".join(_all_caught(bug))
-        cells = (str(number), f"**{bug.name}**: {find.what}", ", ".join([find.where, *links]), caught, find.workaround)
+        workaround = f"{find.workaround} (not tried)" if number in UNTRIED else find.workaround
+        cells = (str(number), f"**{bug.name}**: {find.what}", ", ".join([find.where, *links]), caught, workaround)
         rows.append(f"| {' | '.join(cells)} |\n")
     return _FINDS_HEAD + "".join(rows)
 

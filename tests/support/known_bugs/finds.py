@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+UNTRIED: Final = frozenset({4, 15, 18, 19, 25, 29, 30, 34, 35, 36, 37, 38})
+"""Finds whose workaround follows from what is wrong, and no test has tried."""
+
 
 class Find(NamedTuple):
     """Attributes: what is wrong in one line, the file and line of the cause, and what to do about it."""
