@@ -1,4 +1,4 @@
-"""Make the picture in README.md and docs/nightly.md: the report of a nightly that is really run.
+"""Make the picture in docs/nightly.md: the report of a nightly that is really run.
 
     python ci/report_picture.py
 
@@ -20,7 +20,7 @@ from browser import browser
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURE: Final = ROOT / "docs" / "images" / "report.png"
 DIGESTS: Final = PICTURE.with_suffix(".sha256")
-PAGE: Final = ROOT / "harness" / "cortex_m_hil" / "report" / "page"
+PAGE: Final = ROOT / "harness" / "cortex_m_hil" / "campaigns" / "report" / "page"
 WIDTH, HEIGHT = 960, 1130
 DEADLINE: Final = 3600.0  # seconds, for a nightly that may have to build runners
 _TESTS: Final = """
