@@ -33,7 +33,7 @@ from cortex_m_hil.program.size import weigh
 from cortex_m_hil.pytest_plugin import memory_fit as fitting
 from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.pytest_plugin.fixtures import LOCALIZED_SECTION, RESOLVED, TASKS, TEST_ID, resolved_of
-from cortex_m_hil.pytest_plugin.outcomes import Outcomes, headline
+from cortex_m_hil.pytest_plugin.outcomes import WORKER_CRASHED, Outcomes, headline, is_crash
 from cortex_m_hil.pytest_plugin.scheduling import without_target
 from cortex_m_hil.pytest_plugin.summary import from_here
 from cortex_m_hil.runner.elf_size import weigh as weigh_elf
@@ -44,7 +44,6 @@ COLLECTED: Final = "collected"
 BEGUN: Final = "begun"
 LOG_LIMIT: Final = 16 << 10  # characters of a log
 TELLING: Final = 8  # characters; shorter values of the environment stay in texts
-WORKER_CRASHED: Final = "WorkerCrashed"
 PTE: Final = "pte_bytes"
 SHARED: Final = "(shared)"  # bytes of a runner that are not of one operator alone
 _CPU, _PARTS, _RUNNER = "hil_cpu_seconds", "hil_parts", "hil_runner"
@@ -209,6 +208,8 @@ class Teller:
         self._phases: dict[str, list[pytest.TestReport]] = {}
         self._told = False
         self._runners: set[Key] = set()
+        self._crashed: dict[str, Result] = {}  # results of tests that are run again, by node id
+        self._begun: set[str] = set()  # node ids
 
     def _tell(self, fields: Mapping[str, Any]) -> None:
         """Write a line to the pipe, and flush it so that the reader has it whole."""
@@ -229,8 +230,10 @@ class Teller:
         """Report the number of tests from the first worker; every worker collects the same."""
         self._tell_collected(len(ids))
 
-    def pytest_runtest_logstart(self) -> None:
-        self._tell({BEGUN: True})
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if nodeid not in self._begun:  # and not an attempt that repeats another
+            self._begun.add(nodeid)
+            self._tell({BEGUN: True})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -243,10 +246,14 @@ class Teller:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
         self._phases.setdefault(report.nodeid, []).append(report)
-        crashed = report.when not in ("setup", "call", "teardown")
-        if crashed:
-            self._tell_result(self._crashed(report))
-        elif report.when == "teardown":
+        repeated = self._outcomes.is_repeated(report.nodeid)
+        if is_crash(report) and repeated:
+            self._crashed[report.nodeid] = self._of_crash(report)
+        elif is_crash(report):
+            self._crashed.pop(report.nodeid, None)
+            self._tell_result(self._of_crash(report))
+        elif report.when == "teardown" and not repeated:
+            self._crashed.pop(report.nodeid, None)
             phases = self._phases.pop(report.nodeid)
             result = self._result(report.nodeid, phases)
             # An attempt that was repeated may be the one that told of the runner.
@@ -261,7 +268,12 @@ class Teller:
             figures = {name: (sum(of.values()),) for name, of in parts.items()}
             self._tell_result(Result(key, result.ran, "", Verdict.PASS, figures=figures, parts=parts))
 
-    def _crashed(self, report: pytest.TestReport) -> Result:
+    def pytest_sessionfinish(self) -> None:
+        """Report the tests that were to be run again, and were not as no worker was left."""
+        for result in self._crashed.values():
+            self._tell_result(result)
+
+    def _of_crash(self, report: pytest.TestReport) -> Result:
         names = [resolved.name for resolved in self._config.stash[RESOLVED]]
         test = without_target(report.nodeid, names)
         target = next((name for name in names if without_target(report.nodeid, [name]) != report.nodeid), "")
@@ -291,7 +303,7 @@ class Teller:
             parts=_parts(properties),
             rerun=self._rerun(node_id),
             log=self._log(phases),
-            localized=self._impersonal(_section(phases, LOCALIZED_SECTION)),
+            localized=self._impersonal(_section(_last_attempt(phases), LOCALIZED_SECTION)),
             bundle=Path(str(known.get(records.BUNDLE, ""))).name,
         )
 
@@ -353,6 +365,11 @@ class Teller:
         yield str(Path.home()), "~"
         with contextlib.suppress(KeyError, OSError):  # a user without a name
             yield f"pytest-of-{getpass.getuser()}", "pytest-of-user"  # where tmp_path is
+
+
+def _last_attempt(phases: list[pytest.TestReport]) -> list[pytest.TestReport]:
+    began = [number for number, report in enumerate(phases) if report.when == "setup"]
+    return phases[began[-1] :] if began else phases
 
 
 def _section(phases: list[pytest.TestReport], wanted: str) -> str:

@@ -14,6 +14,7 @@ from cortex_m_hil.pytest_plugin import records
 from cortex_m_hil.runner.results import Verdict
 
 _OWN: Final = f"{HarnessError.__module__}."  # what a traceback puts before the names of the harness's errors
+WORKER_CRASHED: Final = "WorkerCrashed"
 _NEEDED: Final = (records.TEST, records.REQUESTED, records.RAN, records.VERDICT, records.ERROR)
 
 
@@ -29,8 +30,11 @@ class Outcomes:
         self._found: dict[str, Outcome] = {}
         self._seconds: dict[str, float] = {}
         self._earlier: dict[str, tuple[str, ...]] = {}  # endings of attempts before a rerun
+        self._phase: dict[str, str] = {}  # of the last report
+        self._repeated: dict[str, str] = {}  # endings of attempts under way that a plugin repeats; "" is not known
 
     def add(self, report: pytest.TestReport) -> None:
+        self._notice_attempt(report)
         found: dict[str, Any] = dict(report.user_properties)
         self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed and records.VERDICT in found and records.REQUESTED not in found:
@@ -49,10 +53,31 @@ class Outcomes:
             runner=found.get(records.RUNTIME) != NO_RUNNER,
             peaks={name: found[key] for key, name in records.LARGEST.items() if key in found},
         )
-        if str(report.outcome) == "rerun":
-            self._earlier[report.nodeid] = (*self._earlier.get(report.nodeid, ()), outcome.ending)
+        if _is_repeated(report):
+            self._repeated[report.nodeid] = outcome.ending
         elif report.failed or report.when != "teardown":  # a passed teardown repeats the verdict of the call
             self._found[report.nodeid] = outcome
+
+    def _notice_attempt(self, report: pytest.TestReport) -> None:
+        """Notice where an attempt begins, and that it is to be repeated: one report of it has the outcome `rerun`.
+
+        A repeated attempt may have a teardown or none: that depends on the version of pytest-rerunfailures.
+        """
+        test = report.nodeid
+        if report.when == "setup" or self._phase.get(test, "setup") not in ("setup", "call"):
+            self._earlier[test] = self._endings(test)
+            self._repeated.pop(test, None)
+        self._phase[test] = str(report.when)
+        if _is_repeated(report):
+            self._repeated.setdefault(test, f"{Verdict.INFRA.value} {WORKER_CRASHED}" if is_crash(report) else "")
+
+    def _endings(self, node_id: str) -> tuple[str, ...]:
+        now = self._repeated.get(node_id, "")
+        return (*self._earlier.get(node_id, ()), *([now] if now else []))
+
+    def is_repeated(self, node_id: str) -> bool:
+        """Tell whether a plugin repeats the attempt of a test that the last report is of."""
+        return node_id in self._repeated
 
     def all(self) -> list[Outcome]:
         """Return all outcomes in the order in which the tests began to end, with durations and earlier attempts."""
@@ -63,7 +88,16 @@ class Outcomes:
         found = self._found.get(node_id)
         if found is None:
             return None
-        return replace(found, seconds=self._seconds[node_id], earlier=self._earlier.get(node_id, ()))
+        return replace(found, seconds=self._seconds[node_id], earlier=self._endings(node_id))
+
+
+def is_crash(report: pytest.TestReport) -> bool:
+    """Tell whether a report is xdist's own, of a test that ended its worker."""
+    return report.when not in ("setup", "call", "teardown")
+
+
+def _is_repeated(report: pytest.TestReport) -> bool:
+    return str(report.outcome) == "rerun"
 
 
 def headline(report: pytest.TestReport) -> str:

@@ -37,6 +37,7 @@ from cortex_m_hil.runner.results import Verdict
 from junit_schema import invalid
 from paths import IMPORT_ROOT, REPOSITORY
 from repositories import history
+from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 
 Hil = Callable[..., Done]
 PROGRAM = Path(known_answer.__file__).parent / "scalar.pte"
@@ -111,21 +112,35 @@ def test_skips(hil):
     if instructions(hil) and BUDGET:
         pytest.skip("measured")
 """
-# As pytest-rerunfailures does: an attempt that failed is logged as such, without its teardown.
-REPEATS = """
-from _pytest.runner import runtestprotocol
+FLAKY = """
+import pytest
+from pathlib import Path
+from cortex_m_hil.errors import LaunchError, Mismatch
 
-def pytest_runtest_protocol(item, nextitem):
-    reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if any(report.when == "call" and report.failed for report in reports):
-        for report in reports[:2]:
-            report.outcome = "rerun" if report.when == "call" else report.outcome
-            item.ihook.pytest_runtest_logreport(report=report)
-        item._initrequest()
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    return True
+tried = {}
+
+def is_first(name):
+    tried[name] = tried.get(name, 0) + 1
+    return tried[name] == 1
+
+@pytest.fixture
+def flaky_board():
+    if is_first("board"):
+        raise LaunchError("gone")
+
+@pytest.fixture
+def fails_at_its_end():
+    yield
+    raise LaunchError("gone")
+
+def test_flaky(hil_dut):
+    if is_first("test"):
+        raise Mismatch("far off")
+def test_flaky_setup(hil_dut, flaky_board): pass
+def test_wrong(hil_dut): raise Mismatch("far off")
+def test_wrong_twice(hil_dut, fails_at_its_end): raise Mismatch("far off")
+def test_right(hil_dut): pass
+def test_uses_no_target(): assert not is_first("none")
 """
 
 
@@ -187,9 +202,37 @@ def test_results_are_remembered_and_nothing_changed(hil: Hil) -> None:
     assert "libc of arm-none-eabi-g++" in listed[0]["tools"] and listed[0]["tools"]["executorch"]
 
 
-def test_what_was_measured_is_told_whatever_became_of_the_test(hil: Hil, folder: Path) -> None:
+@pytest.mark.parametrize("repeats", [WITHOUT_TEARDOWN, WITH_TEARDOWN], ids=["without teardown", "with teardown"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_test_that_was_run_again_has_one_result(hil: Hil, folder: Path, repeats: str, workers: int) -> None:
+    """Where the attempt that failed has a teardown, it had a result of its own: a pass without a target."""
+    (folder / "conftest.py").write_text(repeats)
+    (folder / "test_it.py").write_text(FLAKY)
+    done = answer(hil("nightly", "test_it.py", "-t", "native", f"--pytest=-n{workers}", "--json").out)
+    assert {word: number for word, number in done["verdicts"].items() if number} == {
+        "passed": 4,
+        "failed": 1,
+        "infra": 1,
+    }
+    rows = answers(hil("results", "show", "--json").out)
+    assert {(row["test"].partition("::test_")[2], row["target"]): (row["verdict"], row["earlier"]) for row in rows} == {
+        ("flaky", "native"): ("PASS", ["FAIL Mismatch"]),
+        ("flaky_setup", "native"): ("PASS", ["INFRA LaunchError"]),
+        ("wrong", "native"): ("FAIL", ["FAIL Mismatch"]),
+        ("wrong_twice", "native"): (
+            "INFRA",
+            ["INFRA LaunchError" if repeats == WITH_TEARDOWN else "FAIL Mismatch"],
+        ),
+        ("right", "native"): ("PASS", []),
+        ("uses_no_target", ""): ("PASS", []),
+    }
+    assert len(rows) == 6
+
+
+@pytest.mark.parametrize("repeats", [WITHOUT_TEARDOWN, WITH_TEARDOWN], ids=["without teardown", "with teardown"])
+def test_what_was_measured_is_told_whatever_became_of_the_test(hil: Hil, folder: Path, repeats: str) -> None:
     """A test that fails its own budget kept the old figure as the one of now, and was not told to be slower."""
-    (folder / "conftest.py").write_text(REPEATS)
+    (folder / "conftest.py").write_text(repeats)
     (folder / "quarantine.yaml").write_text("quarantine: [{test: '*quarantined*', reason: known, until: 9999-01-01}]\n")
     call = ("nightly", "test_it.py", "-t", "m0-qemu", "--pytest=--hil-quarantine=quarantine.yaml", "--report", "out")
     for program, budget in ((PROGRAM, False), (REPOSITORY / "tests" / "fuzz_seeds" / "linear.pte", True)):
@@ -198,7 +241,9 @@ def test_what_was_measured_is_told_whatever_became_of_the_test(hil: Hil, folder:
         hil(*call)
     rows = {row["test"].partition("::test_")[2]: row for row in answers(hil("results", "show", "--json").out)}
     runner = rows.pop("")
-    assert runner["parts"]["elf_bytes"]  # though the attempt that told of it was repeated
+    assert (
+        runner["target"] == "m0-qemu" and runner["parts"]["elf_bytes"]
+    )  # though the attempt that told of it was repeated
     assert {name: row["verdict"] for name, row in rows.items()} == {
         "fails": "FAIL",
         "xfails": "XFAIL",
