@@ -170,8 +170,22 @@ def _of_pytest(status: int, junit: Path, rules: Rules) -> Judgement:
         return Judgement(Told.INFRA, f"pytest wrote no JUnit file (exit status {status})")
     except ElementTree.ParseError as error:
         return Judgement(Told.INFRA, f"pytest's JUnit file cannot be read: {error}")
-    cases = tuple(_case(element) for element in root.iter("testcase"))
+    cases = tuple(_case(element) for element in _last_attempts(list(root.iter("testcase"))))
     return _of_cases(cases, status, rules)
+
+
+def _last_attempts(elements: Sequence[ElementTree.Element]) -> list[ElementTree.Element]:
+    """Return the elements without those of attempts that a plugin such as pytest-rerunfailures repeated.
+
+    The properties of such an attempt have its verdict, but pytest adds no failure or error to its element; the last
+    attempt comes later under the same name. A test that fails in its body and in its teardown has two elements too.
+    """
+    last = {_name(element): number for number, element in enumerate(elements)}
+    return [
+        element
+        for number, element in enumerate(elements)
+        if last[_name(element)] == number or any(element.find(kind) is not None for kind in ("failure", "error"))
+    ]
 
 
 def _of_cases(cases: tuple[Case, ...], status: int, rules: Rules) -> Judgement:
@@ -199,16 +213,20 @@ def _odd(status: int, cases: tuple[Case, ...]) -> Judgement:
 
 
 def _summary(cases: Sequence[Case]) -> str:
-    """Return the first case in words, as in `FAIL Mismatch test_x [m4-qemu]`, and how many more there are."""
-    one = cases[0]
+    """Return the first case in words, as in `FAIL Mismatch test_x [m4-qemu]`, and how many more tests there are."""
+    one, more = cases[0], len({(case.test, case.requested) for case in cases}) - 1
     words = [one.verdict, one.error, one.test, f"[{one.ran}]" if one.ran else ""]
     hint = f": {PERMIT}, or count it with --raises {_WARNING}" if one.error == _WARNING else ""
-    return " ".join(filter(None, words)) + (f", and {len(cases) - 1} more" if len(cases) > 1 else "") + hint
+    return " ".join(filter(None, words)) + (f", and {more} more" if more else "") + hint
+
+
+def _name(element: ElementTree.Element) -> str:
+    return f"{element.get('classname', '')}::{element.get('name', '')}"
 
 
 def _case(element: ElementTree.Element) -> Case:
     found = {one.get("name", ""): printable(one.get("value", "")) for one in element.iterfind("properties/property")}
-    name = printable(f"{element.get('classname', '')}::{element.get('name', '')}")
+    name = printable(_name(element))
     of_error = "" if found.get("hil_error") == _OF_OUTPUTS else found.get("hil_operator", "")
     return Case(
         test=found.get("hil_test", name),

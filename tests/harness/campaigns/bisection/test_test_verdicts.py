@@ -6,6 +6,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ import pytest
 from command_line import environment
 from cortex_m_hil.campaigns.bisection.test_verdicts import Judgement, Rules, Told, cases_of, judge, with_junit
 from cortex_m_hil.errors import ConfigError
+from reruns import WITH_TEARDOWN, WITHOUT_TEARDOWN
 
 TESTS = """
 import pytest
@@ -41,6 +43,31 @@ def test_hil_warning(target_spec): raise HilWarning("proves nothing")
 def test_hil_build(target_spec): raise BuildError("a syntax error")
 """
 
+FLAKY = """
+import pytest
+from cortex_m_hil.errors import LinkError, Mismatch
+
+tried = []
+
+def fail_first(name, error):
+    tried.append(name)
+    if tried.count(name) == 1:
+        raise error
+
+@pytest.fixture
+def flaky_board(): fail_first("board", LinkError("cable"))
+@pytest.fixture
+def bad_end():
+    yield
+    raise LinkError("cable")
+
+def test_flaky(target_spec): fail_first("test", Mismatch("wrong"))
+def test_flaky_setup(target_spec, flaky_board): pass
+def test_wrong(target_spec): raise Mismatch("wrong")
+def test_wrong_twice(target_spec, bad_end): raise Mismatch("wrong")
+def test_bad_twice(target_spec, bad_end): raise LinkError("cable")
+"""
+
 
 @pytest.fixture(scope="module")
 def elements(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ElementTree.Element]:
@@ -55,6 +82,24 @@ def elements(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ElementTree.
     assert done.returncode == 1
     root = ElementTree.parse(folder / "junit.xml")
     return {one.get("name", "").removeprefix("test_"): one for one in root.iter("testcase")}
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Gives the file that pytest writes of tests whose failed attempts a plugin repeats."""
+
+    @cache
+    def run(repeats: str) -> Path:
+        folder = tmp_path_factory.mktemp("repeated")
+        (folder / "conftest.py").write_text(repeats)
+        (folder / "test_it.py").write_text(FLAKY)
+        command = with_junit([sys.executable, "-m", "pytest", "--target=native"], folder / "junit.xml")
+        assert command is not None
+        done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, timeout=300, check=False)
+        assert done.returncode == 1
+        return folder / "junit.xml"
+
+    return run
 
 
 Run = Callable[..., Judgement]
@@ -110,6 +155,29 @@ def test_a_case_has_the_class_of_its_target_and_the_operator_that_its_error_name
     passed, refused = run("hil_pass[native] hil_operator[native]", 1).cases
     assert (passed.isa, passed.at_fault) == ("SCALAR", "")
     assert (refused.isa, refused.error, refused.at_fault) == ("SCALAR", "LintError", "cortex_m::quantized_linear.out")
+
+
+@pytest.mark.parametrize("repeats", [WITHOUT_TEARDOWN, WITH_TEARDOWN], ids=["without teardown", "with teardown"])
+@pytest.mark.parametrize(
+    ("name", "told", "why"),
+    [
+        ("flaky", Told.PASS, ""),
+        ("flaky_setup", Told.PASS, ""),
+        ("wrong", Told.FAIL, "FAIL Mismatch test_it.py::test_wrong [native]"),
+        ("wrong_twice", Told.FAIL, "FAIL Mismatch test_it.py::test_wrong_twice [native]"),
+        ("bad_twice", Told.INFRA, "INFRA LinkError test_it.py::test_bad_twice [native]"),
+    ],
+)
+def test_the_last_attempt_of_a_test_counts(
+    name: str, told: Told, why: str, repeats: str, repeated: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = ElementTree.parse(repeated(repeats)).getroot()
+    for suite in root:
+        for one in [one for one in suite if one.get("name") != f"test_{name}[native]"]:
+            suite.remove(one)
+    ElementTree.ElementTree(root).write(tmp_path / "junit.xml")
+    found = judge(["pytest"], int(told is not Told.PASS), tmp_path / "junit.xml", ALL)
+    assert (found.told, found.why) == (told, why)
 
 
 def test_only_the_errors_that_are_looked_for_count(run: Run) -> None:
