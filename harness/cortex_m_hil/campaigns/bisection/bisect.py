@@ -29,7 +29,8 @@ from cortex_m_hil.host import subprocesses
 LIKELY: Final = 4.0  # how much more probable a commit is that touches a likely path
 MARGIN: Final = 0.3  # part of the allowed doubt at which a test that may be flaky ends: docs/bisect.md
 REPEATED: Final = 2  # runs of culprit and parent at least, before it ends
-END_TRIES: Final = 20  # runs of an end that may all contradict what was said of it, before nothing else is run
+END_TRIES: Final = 10  # runs of an end that may all contradict what was said of it
+SWAPPED_TRIES: Final = 3  # the same, of each end where both contradict it
 INFRA_TRIES: Final = 2  # runs of a commit without evidence, after which it counts as one that cannot be tested
 INFRA_IN_A_ROW: Final = 4  # runs without evidence over all commits, after which it stops
 LOG_LINES: Final = 40  # kept of the log of a run that did not pass
@@ -125,6 +126,7 @@ class Outcome(str, Enum):
     UNDER_WAY = "under way"
     FOUND = "found"
     NO_CHANGE = "no change"  # the ends do not differ, whatever was said of them
+    NOT_AS_SAID = "not as said"  # no run of an end was as was said of it
     CONTRADICTION = "contradiction"  # no single change explains the runs of a test that is said to be deterministic
     UNTESTABLE = "untestable"  # an end cannot be run
 
@@ -201,6 +203,12 @@ class Line:
     def last(self) -> int:
         return len(self.commits) - 1
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Return the positions of the ends that are not asserted, the new one first."""
+        ends = (self.last, self.plan.new_asserted), (0, self.plan.old_asserted)
+        return tuple(end for end, asserted in ends if not asserted)
+
     def state(self, runs: Sequence[Run]) -> State:
         """Return the conclusions from some runs.
 
@@ -210,7 +218,7 @@ class Line:
         seen = _Seen(self, runs)
         found = beliefs.posterior(self._prior(runs), self._rates, seen.new_like, seen.old_like)
         if found is None:
-            return State(Outcome.CONTRADICTION, None, (), 0.0, ())
+            return State(Outcome.NOT_AS_SAID if seen.wrong else Outcome.CONTRADICTION, None, (), 0.0, ())
         culprits = self._group(found, seen)
         probability = float(found.culprit[culprits].sum())
         outcome, following = self._following(found, culprits, probability, seen)
@@ -235,12 +243,13 @@ class Line:
         self, found: beliefs.Posterior, culprits: list[int], probability: float, seen: _Seen
     ) -> tuple[Outcome, int | None]:
         """Return the progress, and the position to run next; None where nothing is left to run."""
-        ends = (self.last, self.plan.new_asserted, seen.new_like), (0, self.plan.old_asserted, seen.old_like)
-        for end, asserted, as_said in ends:
-            if not asserted and not seen.runs[end]:
+        for end in self.ends:  # each once, before either is run again
+            if not seen.runs[end]:
                 return (Outcome.UNTESTABLE, None) if seen.stuck[end] else (Outcome.UNDER_WAY, end)
-            if not asserted and not as_said[end] and not self.plan.deterministic:
-                return (Outcome.UNDER_WAY, end) if seen.runs[end] < END_TRIES else (Outcome.NO_CHANGE, None)
+        if seen.wrong:
+            end = min(seen.wrong, key=lambda one: int(seen.runs[one]))
+            tries = 1 if self.plan.deterministic else END_TRIES if len(seen.wrong) == 1 else SWAPPED_TRIES
+            return (Outcome.UNDER_WAY, end) if seen.runs[end] < tries else (Outcome.NOT_AS_SAID, None)
         doubt = (1.0 - self.plan.confidence) * (1.0 if self.plan.deterministic else MARGIN)
         if found.outside >= 1.0 - doubt:
             return Outcome.NO_CHANGE, None
@@ -267,7 +276,7 @@ class Line:
 
 
 class _Seen:
-    """Counts of the runs at each position."""
+    """Counts of the runs at each position, and the ends that were run and never were as was said of them."""
 
     def __init__(self, line: Line, runs: Sequence[Run]) -> None:
         size = len(line.commits)
@@ -283,6 +292,8 @@ class _Seen:
             else:
                 self.stuck[at] = True
         self.runs = self.new_like + self.old_like
+        as_said = {0: self.old_like, line.last: self.new_like}
+        self.wrong = [end for end in line.ends if self.runs[end] and not as_said[end][end]]
         self.untestable = (self.stuck | (infra >= INFRA_TRIES)) & (self.runs == 0)
 
 

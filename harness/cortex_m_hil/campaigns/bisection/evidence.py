@@ -12,6 +12,7 @@ from cortex_m_hil.campaigns.bisection.history import Commit
 from cortex_m_hil.campaigns.bisection.test_verdicts import Case, Told, cases_of
 from cortex_m_hil.campaigns.store import Run
 from cortex_m_hil.errors import BuildError, ConfigError, HarnessError
+from cortex_m_hil.errors.text import counted
 from cortex_m_hil.runner.results import OperatorOutput
 
 HEAD: Final = "# hil bisect log 1"
@@ -74,7 +75,7 @@ def evidence(line: Line, runs: Sequence[Run]) -> list[Evidence]:
 
 def changes(line: Line, state: State, runs: Sequence[Run]) -> list[Change]:
     """Return a change for each test and target that the runs' records name; none while there is no culprit."""
-    if not state.candidates or state.outcome is Outcome.NO_CHANGE:
+    if not state.candidates or state.outcome in (Outcome.NO_CHANGE, Outcome.NOT_AS_SAID):
         return []
     before = _cases(line, runs, state.candidates[0] - 1, new=False)
     after = _cases(line, runs, state.candidates[-1], new=True)
@@ -148,12 +149,34 @@ def taught(line: Line, runs: Sequence[Run], number: int) -> str:
     if after.outcome is Outcome.CONTRADICTION:
         return "no single change explains this"
     if after.outcome is Outcome.NO_CHANGE:
-        return "both ends behave alike"
+        return alike(line)
+    if contrary := ends_not_as_said(line, runs[:number]):
+        return contrary if after.next is None else f"so far {contrary}"
     best = line.commits[after.candidates[-1]].short
     several = f" or {len(after.candidates) - 1} beside it" if len(after.candidates) > 1 else ""
     told = abs(before.bits - after.bits)
     word = "less certain" if after.bits > before.bits + 1e-9 else "more certain"
     return f"{told:.2f} bits {word}, {after.bits:.2f} left; most probable {best}{several}: {after.probability:.3f}"
+
+
+def alike(line: Line) -> str:
+    """Return in words that the ends do not differ; an end that is asserted was not run."""
+    return "both ends behave alike" if len(line.ends) == 2 else "all commits that were run behave alike"
+
+
+def ends_not_as_said(line: Line, runs: Sequence[Run]) -> str:
+    """Return in words which ends contradict, in all of their runs, what was said of them; "" for none."""
+    plan, counts = line.plan, {one.position: one for one in evidence(line, runs)}
+    found = []
+    for end in line.ends:
+        is_new = end == line.last
+        one = counts.get(end)
+        as_said, others = (0, 0) if one is None else (one.new, one.old) if is_new else (one.old, one.new)
+        if others and not as_said:
+            verb = "passes" if is_new is not plan.find_fix else "fails"
+            term = plan.term_new if is_new else plan.term_old
+            found.append(f"the {term} end {line.commits[end].short} {verb} ({counted(others, 'run')})")
+    return " and ".join(found)
 
 
 def read_log(text: str) -> tuple[Plan, list[Run]]:

@@ -321,19 +321,22 @@ def _answer(line: Line, state: State, runs: Sequence[Run]) -> Answer:
         "targets": [asdict(one) for one in changed],
         **_ends(line),
     }
-    blocks = [_headline(line, state, len(runs)), stat, _evidence(line, seen), _changes(changed)]
-    status = OK if found else NO if state.outcome is Outcome.NO_CHANGE else CANNOT_TELL
+    blocks = [_headline(line, state, runs), stat, _evidence(line, seen), _changes(changed)]
+    unlike = state.outcome in (Outcome.NO_CHANGE, Outcome.NOT_AS_SAID)
+    status = OK if found else NO if unlike else CANNOT_TELL
     return Answer("\n\n".join(filter(None, blocks)), fields, status)
 
 
-def _headline(line: Line, state: State, runs: int) -> str:
+def _headline(line: Line, state: State, seen: Sequence[Run]) -> str:
     plan, commits = line.plan, [line.commits[one] for one in state.candidates]
-    told = f"probability {state.probability:.3f}, {counted(runs, 'run')}"
+    told = f"probability {state.probability:.3f}, {counted(len(seen), 'run')}"
     if state.outcome is Outcome.UNDER_WAY:
         best = f"most probable {commits[-1].short} ({state.probability:.3f})"
-        return f"not known yet after {counted(runs, 'run')}: {best}; hil bisect run goes on"
+        return f"not known yet after {counted(len(seen), 'run')}: {best}; hil bisect run goes on"
     if state.outcome is Outcome.NO_CHANGE:
-        return f"no commit changed it: both ends behave alike ({counted(runs, 'run')})"
+        return f"no commit changed it: {findings.alike(line)} ({counted(len(seen), 'run')})"
+    if state.outcome is Outcome.NOT_AS_SAID:
+        return f"{findings.ends_not_as_said(line, seen)}: {_asked(line, seen)}"
     if state.outcome is Outcome.CONTRADICTION:
         return (
             "no single commit explains these runs of a test that is said to be deterministic: leave out --deterministic"
@@ -345,6 +348,21 @@ def _headline(line: Line, state: State, runs: int) -> str:
     one = commits[0]
     head = f"{one.sha} is the first {plan.term_new} commit ({told})"
     return f"{head}\n{one.subject}\n{one.author}, {one.date}" + _merged(one)
+
+
+def _asked(line: Line, runs: Sequence[Run]) -> str:
+    """Return the question to the user whose ends are not as said."""
+    plan, tested = line.plan, findings.evidence(line, runs)
+    wrong = [one for one in tested if one.position in line.ends and not (one.new if one.position else one.old)]
+    if len(wrong) == 2:
+        option = "leave out --find-fix" if plan.find_fix else "--find-fix, if it was mended"
+        return f"are they swapped? (the {plan.term_new} end comes first; {option})"
+    question = "is it the right test and commit?"
+    if plan.deterministic:
+        return question
+    rare = ("fails", "passes")[bool(wrong[0].position) is plan.find_fix]
+    option = "--assert-new" if wrong[0].position else "--assert-old"
+    return f"{question} If it {rare} more rarely: hil bisect start {option}"
 
 
 def _merged(commit: Commit) -> str:

@@ -133,11 +133,33 @@ def test_ends_that_are_asserted_are_not_run(bisect: Bisect, made: Repository) ->
     assert {one["position"] for one in answer(done.out)["evidence"]}.isdisjoint({0, COMMITS})
 
 
-def test_ends_that_are_alike_are_told(bisect: Bisect, made: Repository) -> None:
-    begin(bisect, made, "--deterministic")
-    done = bisect("run", "--", "false")
-    assert done.status == NO and "no commit changed it" in done.out
-    assert done.out.count("\n     both ends behave alike\n") == 1 and done.out.count("bits more certain") == 1
+@pytest.mark.parametrize(
+    ("options", "test", "message", "runs"),
+    [
+        ([], "true", "the bad end {new} passes (10 runs): is it the right test and commit?", 11),
+        ([], "false", "the good end {old} fails (10 runs): is it the right test and commit?", 11),
+        (["--deterministic"], "true", "the bad end {new} passes (1 run): is it the right test and commit?", 2),
+        (["--deterministic", "--assert-old"], "true", "the bad end {new} passes (1 run): is it the right test", 1),
+        (["--deterministic", "--find-fix"], "false", "the fixed end {new} fails (1 run): is it the right test", 2),
+        ([], f"! {CHECK}", "{new} passes (3 runs) and the good end {old} fails (3 runs): are they swapped?", 6),
+        (["--deterministic"], f"! {CHECK}", "{new} passes (1 run) and the good end {old} fails (1 run): are they", 2),
+    ],
+)
+def test_ends_that_are_not_as_said_are_told(
+    options: list[str], test: str, message: str, runs: int, bisect: Bisect, made: Repository
+) -> None:
+    begin(bisect, made, *options)
+    done = bisect("run", "--", "sh", "-c", test)
+    ends = {"new": made.commits[-1][:10], "old": made.commits[0][:10]}
+    assert done.status == NO and message.format(**ends) in done.out, done
+    assert "alike" not in done.out and "no commit changed it" not in done.out
+    again = answer(bisect("run", "--json").out)
+    assert (again["outcome"], again["runs"], again["culprit"]) == ("not as said", runs, None)
+    more = done.out.partition("?")[2].partition("\n")[0]
+    if "10 runs" in message:
+        assert more == f" If it {'passes' if test == 'false' else 'fails'} more rarely: hil bisect start " + (
+            "--assert-old" if test == "false" else "--assert-new"
+        )
 
 
 def test_what_pytest_says_of_a_call_that_it_does_not_take_is_told(bisect: Bisect, made: Repository) -> None:

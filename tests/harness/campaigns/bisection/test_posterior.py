@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from bisect_trials import COMMITS, Flaky, bayesect, fewest_repeats, line, ours, trials
 from cortex_m_hil.campaigns.bisection import posterior as beliefs
-from cortex_m_hil.campaigns.bisection.bisect import Outcome
+from cortex_m_hil.campaigns.bisection.bisect import END_TRIES, SWAPPED_TRIES, Line, Outcome
 from cortex_m_hil.campaigns.bisection.test_verdicts import Told
 from cortex_m_hil.campaigns.store import Run
 
@@ -112,17 +113,47 @@ def test_culprit_and_parent_are_run_again() -> None:
     assert state.candidates == (20,) and min(counts) >= 2 and len(runs) <= 16
 
 
-def test_ends_that_do_not_differ_are_told() -> None:
-    for told in (Told.PASS, Told.FAIL):
-        search = line(8, deterministic=True)
-        runs: list[Run] = []
-        while (state := search.state(runs)).next is not None:
-            runs.append(Run(search.commits[state.next].sha, told.value))
-        assert state.outcome is Outcome.NO_CHANGE and len(runs) <= 2
-        search, runs = line(8), []
-        while (state := search.state(runs)).next is not None and len(runs) < 100:
-            runs.append(Run(search.commits[state.next].sha, told.value))
-        assert state.outcome is Outcome.NO_CHANGE and len(runs) <= 21
+@pytest.mark.parametrize(
+    ("deterministic", "old", "new", "counts"),
+    [
+        (True, Told.PASS, Told.PASS, (1, 1)),
+        (True, Told.FAIL, Told.FAIL, (1, 1)),
+        (True, Told.FAIL, Told.PASS, (1, 1)),
+        (False, Told.PASS, Told.PASS, (1, END_TRIES)),
+        (False, Told.FAIL, Told.FAIL, (END_TRIES, 1)),
+        (False, Told.FAIL, Told.PASS, (SWAPPED_TRIES, SWAPPED_TRIES)),
+    ],
+)
+def test_ends_that_are_not_as_said_are_both_run_first_and_told(
+    deterministic: bool, old: Told, new: Told, counts: tuple[int, int]
+) -> None:
+    search = line(8, deterministic=deterministic)
+    ran: list[int] = []
+    runs: list[Run] = []
+    while (state := search.state(runs)).next is not None:
+        ran.append(state.next)
+        runs.append(Run(search.commits[state.next].sha, (old if state.next == 0 else new).value))
+    assert state.outcome is Outcome.NOT_AS_SAID
+    assert ran[:2] == [8, 0] and (ran.count(0), ran.count(8)) == counts and len(ran) == sum(counts)
+
+
+def test_a_flaky_end_that_is_late_as_said_goes_on() -> None:
+    search = line(8)
+    made = [(8, Told.PASS)] * (END_TRIES - 1) + [(0, Told.PASS)]
+    runs = [Run(search.commits[at].sha, told.value) for at, told in made]
+    assert search.state(runs).next == 8
+    state = search.state([*runs, Run(search.commits[8].sha, Told.FAIL.value)])
+    assert state.outcome is Outcome.UNDER_WAY
+
+
+def test_an_end_that_is_asserted_is_not_run_where_the_other_is_not_as_said() -> None:
+    made = line(8)
+    search = Line(replace(made.plan, old_asserted=True), made.commits)
+    runs: list[Run] = []
+    while (state := search.state(runs)).next is not None:
+        runs.append(Run(search.commits[state.next].sha, Told.PASS.value))
+    assert state.outcome is Outcome.NOT_AS_SAID
+    assert [run.key for run in runs] == [search.commits[8].sha] * END_TRIES
 
 
 def test_a_deterministic_test_that_is_not_is_a_contradiction() -> None:
