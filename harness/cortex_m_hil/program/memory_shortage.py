@@ -6,7 +6,7 @@ All code that raises OutOfTargetMemory for a program uses them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ _SHOWN: Final = 4  # tensors, and targets
 _REGION: Final = re.compile(r"(?:the )?(program|planned|method|temp|stack)\b")
 _STACK: Final = re.compile(r"\bHIL_STACK_SIZE\s*=")
 _TEMP: Final = "temp"
+_ALLOCATED: Final = ("method", _TEMP)  # of what a program takes there, a refusal tells a part
 
 Named = Callable[[int], str]
 """Returns the name of an instruction: its operator, with graph node, module and line as far as these are known."""
@@ -67,33 +68,46 @@ class Shortage:
             "program": (file.size, board.program_room),
             self.region: (self.requested, self.available),
         }
-        yield from (f"{name} {needed} of {there} bytes" for name, (needed, there) in known.items())
-        if not {"method", _TEMP} & known.keys():
+        for name, (needed, there) in known.items():
+            yield f"{name} {'at least ' if name in _ALLOCATED else ''}{needed} of {there} bytes"
+        if not known.keys() & _ALLOCATED:
             yield f"method ? of {board.pools.method} (hil inspect fit measures method and stack)"
 
     def hint(self) -> str:
         """Return the hint: targets that would hold the program, and the key that sizes the memory."""
         if self.region == "stack":
             return self._more_stack()
-        steps = [*self._larger_targets(), *self._larger_pool()]
+        steps = [*self._measure(), *self._larger_targets(), *self._larger_pool()]
         if self.region == "program":
             steps.append("hil inspect size tells what its bytes are for")
         return "; ".join(steps)
 
+    def _measure(self) -> Iterator[str]:
+        """Yield what measures a memory of which the refusal tells a part only; nothing for the others."""
+        if self.region in _ALLOCATED:
+            name = _simulator(self._fitting())
+            larger = f"simulator of {self.target.isa.value} whose method pool is larger"
+            command = f"hil inspect fit MODEL -t {name}" if name else f"hil inspect fit on a {larger}"
+            part = f"{self.requested} bytes are only what the allocations up to the first refusal took"
+            yield f"measure it first, with {command}: {part}"
+
+    def _fitting(self) -> list[Target]:
+        """Return the other targets of the same ISA class that hold the program, as far as its needs are known."""
+        return [one for one in self.target.alternatives if one.isa is self.target.isa and not self._lacks(one.board)]
+
     def _larger_targets(self) -> Iterator[str]:
         """Yield the targets of the same ISA class that hold the program, or what the largest lacks."""
-        isa = self.target.isa
+        isa, fitting = self.target.isa, self._fitting()
+        what = "so much" if self.region in _ALLOCATED else "it"
         lacking = [(self._lacks(one.board), one) for one in self.target.alternatives if one.isa is isa]
-        fitting = [one for nbytes, one in lacking if not nbytes]
         if fitting:
             names = ", ".join([*(one.name for one in fitting[:_SHOWN]), *(["…"] if len(fitting) > _SHOWN else [])])
-            yield f"targets of {isa.value} that hold it: {names}"
-            if simulated := [one for one in fitting if not isinstance(one.launcher, HardwareLauncher)]:
-                name = next((one.name for one in simulated if one.fallback is None), simulated[0].name)
+            yield f"targets of {isa.value} that hold {what}: {names}"
+            if self.region not in _ALLOCATED and (name := _simulator(fitting)):
                 yield f"hil inspect fit -t {name} tells the least that it runs in"
         elif lacking:
             nbytes, largest = min(lacking, key=lambda one: one[0])
-            yield f"no target of {isa.value} holds it: {largest.name} lacks {nbytes} bytes"
+            yield f"no target of {isa.value} holds {what}: {largest.name} lacks {nbytes} bytes"
         else:
             yield f"no other target of {isa.value} is known: add one to targets.yaml"
 
@@ -110,7 +124,7 @@ class Shortage:
         board = self.target.board
         if is_shipped(board):
             return
-        key, needed = "method" if self.region == _TEMP else self.region, self.requested
+        key, needed = "method" if self.region in _ALLOCATED else self.region, self.requested
         if key == "method":  # what there is may be less than the pool
             needed += board.pools.method - self.available
         elif board.pools.shared and self.requested <= getattr(board.pools, key):
@@ -123,6 +137,12 @@ class Shortage:
         line = next((f":{number}" for number, text in enumerate(lines, 1) if _STACK.search(text)), "")
         where = f"{script}{line}" if line else f"{script}, before INCLUDE sections.ld"
         return f"HIL_STACK_SIZE of at least {self.requested} bytes in {where}"
+
+
+def _simulator(targets: Sequence[Target]) -> str:
+    """Return the name of the first that is simulated, rather of one that nothing replaces; "" for none."""
+    simulated = [one for one in targets if not isinstance(one.launcher, HardwareLauncher)]
+    return next((one.name for one in simulated if one.fallback is None), simulated[0].name if simulated else "")
 
 
 def _peak(file: PteFile, named: Named) -> Iterator[tuple[str, str]]:

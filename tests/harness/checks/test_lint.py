@@ -223,6 +223,7 @@ def test_a_plan_that_does_not_fit_is_told_with_its_peak_and_with_what_holds_it()
     [
         ("{program: 4K, planned: 2K, method: 1K}", ("planned", 3000, 2048), "planned of at least 3000 bytes in {}:2,"),
         ("{program: 4K, planned: 2K, method: 1K}", ("temp", 900, 800), "method of at least 1124 bytes in {}:2,"),
+        ("{program: 4K, planned: 2K, method: 1K}", ("method", 1048, 1024), "method of at least 1048 bytes in {}:2,"),
         ("{program: 4K, planned: 4K, method: 1K, shared: 5K}", ("planned", 3000, 1120), "shared of at least 7000 "),
         ("{program: 4K, planned: 4K, method: 1K, shared: 5K}", ("planned", 5000, 4096), "planned of at least 5000 "),
     ],
@@ -237,9 +238,18 @@ def test_a_board_of_the_users_is_told_with_the_key(
     (tmp_path / "targets.yaml").write_text(text)
     acme = load_targets(tmp_path / "targets.yaml")["acme"]
     hint = Shortage(*shortage, acme, None, lambda _: "").hint()
-    assert (
-        "targets of DSP that hold it: m4-fvp, m4-qemu, m7-qemu, m33-qemu, …; hil inspect fit -t m4-qemu tells" in hint
-    )
+    if shortage[0] == "planned":
+        targets = "targets of DSP that hold it: m4-fvp, m4-qemu, m7-qemu, m33-qemu, …; hil inspect fit -t m4-qemu tells"
+    else:
+        part = f"{shortage[1]} bytes are only what the allocations up to the first refusal took"
+        measured = f"measure it first, with hil inspect fit MODEL -t m4-qemu: {part}; "
+        targets = f"{measured}targets of DSP that hold so much: m4-fvp, m4-qemu, m7-qemu, m33-qemu, …; method of at"
+    assert hint.startswith(targets)
+    alone = Shortage(*shortage, replace(acme, alternatives=()), None, lambda _: "").hint()
+    needs = dict(Shortage(*shortage, acme, program(Isa.DSP).file, lambda _: "").details())["needs"]
+    assert (f"{shortage[0]} at least {shortage[1]} of {shortage[2]} bytes" in needs) == (shortage[0] != "planned")
+    larger = "hil inspect fit on a simulator of DSP whose method pool is larger"
+    assert (larger in alone) == (shortage[0] != "planned")
     assert says.format(board / "board.yaml") in hint
     stack = Shortage("stack", 70_000, 65_536, acme, None, lambda _: "").hint()
     assert stack == f"HIL_STACK_SIZE of at least 70000 bytes in {board / 'board.ld'}, before INCLUDE sections.ld"

@@ -170,7 +170,7 @@ def test_one_broken_target_does_not_stop_the_others(hil: Hil, files: Files, tmp_
 def test_lint_and_build_of_several_targets(hil: Hil, files: Files, tmp_path: Path) -> None:
     done = hil("lint", files.pte, "-t", "m55-qemu,m0-qemu")
     assert done.status == NO
-    assert re.findall(r"pte (fits|does not fit) (\S+)(?::|$)", done.out, re.MULTILINE) == [
+    assert re.findall(r"pte (fits|does not fit) (\S+)[:;]", done.out, re.MULTILINE) == [
         ("does not fit", "m55-qemu"),
         ("fits", "m0-qemu"),
     ]
@@ -216,7 +216,8 @@ def test_lint_of_a_clean_program_is_one_line(hil: Hil, files: Files) -> None:
     assert (done.status, done.err) == (OK, "")
     assert re.fullmatch(
         r".*small.pte fits m4-qemu: 3 operators in 3 instructions, 80 of 4194304 planned bytes, "
-        r"\d+ of 8388608 program bytes, DSP/SCALAR layout\n",
+        r"\d+ of 8388608 program bytes, DSP/SCALAR layout; "
+        r"NOT checked: method pool and stack \(hil inspect fit measures them\)\n",
         done.out,
     )
 
@@ -227,7 +228,7 @@ def test_lint_finds_the_wrong_layout(hil: Hil, files: Files) -> None:
     assert done.status == NO
     assert done.out.startswith("error: layout: instruction 1") and "fits" not in done.out
     assert "\n  → lower the module for this target's ISA class\n" in done.out
-    assert done.out.endswith("small.pte does not fit m4-qemu\n")
+    assert "\nsmall.pte does not fit m4-qemu; NOT checked: method" in done.out.replace(f"{files.pte.parent}/", "")
 
 
 def test_lint_without_a_compiler_says_what_it_did_not_check(files: Files, tmp_path: Path) -> None:
@@ -235,6 +236,7 @@ def test_lint_without_a_compiler_says_what_it_did_not_check(files: Files, tmp_pa
     done = spawn("lint", files.pte, "-t", "m4-qemu", cwd=tmp_path, PATH=path, HIL_CACHE_DIR=str(tmp_path / "cache"))
     assert done.status == OK
     assert "NOT checked: whether the runner has these operators (arm-none-eabi-g++ is not on PATH" in done.out
+    assert done.out.endswith("); method pool and stack (hil inspect fit measures them)\n")
 
 
 # --- run -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import typer.main
 
 from command_line import CANNOT_TELL, NO, OK, Files, Hil, answer, answers, expect
 from cortex_m_hil.cli import __main__ as cli
+from cortex_m_hil.cli.commands.lint import UNMEASURED
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.targets.cpu import Isa
 
@@ -61,7 +62,7 @@ def test_lint_and_build_take_a_board_as_it_is_described(hil: Hil, files: Files) 
     ]  # fmt: skip
     linted = answers(hil("lint", files.pte, "-t", "gone,replaced", "--json").out)
     assert [(one["runs_as"], one["fits"], one["not_checked"]) for one in linted] == [
-        ("gone", True, ""), ("replaced", True, ""),
+        ("gone", True, UNMEASURED), ("replaced", True, UNMEASURED),
     ]  # fmt: skip
     files.pte.write_bytes(known_answer(Isa.MVE).program)
     assert hil("lint", files.pte, "-t", "gone").status == NO

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from cortex_m_hil import flow
 from cortex_m_hil.api import load_program
@@ -15,6 +16,8 @@ from cortex_m_hil.errors import ToolchainError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.resolve import Resolved
+
+UNMEASURED: Final = "method pool and stack (hil inspect fit measures them)"
 
 
 @app.command("lint")
@@ -36,17 +39,18 @@ def lint_command(
 
 
 def _lint(pte: Path, program: Program, resolved: Resolved, verbose: bool) -> Answer:
-    operators, unchecked = _operators(resolved, verbose)
+    operators, unknown = _operators(resolved, verbose)
+    unchecked = "; ".join(filter(None, (unknown, UNMEASURED)))
     findings = flow.findings(program, resolved.target, operators, resolved.runtime)
     fits = all(finding.is_note for finding in findings)
     summary = _summary(pte, program, resolved) if fits else f"{pte} does not fit {resolved.display_name}"
-    lines = [*map(_finding, findings), summary + (f"; NOT checked: {unchecked}" if unchecked else "")]
+    lines = [*map(_finding, findings), f"{summary}; NOT checked: {unchecked}"]
     fields = {"program": pte, "fits": fits, "not_checked": unchecked, "findings": [_fields(one) for one in findings]}
     return Answer("\n".join(lines), {**fields_of_target(resolved), **fields}, OK if fits else NO)
 
 
 def _operators(resolved: Resolved, verbose: bool) -> tuple[tuple[str, ...] | None, str]:
-    """Return the operators that the runner has, and what was not checked ("": all was).
+    """Return the operators that the runner has, and why they could not be told ("": they could).
 
     Where the runner cannot be built or asked, the operators are None: the file alone can be linted still.
     """
