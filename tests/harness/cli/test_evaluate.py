@@ -241,6 +241,17 @@ def test_an_interrupt_leaves_no_child(folder: Path) -> None:
     assert not psutil.wait_procs([simulator], timeout=10)[1]
 
 
+def test_integers_for_an_input_of_floats_are_told(evaluate: Evaluate, folder: Path) -> None:
+    inputs = np.random.default_rng(0).integers(-128, 128, (40, 4), dtype=np.int8)
+    np.savez("quanta.npz", inputs=inputs, labels=(inputs.sum(axis=1) > 0).astype(int))
+    asked = ("signs:sign", "--data", "quanta.npz", "-t", "native")
+    told = "int8 samples are taken as the float32 numbers they are; --scale and --zero-point turn quanta into values"
+    shown = evaluate(*asked).out
+    assert shown.splitlines().count(told) == 1
+    assert answer(evaluate(*asked, "--json").out)["taken_as"] == told
+    assert answer(evaluate(*asked, "--scale", 0.5, "--json").out)["taken_as"] == ""
+
+
 def test_what_cannot_be(evaluate: Evaluate, folder: Path) -> None:
     signs = ("signs:sign", "--data", "signs.npz", "-t", "native")
     assert "no network 'signs'" in evaluate("signs", "--data", "signs.npz", "-t", "native").err

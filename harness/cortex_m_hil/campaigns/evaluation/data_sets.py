@@ -66,6 +66,11 @@ class Raw:
         if self.dtype and self.dtype not in RAW:
             raise ConfigError(f"--raw {self.dtype}: files have no such dtype", hint=did_you_mean(self.dtype, RAW))
 
+    @property
+    def is_computed(self) -> bool:
+        """Tell whether inputs are other numbers than those in files."""
+        return (self.scale, self.zero_point) != (1.0, 0)
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -90,6 +95,7 @@ class DataSet:
             samples.
         benchmark: the task whose data this is; None: it is of no benchmark.
         classes: the number of classes that the data names; 0 where it names none.
+        taken_as: what is to be known of integers that are taken as floats; "" for none.
     """
 
     name: str
@@ -98,6 +104,7 @@ class DataSet:
     own_calibration: bool
     benchmark: Benchmark | None = None
     classes: int = 0
+    taken_as: str = ""
 
     @property
     def labels(self) -> list[int]:
@@ -192,7 +199,8 @@ def _of_folder(folder: Path, taken: Taken, raw: Raw, chosen: Any) -> DataSet:
         if total > _INPUTS_LIMIT:
             raise ConfigError(f"{row.place}: more than {_INPUTS_LIMIT} bytes of inputs", hint="--limit takes fewer")
         samples.append(Sample(row.label, _inputs(numbers, taken, raw, f"{row.place}: {row.file}")))
-    return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark, rows[0].classes)
+    told = _taken_as(taken, raw, {"samples": dtype})
+    return DataSet(folder.resolve().name, tuple(samples), (), False, benchmark, rows[0].classes, told)
 
 
 def _rows(path: Path) -> Iterator[_Row]:
@@ -292,19 +300,34 @@ def _values(numbers: Array, taken: Taken, raw: Raw, place: str) -> Array:
     Raises:
         ConfigError: a number is not finite, or the model's dtype does not have it.
     """
-    is_computed = (raw.scale, raw.zero_point) != (1.0, 0)
-    if is_computed:
+    if raw.is_computed:
         wide = converted(numbers, Taken(TensorSpec.contiguous("float64", numbers.shape)), place)
         numbers = (wide - raw.zero_point) * raw.scale
     if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
         what = f"{place}: a number is not finite"
         raise ConfigError(what, hint="is --raw right?" if raw.dtype else "leave out samples with NaN or infinity")
     try:
-        return converted(numbers, taken, place, is_computed=is_computed)
+        return converted(numbers, taken, place, is_computed=raw.is_computed)
     except ConfigError as error:
         if (numbers.dtype.name, taken.spec.dtype) == ("uint8", "int8"):
             error.hint = "--zero-point 128 turns uint8 into int8"
         raise
+
+
+def _taken_as(taken: Taken, raw: Raw, dtypes: dict[str, np.dtype[Any]]) -> str:
+    """Return the sentence about integers that are taken as floats without `raw` computing anything; "" for none.
+
+    Args:
+        taken: what the model takes.
+        raw: the meaning of the numbers.
+        dtypes: the dtype of each kind of numbers, by the word for them; of equal ones the first is named.
+    """
+    if raw.is_computed or np.dtype(taken.spec.dtype).kind != "f":
+        return ""
+    words = {dtype.name: word for word, dtype in reversed(dtypes.items()) if dtype.kind in "iu"}
+    told = " and ".join(f"{dtype} {word}" for dtype, word in reversed(words.items()))
+    rest = f"are taken as the {taken.spec.dtype} numbers they are; --scale and --zero-point turn quanta into values"
+    return f"{told} {rest}" if told else ""
 
 
 # --- an archive ----------------------------------------------------------------------------------------------
@@ -336,8 +359,9 @@ def _of_archive(path: Path, taken: Taken, raw: Raw, chosen: Any) -> DataSet:
 
     samples = [Sample(int(labels[number]), windows("inputs", inputs, number)) for number in chosen(len(labels))]
     more = _array(path, "calibration", found) if "calibration" in found else inputs[:0]
+    told = _taken_as(taken, raw, {"samples": inputs.dtype, "calibration inputs": more.dtype})
     own = [window for number in range(len(more)) for window in windows("calibration", more, number)]
-    return DataSet(path.name, tuple(samples), tuple(own), bool(own))
+    return DataSet(path.name, tuple(samples), tuple(own), bool(own), taken_as=told)
 
 
 def _array(path: Path, name: str, found: dict[str, bytes]) -> Array:

@@ -133,15 +133,15 @@ def evaluate(
         evaluation = Evaluation(jobs, samples, task)
         runs = _work(kept, _campaign(kept, plan), evaluation, Deadline.after(budget))
     reports = _reports(jobs, samples, task, asked, runs)
-    raise typer.Exit(_told(reports, resolved, model, data))
+    raise typer.Exit(_told(reports, resolved, {"model": model, "data": data, "taken_as": samples.taken_as}))
 
 
-def _told(reports: Sequence[Report], resolved: Mapping[str, Resolved], model: str, data: Path) -> int:
+def _told(reports: Sequence[Report], resolved: Mapping[str, Resolved], asked_of: Mapping[str, Any]) -> int:
     """Tell the answer of each target and the summary, and return the exit status."""
-    answers = [_answer(one, resolved[one.target], {"model": model, "data": data}) for one in reports]
+    answers = [_answer(one, resolved[one.target], asked_of) for one in reports]
     for one in answers:
         tell(one)
-    say(_summary(model, reports, lambda name: resolved[name].target.isa))
+    say(_summary(asked_of["model"], reports, lambda name: resolved[name].target.isa))
     return max(one.status for one in answers)
 
 
@@ -165,7 +165,8 @@ def _heading(model: Model, data: DataSet) -> str:
     inputs = counted(len(data.calibration), "input")
     calibrated = f"{inputs} {'for that' if data.own_calibration else 'of the samples'}"
     how = f"calibrated with {calibrated}" if model.has_references else "a file: no references"
-    return f"{model.name} on {counted(len(data.samples), 'sample')} of {data.name}, {how}"
+    heading = f"{model.name} on {counted(len(data.samples), 'sample')} of {data.name}, {how}"
+    return "\n".join(filter(None, (heading, data.taken_as)))
 
 
 # --- work ----------------------------------------------------------------------------------------------------

@@ -86,6 +86,28 @@ def test_an_archive_brings_windows_and_calibration(tmp_path: Path) -> None:
     assert [one.windows.shape for one in read(path, FRAMES, Raw()).samples] == [(1, 1, 4)] * 2
 
 
+def test_integers_that_are_taken_as_floats_are_told(tmp_path: Path) -> None:
+    """Unless they are computed with: then the user has said what they mean."""
+    rest = "are taken as the float32 numbers they are; --scale and --zero-point turn quanta into values"
+    quanta, values = np.full((2, 4), -128, np.int8), np.ones((2, 4), np.float32)
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (quanta, {}, f"int8 samples {rest}"),
+        (quanta, {"calibration": quanta}, f"int8 samples {rest}"),
+        (values, {"calibration": quanta}, f"int8 calibration inputs {rest}"),
+        (quanta, {"calibration": quanta.astype(np.int16)}, f"int8 samples and int16 calibration inputs {rest}"),
+        (values, {"calibration": values}, ""),
+    ]
+    for inputs, more, told in cases:
+        path = archive(tmp_path / "x.npz", inputs=inputs, labels=[0, 1], **more)
+        data = read(path, FRAMES, Raw())
+        assert data.taken_as == told and data.samples[0].windows.dtype == np.float32
+        assert data.samples[0].windows.ravel().tolist() == inputs[0].tolist()
+        assert read(path, FRAMES, Raw(scale=0.5)).taken_as == read(path, FRAMES, Raw(zero_point=-128)).taken_as == ""
+    assert read(archive(tmp_path / "x.npz", inputs=quanta, labels=[0, 1]), BYTES, Raw()).taken_as == ""
+    other = folder(tmp_path / "other", "a.bin,2,1\n", a=b"\x80\x7f\x00\xff")
+    assert read(other, FRAMES, Raw("uint8")).taken_as == f"uint8 samples {rest}"
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
