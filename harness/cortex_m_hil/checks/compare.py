@@ -13,11 +13,22 @@ from typing import Final
 
 import numpy as np
 
-from cortex_m_hil.checks.advice import EXPECTED, LAYOUT, LOST, LOWERING, QUANTISATION, READING, ROUNDING, TARGET, Advice
+from cortex_m_hil.checks.advice import (
+    BOUND,
+    EXPECTED,
+    LAYOUT,
+    LOST,
+    LOWERING,
+    QUANTISATION,
+    READING,
+    ROUNDING,
+    TARGET,
+    Advice,
+)
 from cortex_m_hil.checks.comparison import DIALECT, WARNINGS, Comparison, Figures, Finding, Kind, quanta_word
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.quanta import QUANTISED, distance, finite, to_quanta
-from cortex_m_hil.checks.tolerance import Spread, Tolerance
+from cortex_m_hil.checks.tolerance import GOOD_SQNR, Spread, Tolerance
 from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
@@ -140,10 +151,16 @@ class _Output:
         if self.is_expected:
             return EXPECTED
         if kinds == {Kind.EAGER}:
-            return QUANTISATION if figures.sqnr_db is not None and figures.sqnr_db > LOST_SQNR else LOST
+            return self._quantisation(figures)
         if kinds == {Kind.QUANTIZED} and self._is_rounding():
             return ROUNDING
         return LOWERING if kinds <= {Kind.QUANTIZED, Kind.EAGER} and self._agrees_with_dialect() else TARGET
+
+    def _quantisation(self, figures: Figures) -> Advice:
+        """Return what to say of an SQNR under its bound, and nothing else wrong: the bound, or what is reached."""
+        if figures.sqnr_db is None or figures.sqnr_db <= LOST_SQNR:
+            return LOST
+        return QUANTISATION if figures.sqnr_db < GOOD_SQNR else BOUND
 
     def _agrees_with_dialect(self) -> bool:
         """Tell whether the output agrees with the dialect, apart from differences that have findings of their own.

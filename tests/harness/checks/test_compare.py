@@ -438,6 +438,30 @@ def test_choices_are_fake_quants_but_for_what_rounding_explains() -> None:
     assert coarse.ok and "9 of 64 elements are not the float module's" in coarse.warnings[0].message
 
 
+def noisy(db: float) -> Array:
+    """Values against which the right ones have so many dB."""
+    right = EXPECTED.astype(np.float64)
+    noise = np.random.default_rng(0).standard_normal(right.shape)
+    noise -= right * (noise * right).sum() / (right**2).sum()
+    amount = math.sqrt((right**2).sum() / (noise**2).sum() / (10 ** (db / 10) - 1))
+    return np.asarray(right + amount * noise, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("reached", "cause", "hint"),
+    [
+        (39.5, "int8 that uses its range reaches about 40 to 50 dB", "lower eager_sqnr"),
+        (20.0, "far from the float module", "calibrate with inputs of the range that is run, or lower eager_sqnr"),
+        (1.0, "little of the float module", "calibrate with inputs of the range that is run"),
+    ],
+)
+def test_a_bound_that_no_int8_reaches_is_told_from_what_is_far(reached: float, cause: str, hint: str) -> None:
+    found = check(EXPECTED, eager=noisy(reached), tolerance=Tolerance(eager_sqnr=90))
+    assert found.outputs[0].sqnr_db == pytest.approx(reached, abs=0.1)
+    assert kinds(found) == {"eager"} and cause in found.advice[0].cause and hint in found.advice[0].hint
+    assert "far" not in found.advice[0].cause or reached == 20.0
+
+
 def test_what_is_finite_of_the_float_module_is_judged_by_its_sqnr() -> None:
     eager = EXPECTED.copy()
     eager[0, 0] = -np.inf
