@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from cortex_m_hil.checks.advice import CALIBRATE
 from cortex_m_hil.checks.inputs import require_fit
 from cortex_m_hil.checks.layout import WrongLayout, wrong_layout
-from cortex_m_hil.checks.tolerance import Tolerance
+from cortex_m_hil.checks.tolerance import FULL_SQNR, GOOD_SQNR, Tolerance
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.errors.text import align
 from cortex_m_hil.flow.dut import Dut
@@ -36,10 +37,7 @@ from cortex_m_hil.runner.session.session import Session
 
 ROUNDING: Final = 2  # quanta by which a node that is right may be from fake-quant on equal inputs; most are 0 or 1
 COARSE: Final = 6.0  # dB: an operator that loses more than a bit of what its inputs had
-# dB against the float module: what has as much left is not coarse, whatever its inputs had. An int8 tensor that uses
-# its range has 48 (a uniform signal) to 41 (a normal one, to 4 sigma); values of small networks that are right have
-# 37 to 54 (measured on `native`). 30 is two bits less than 41: noise of 3 % of the signal.
-GOOD: Final = 30.0
+UNUSED: Final = 4  # times the values' range that a quantised one has: two bits are lost
 
 
 class Cause(str, Enum):
@@ -98,7 +96,10 @@ class Row:
         graph_quanta: how far the dialect's node is from fake-quant, on fake-quant's inputs.
         sqnr_db: of the target's values against the float module.
         dialect_db: the same of the dialect's values.
-        inputs_db: the same of the worst of the dialect's values that it reads.
+        inputs_db: the same of the worst of the dialect's values that it reads; infinite where these are the program's
+            inputs.
+        holds: the least and the largest number that the integers can stand for.
+        spans: the least and the largest number that the float module has here.
         distinct: how many different values there are in what was written.
         layout: what is wrong with the layout of its arguments on a target of this class; what such an instruction
             writes says nothing of its kernel.
@@ -118,6 +119,8 @@ class Row:
     sqnr_db: float | None = None
     dialect_db: float | None = None
     inputs_db: float | None = None
+    holds: tuple[float, float] | None = None
+    spans: tuple[float, float] | None = None
     distinct: int = 0
     layout: WrongLayout | None = None
 
@@ -351,7 +354,7 @@ class _Stepper:
 
         for done in steps(self._dut, self._program, self._inputs, before=look_at_inputs):
             if done.is_kernel:
-                worst = min((one.db for one in read if one.db is not None), default=None)
+                worst = _worst(read, len(set(self._read(done.index))))
                 for row in self._look(done.session, done.index, live, repair):
                     yield replace(row, inputs_right=right, inputs_db=worst)
         outputs = [live[memory] for memory in {memory_of(self._file, one) for one in self._file.outputs} & live.keys()]
@@ -360,12 +363,15 @@ class _Stepper:
 
     def _live_inputs(self) -> dict[object, _Live]:
         pairs = zip(self._file.inputs, self._inputs, strict=True)
-        return {memory_of(self._file, value): _of(value, -1, tensor) for value, tensor in pairs}
+        return {memory_of(self._file, value): _of(value, -1, tensor, math.inf) for value, tensor in pairs}
 
     def _known_inputs(self, position: int, live: Mapping[object, _Live]) -> list[_Live]:
-        instruction = self._file.instructions[position]
-        read = [value for value in _read(self._file, position) if value not in written(self._file, instruction)]
-        return [live[memory_of(self._file, value)] for value in read if memory_of(self._file, value) in live]
+        places = [memory_of(self._file, value) for value in self._read(position)]
+        return [live[memory] for memory in places if memory in live]
+
+    def _read(self, position: int) -> list[int]:
+        own = written(self._file, self._file.instructions[position])
+        return [value for value in _read(self._file, position) if value not in own]
 
     def _look(self, session: Session, position: int, live: dict[object, _Live], repair: bool) -> Iterator[Row]:
         places = written(self._file, self._file.instructions[position])
@@ -425,6 +431,8 @@ class _Stepper:
             sqnr_db=_sqnr(held, expected),
             dialect_db=_sqnr(tensor, expected),
             distinct=len(np.unique(held.array())),
+            holds=_holds(tensor, expected),
+            spans=_spans(expected),
         )
 
     def _is_wrong(self, row: Row, expected: HostTensor, got: HostTensor, departure: Departure) -> bool:
@@ -436,6 +444,16 @@ class _Stepper:
 
 def _of(value: int, instruction: int, tensor: HostTensor, db: float | None = None) -> _Live:
     return _Live(value, instruction, tensor, zlib.crc32(tensor.data), db)
+
+
+def _worst(read: Sequence[_Live], many: int) -> float | None:
+    """Return the worst figure of what an instruction reads, of which there are so many; None where none is known.
+
+    That something is exact says nothing of what is not known beside it.
+    """
+    known = [one.db for one in read if one.db is not None]
+    worst = min(known, default=None)
+    return None if worst is not None and math.isinf(worst) and len(known) < many else worst
 
 
 def _digest(session: Session, one: _Live) -> int:
@@ -473,6 +491,20 @@ def _sqnr(tensor: HostTensor, expected: Intermediate) -> float | None:
         return None
     values = (tensor.array().astype(np.float64) - expected.zero_point) * expected.scale
     return _ratio(values, expected.eager)
+
+
+def _holds(tensor: HostTensor, expected: Intermediate) -> tuple[float, float] | None:
+    if not expected.scale or tensor.array().dtype.kind != "i":
+        return None
+    limits = np.iinfo(tensor.array().dtype)
+    least, most = ((limit - expected.zero_point) * expected.scale for limit in (limits.min, limits.max))
+    return least, most
+
+
+def _spans(expected: Intermediate) -> tuple[float, float] | None:
+    if expected.eager is None or not expected.eager.size:
+        return None
+    return float(expected.eager.min()), float(expected.eager.max())
 
 
 def _ratio(values: Array, reference: Array) -> float | None:
@@ -522,9 +554,12 @@ _NOT_JUDGED: Final = (
 """Operators of which the graph column is empty in a right graph too: they convert, or compute nothing."""
 
 
+def _computes(row: Row) -> bool:
+    return row.operator.partition("::")[2].partition(".")[0] not in _NOT_JUDGED
+
+
 def _is_unjudged(row: Row) -> bool:
-    name = row.operator.partition("::")[2].partition(".")[0]
-    return row.graph_quanta is None and row.spec.startswith("int8") and name not in _NOT_JUDGED
+    return row.graph_quanta is None and row.spec.startswith("int8") and _computes(row)
 
 
 def _of_layout(row: Row) -> str:
@@ -568,27 +603,51 @@ def _of_quantisation(rows: Sequence[Row]) -> Iterator[str]:
         )
     right = "kernels are right" if unjudged else "kernels and graph are right"
     losses = _losses(rows)
-    if not losses:
+    if (coarse := _coarsest(losses)) is not None:
+        yield f"quantisation is coarse here: {coarse.place} has {_left(coarse)}{_advice(coarse)}; {right}"
+    elif not any(_computes(row) for *_, row in losses):
         yield f"{right}; what an operator loses to quantisation is not known"
-    elif (coarse := _coarsest(losses)) is not None:
+    elif (least := min(row.dialect_db for row in rows if row.dialect_db is not None)) < GOOD_SQNR:
+        most = max(losses, key=lambda one: one[0])[-1]
         yield (
-            f"quantisation is coarse here: {coarse.place} has {coarse.dialect_db:.1f} dB against the float module, its "
-            f"inputs {coarse.inputs_db:.1f} dB; {right}"
+            f"{right}; no operator is known to lose much to quantisation, and all together leave as little as "
+            f"{least:.1f} dB: {most.place} loses most, and has {_left(most)}{_advice(most)}"
         )
     else:
         yield f"{right}, and no operator loses much to quantisation"
 
 
+def _left(row: Row) -> str:
+    assert row.dialect_db is not None and row.inputs_db is not None
+    before = "exact" if math.isinf(row.inputs_db) else f"{row.inputs_db:.1f} dB"
+    return f"{row.dialect_db:.1f} dB against the float module, its inputs {before}"
+
+
+def _advice(row: Row) -> str:
+    """Return what to do where an operator's range is not that of the values, "" where it is."""
+    if row.holds is None or row.spans is None:
+        return ""
+    (low, high), (least, most) = row.holds, row.spans
+    width = high - low
+    is_narrow = max(low - least, most - high) > width / UNUSED
+    if not is_narrow and width <= UNUSED * (most - least):
+        return ""
+    return f"; it holds {low:.3g} to {high:.3g}, the values are {least:.3g} to {most:.3g}: {CALIBRATE}"
+
+
 def _losses(rows: Sequence[Row]) -> list[tuple[float, float, Row]]:
-    """Return for each operator with known figures the dB that it loses, the dB that it has left, and its row."""
+    """Return for each operator with known figures the dB that it loses, the dB that it has left, and its row.
+
+    What reads exact values loses what is missing of the most that an int8 tensor has.
+    """
     return [
-        (row.inputs_db - row.dialect_db, row.dialect_db, row)
+        (min(row.inputs_db, FULL_SQNR) - row.dialect_db, row.dialect_db, row)
         for row in rows
-        if row.inputs_db is not None and row.dialect_db is not None and math.isfinite(row.inputs_db)
+        if row.inputs_db is not None and row.dialect_db is not None
     ]
 
 
 def _coarsest(losses: Sequence[tuple[float, float, Row]]) -> Row | None:
     """Return the operator that loses most, where one loses much; None where none does."""
-    coarse = [one for one in losses if one[0] > COARSE and one[1] < GOOD]
+    coarse = [one for one in losses if one[0] > COARSE and one[1] < GOOD_SQNR]
     return max(coarse, key=lambda one: one[0])[-1] if coarse else None

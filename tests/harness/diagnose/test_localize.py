@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cortex_m_hil import flow
-from cortex_m_hil.diagnose.localize import Cause, Localization, localize
+from cortex_m_hil.diagnose.localize import Cause, Localization, Row, _conclusions, localize
 from cortex_m_hil.errors import ConfigError, InfraError
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.program.program import Intermediate, Program
@@ -177,6 +177,27 @@ def test_a_coarse_quantisation_is_told_from_both(native: Dut) -> None:
     assert not found.at_fault
     assert any(one.startswith("quantisation is coarse here") and "(second)" in one for one in found.conclusions)
     assert [(cause, row.module) for cause, row in found.causes] == [(Cause.QUANTISATION, "second")]
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_calibration_of_another_range_is_named_at_the_input(native: Dut, factor: float) -> None:
+    """The float input is exact: what the first operator leaves of it is its own loss."""
+    module, (x,) = network()
+    found = localize(native, flow.lower(module, (x,), isa=Isa.SCALAR, calibration=[(x * factor,)]))
+    (first, *_) = found.rows
+    assert found.causes[0] == (Cause.QUANTISATION, first) and "quantize_per_tensor" in first.operator
+    (said,) = [one for one in found.conclusions if one.startswith("quantisation is coarse here")]
+    assert first.place in said and "its inputs exact" in said and "it holds" in said
+    assert "calibrate with inputs of the range that is run" in said
+
+
+def test_what_all_lose_together_is_not_called_little() -> None:
+    left = [36.0, 31.0, 26.0, 22.0]
+    rows = [Row(n, f"cortex_m::op{n}.out", "", "", "int8[1]", True, graph_quanta=0, dialect_db=db, inputs_db=before)
+            for n, (before, db) in enumerate(zip([40.0, *left], left, strict=False))]  # fmt: skip
+    (said,) = _conclusions(rows)
+    assert "cortex_m::op1.out" in said and "as little as 22.0 dB" in said and "no operator loses much" not in said
+    assert list(_conclusions(rows[:2])) == ["kernels and graph are right, and no operator loses much to quantisation"]
 
 
 def test_a_node_that_cannot_be_compared_is_named_and_not_called_right(native: Dut) -> None:
