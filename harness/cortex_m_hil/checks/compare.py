@@ -29,7 +29,7 @@ from cortex_m_hil.checks.comparison import DIALECT, WARNINGS, Comparison, Figure
 from cortex_m_hil.checks.layout import has_kernel_sum
 from cortex_m_hil.checks.quanta import QUANTISED, distance, finite, to_quanta
 from cortex_m_hil.checks.tolerance import GOOD_SQNR, Spread, Tolerance
-from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization
+from cortex_m_hil.program.dataflow import OutputQuantization, computing_operator, output_quantization, quantised_outputs
 from cortex_m_hil.program.model import PteFile
 from cortex_m_hil.program.program import References
 from cortex_m_hil.program.tensor import Array, HostTensor
@@ -67,11 +67,13 @@ def compare(
     is_expected = references.expected is not None
     if is_expected:
         references = References(dialect=references.expected, eager=references.eager)
+    quanta = quantised_outputs(program_file)
     results = [
         _Output(
             number=number,
             actual=outputs[number],
             quantization=output_quantization(program_file, number),
+            is_quanta=number in quanta,
             tolerance=tolerance,
             likely=_likely_cause(program_file, number),
             is_expected=is_expected,
@@ -115,6 +117,7 @@ class _Output:
     """An output with everything it is compared with.
 
     Attributes:
+        is_quanta: whether it is integers that stand for numbers by a scale, and not choices.
         likely: the likely cause of a collapse.
         is_expected: whether ``dialect`` is what a user says it is; ``eager`` is the same where that is judged by its
             SQNR.
@@ -124,6 +127,7 @@ class _Output:
     number: int
     actual: HostTensor
     quantization: OutputQuantization | None
+    is_quanta: bool
     tolerance: Tolerance
     likely: str
     is_expected: bool
@@ -182,7 +186,8 @@ class _Output:
         findings += self._reference_not_finite(array)
         if array.dtype.kind != "f":
             differ = list(self._exact(array, references))
-            return findings + (differ or list(self._choices(array))), self._integer_figures(array)
+            others = self._other_quanta if self.is_quanta else self._choices
+            return findings + (differ or list(others(array))), self._integer_figures(array)
         # Non-finite elements have their own finding; the other rules look at the rest with zero in their place.
         return self._float(array, finite(array), findings)
 
@@ -263,10 +268,17 @@ class _Output:
             index = _first(wrong)
             yield self._find(
                 Kind.EXACT,
-                f"{int(wrong.sum())} of {array.size} elements differ",
+                f"{int(wrong.sum())} of {array.size} elements differ{self._by(array, references[0])}",
                 wrong,
                 ("first", f"{list(index)}: expected {references[0][index]}, got {array[index]}"),
             )
+
+    def _by(self, array: Array, reference: Array) -> str:
+        """Return by how much integers differ that are quanta, "" for others."""
+        if not self.is_quanta:
+            return ""
+        most = int(distance(array, reference).max(initial=0))
+        return f", by up to {most} {quanta_word(most)}"
 
     def _differs(self, array: Array, reference: Array) -> Array:
         """Return a mask of the elements that differ from a reference, by more than `qtol` where they are quanta."""
@@ -301,10 +313,37 @@ class _Output:
         if told:
             yield self._find(Kind.OTHER_CHOICES, ", ".join(told))
 
+    def _other_quanta(self, array: Array) -> Iterator[Finding]:
+        """Yield findings where integers that stand for numbers are far from fake-quant's or the float module's.
+
+        Fake-quant's are compared as the integers behind floats are. The scale is not in the program: instead of the
+        SQNR against the float module there is one about the mean, which is no better, and so proves nothing wrong.
+        """
+        if self.is_expected:
+            return
+        if self.quantized is not None:
+            deviation = _deviation(array, self.quantized)
+            right, wrong, why = self._explained(deviation)
+            if not right:
+                text = f"{_off(deviation)} fake-quant, and {deviation.mean():+.2g} on average ({why})"
+                yield self._find(Kind.QUANTIZED, text, wrong)
+        if self.eager is not None and (deviation := _deviation(array, self.eager)).any():
+            centred = self.eager - self.eager.mean(dtype=np.float64)
+            noise, signal = float((deviation**2).sum()), float((centred**2).sum())
+            sqnr = 10 * math.log10(signal / noise) if signal else -math.inf
+            is_met = np.abs(deviation).max() <= self._flatness(self.eager)
+            is_flat = self.eager.size == 1 or self._is_flat(self.eager)
+            if sqnr < self.tolerance.eager_sqnr and not (is_met and is_flat):
+                why = f"SQNR about the mean {sqnr:.1f} dB, the bound {self.tolerance.eager_sqnr:.1f} dB"
+                yield self._find(Kind.OTHER_CHOICES, f"{_off(deviation)} the float module ({why})")
+
     def _integer_figures(self, array: Array) -> Figures:
-        if self.dialect is None or array.dtype not in QUANTISED:
+        """Return the distances of quantised integers, in quanta; choices have one from the dialect at most."""
+        if array.dtype not in QUANTISED:
             return Figures()
-        return Figures(int(distance(array, self.dialect).max(initial=0)), authority=self._authority())
+        against = self.dialect, self.quantized if self.is_quanta and not self.is_expected else None
+        quanta, fake = (None if one is None else int(distance(array, one).max(initial=0)) for one in against)
+        return Figures(quanta, fake, authority=self._authority())
 
     def _quanta(self, integers: Array, expected: Array) -> Iterator[Finding]:
         difference = np.abs(integers - expected)
@@ -460,6 +499,8 @@ class _Output:
 
     def _rounding(self) -> Spread:
         """Return how much of this output's deviation from fake-quant rounding explains."""
+        if self.quantized is not None and self.is_quanta:
+            return Spread.explained([_deviation(run, self.quantized) for run in self.disturbed])
         if self.quantized is None or self.quantization is None:
             return Spread()
         undisturbed, *runs = (to_quanta(finite(run), self.quantization) for run in (self.quantized, *self.disturbed))
@@ -467,6 +508,8 @@ class _Output:
 
     def _is_rounding(self) -> bool:
         """Tell whether the default tolerance would let pass what `fake_quant_qtol` does not."""
+        if self.quantized is not None and self.is_quanta:
+            return self._is_within(_deviation(self.actual.array(), self.quantized), self._rounding())
         if self.quantized is None or self.quantization is None:
             return False
         found, expected = (to_quanta(finite(one), self.quantization) for one in (self.actual.array(), self.quantized))
@@ -553,6 +596,16 @@ def _spread(reference: Array) -> float:
     if finite.size == 0:
         return 0.0
     return float(np.ptp(finite)) if finite.size > 1 else float(abs(finite[0]))
+
+
+def _deviation(integers: Array, expected: Array) -> Array:
+    apart: Array = integers.astype(np.float64) - expected.astype(np.float64)
+    return apart
+
+
+def _off(deviation: Array) -> str:
+    most = int(np.abs(deviation).max(initial=0))
+    return f"{int((deviation != 0).sum())} of {deviation.size} elements are up to {most} {quanta_word(most)} off"
 
 
 def _first(mask: Array) -> tuple[int, ...]:

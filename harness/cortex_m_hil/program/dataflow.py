@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cortex_m_hil.program.model import Instruction, PteFile, Value
@@ -108,6 +108,20 @@ def quantised_arguments(file: PteFile) -> list[frozenset[int]]:
 
     They are what Cortex-M operators give, and what others make of it; in files of ExecuTorch int8 or int16.
     """
+    return _quantised(file)[0]
+
+
+def quantised_outputs(file: PteFile) -> frozenset[int]:
+    """Return the numbers of the outputs that are integers that stand for numbers by a scale, by the same distinction.
+
+    Other integers were chosen, as an index or a truth value was.
+    """
+    now = _quantised(file)[1]
+    return frozenset(number for number, value in enumerate(file.outputs) if now.get(memory_of(file, value)))
+
+
+def _quantised(file: PteFile) -> tuple[list[frozenset[int]], Mapping[object, bool]]:
+    """Return such arguments of each instruction, and by memory whether it ends as such integers."""
     now: dict[object, bool] = {}  # by memory, which a view that is no instruction shares with its base
     found = []
     for instruction in file.instructions:
@@ -116,7 +130,7 @@ def quantised_arguments(file: PteFile) -> list[frozenset[int]]:
         found.append(frozenset(given))
         by_scale = instruction.operator.startswith(_QUANTISING) or bool(given)
         now.update((memory_of(file, out), by_scale and _dtype(file, out) in QUANTISED) for out in outs)
-    return found
+    return found, now
 
 
 def _dtype(file: PteFile, value: int) -> str:

@@ -438,6 +438,29 @@ def test_choices_are_fake_quants_but_for_what_rounding_explains() -> None:
     assert coarse.ok and "9 of 64 elements are not the float module's" in coarse.warnings[0].message
 
 
+def integers_out(operator: str) -> PteFile:
+    """The same program with 64 int8 values from the operator as its output."""
+    file = reshaped(FILE, (1, 64), "int8")
+    *rest, last = file.instructions
+    return replace(file, instructions=(*rest, replace(last, operator=operator, args=(file.outputs[0],))))
+
+
+def test_integers_that_stand_for_numbers_are_compared_in_quanta() -> None:
+    """Each may be a quantum off by rounding; those of an operator that chooses are chosen or not."""
+    right = (np.arange(64, dtype=np.int8) * 3 - 100).astype(np.int8)[None]
+    moved = {by: (right + by * (np.arange(64) < 5)).astype(np.int8) for by in (1, 2, 100)}
+    quanta, choices = integers_out("cortex_m::quantized_linear.out"), integers_out("aten::full.out")
+    assert kinds(check(right, right, file=choices, eager=moved[1])) == {"other_choices"}
+    near = check(right, right, file=quanta, quantized=moved[1], disturbed=(right,), eager=moved[1])
+    assert near.ok and not near.findings and near.outputs == (Figures(0, 1),)
+    far = check(right, right, file=quanta, eager=moved[100])
+    assert far.ok and "5 of 64 elements are up to 100 quanta off the float module" in far.warnings[0].message
+    wrong = check(right, right, file=quanta, quantized=moved[2], disturbed=(moved[1],), eager=right)
+    assert kinds(wrong) == {"quantized"} and "up to 2 quanta off fake-quant" in wrong.errors[0].message
+    differs = check(right, moved[2], file=quanta)
+    assert kinds(differs) == {"exact"} and "by up to 2 quanta" in differs.errors[0].message
+
+
 def noisy(db: float) -> Array:
     """Values against which the right ones have so many dB."""
     right = EXPECTED.astype(np.float64)

@@ -29,7 +29,7 @@ from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host.paths import package_data
 from cortex_m_hil.lowering import LoweringOptions, lower
 from cortex_m_hil.maintainers.mutants.program_mutator import Kind, Site, sites
-from cortex_m_hil.program.dataflow import quantised_arguments
+from cortex_m_hil.program.dataflow import quantised_arguments, quantised_outputs
 from cortex_m_hil.program.example_inputs import example_inputs
 from cortex_m_hil.program.known_answer import known_answer
 from cortex_m_hil.program.memory_shortage import Shortage
@@ -547,6 +547,8 @@ def test_what_is_made_of_quantised_integers_is_quantised() -> None:
     chain = tuple(replace(it, index=at) for at, it in enumerate((quantise, join, copied, join, filled, join)))
     found = quantised_arguments(replace(made.file, instructions=chain))
     assert found == [frozenset(), {int(one)}, {joined}, {int(one)}, frozenset(), frozenset()]
+    at_end = [quantised_outputs(replace(made.file, instructions=chain[:end], outputs=(joined,))) for end in (4, 6)]
+    assert at_end == [{0}, set()]
 
 
 def transposed(stride: tuple[int, int], padding: tuple[int, int], kernel: tuple[int, int], scratch: int) -> Program:

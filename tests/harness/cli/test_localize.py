@@ -33,7 +33,7 @@ class Model(torch.nn.Module):
         return self.head(x)
 
 def test_right(hil): hil.check(Model(), (torch.rand(1, 16),))
-def test_wrong(hil): hil.check(Model(), (torch.rand(1, 16),), eager_sqnr=200.0)
+def test_wrong(hil): hil.check(Model(), (torch.ones(1, 16),), calibration=[(torch.rand(1, 16) * 0.01,)])
 def test_infra(hil): raise LaunchError("gone")
 def test_nothing(hil): pass
 """
