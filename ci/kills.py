@@ -53,7 +53,7 @@ class Run:
     workers: bool
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "pytest", "--target=m4-qemu", *(["-n1"] if self.workers else [])]
+        return [sys.executable, "-m", "pytest", "--hil-target=m4-qemu", *(["-n1"] if self.workers else [])]
 
     def environment(self, **changes: str) -> dict[str, str]:
         cache = {"HIL_CACHE_DIR": str(self.cache)} if self.cache else {}

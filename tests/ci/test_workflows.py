@@ -241,7 +241,8 @@ def test_the_workflow_to_copy_runs_tests_and_tells_what_changed(
         in job.summary
     )
     assert (
-        "again: `pytest --target=native --runtime=builtin 'tests/targets/test_it.py::test_runs[native]'`" in job.summary
+        "again: `pytest --hil-target=native --hil-runtime=builtin 'tests/targets/test_it.py::test_runs[native]'`"
+        in job.summary
     )
     assert job.executed == commands(workflow_to_copy) - installs
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.host.files import near
+from cortex_m_hil.host.pytest_options import pytest_options
 
 
 def named_tests(words: Sequence[str], folders: Sequence[Path] = (Path(),)) -> list[str]:
@@ -92,6 +93,4 @@ def options_of_plugin(names: Sequence[str], runtime: str, multiplier: float, tar
         multiplier: of the time limits.
         targets_file: the file of --targets-file; None: the default.
     """
-    given = [f"--hil-target={name}" for name in names]
-    given += [f"--hil-runtime={runtime}", f"--hil-timeout-multiplier={multiplier}"]
-    return [*given, f"--hil-targets-file={targets_file}"] if targets_file is not None else given
+    return pytest_options(target=[*names], runtime=runtime, timeout_multiplier=multiplier, targets_file=targets_file)

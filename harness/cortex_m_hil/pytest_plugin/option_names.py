@@ -12,6 +12,7 @@ import copy
 import inspect
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,20 @@ def spelled(config: pytest.Config, name: str) -> str:
     """
     short = next((one for one, always in SHORT.items() if always == name), name)
     return name if short in config.stash.get(TAKEN, {}) else short
+
+
+def as_called(config: pytest.Config, word: str) -> str:
+    """Return a word of a command with the short name of its option, where the user wrote that and it is ours.
+
+    Args:
+        config: pytest's configuration.
+        word: an option by its `--hil-` name, with its value; any other word is returned as it is.
+    """
+    name, equals, value = word.partition("=")
+    short = spelled(config, name)
+    words = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
+    words += map(str, config.invocation_params.args)
+    return short + equals + value if any(one.partition("=")[0] == short for one in words) else word
 
 
 def others(config: pytest.Config) -> Iterator[str]:

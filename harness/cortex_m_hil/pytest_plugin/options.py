@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from cortex_m_hil.host.numbers import MULTIPLIERS, argument
+from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, seeding
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import Resolved, resolve, select
@@ -161,10 +162,8 @@ def only_shows(config: pytest.Config) -> bool:
     return any(config.getoption(name) for name in _SHOWING)
 
 
-def decisive(config: pytest.Config) -> Iterator[str]:
-    """Yield the options that may change a verdict, where their values are not the defaults."""
-    for option, attributes in _DECISIVE.items():
-        value = config.getoption(option)
-        if value != attributes["default"]:
-            name = option_names.spelled(config, option)
-            yield name if value is True else f"{name}={value}"
+def decisive(config: pytest.Config) -> list[str]:
+    """Return the options that may change a verdict, where their values are not the defaults."""
+    values = {name.removeprefix("--hil-"): config.getoption(name) for name in _DECISIVE}
+    usual = {name.removeprefix("--hil-"): attributes["default"] for name, attributes in _DECISIVE.items()}
+    return pytest_options(**{name: value for name, value in values.items() if value != usual[name]})

@@ -12,14 +12,13 @@ import pytest
 
 from cortex_m_hil.campaigns.report.table import Outcome, largest, noteworthy, table, totals
 from cortex_m_hil.errors.text import counted, printable
+from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.pytest_plugin import option_names, options, quarantine, records
 from cortex_m_hil.pytest_plugin.fixtures import RESOLVED
 from cortex_m_hil.pytest_plugin.outcomes import Outcomes
 from cortex_m_hil.runner.results import Verdict
 
 RERUN: pytest.StashKey[tuple[str, str]] = pytest.StashKey()  # a command, and a separator before its node ids
-_OF_PYTEST: Final = ("--hil-target", "--hil-targets-file")
-_OF_COMMAND: Final = ("--target", "--targets-file")  # of hil dev upstream
 NAMED: Final = 10  # node ids of a rerun line; with more failures it has --last-failed
 SHOWN: Final = 10  # errors that are repeated here; uninformative tests that are named without -v
 
@@ -84,7 +83,8 @@ class Summary:
             yield f"without a target  {counted(len(self._outcomes.without_target), 'error')}"
         if bad:
             yield ""
-            yield f"rerun: {rerun(self._config, [(outcome.requested, outcome.node_id) for outcome in bad])}"
+            ids = [(outcome.requested, outcome.node_id) for outcome in bad]
+            yield f"rerun: {rerun(self._config, ids, as_called=True)}"
 
 
 def _lowered(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -115,20 +115,36 @@ def _uninformative(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
         yield f"  and {len(tests) - len(shown)} more: -v names them"
 
 
-def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]]) -> str:
-    """Return the command that runs tests again, given the requested target and the node id of each."""
+def rerun(config: pytest.Config, bad: Sequence[tuple[str, str]], *, as_called: bool = False) -> str:
+    """Return the command that runs tests again, by option names that work wherever it is called.
+
+    Args:
+        config: pytest's configuration.
+        bad: the requested target and the node id of each test.
+        as_called: whether it has the short names that the user wrote in this run.
+    """
     command, separator = config.stash.get(RERUN, ("pytest", ""))
-    option, file_option = _OF_COMMAND if separator else [option_names.spelled(config, one) for one in _OF_PYTEST]
-    words = [f"{option}={target}" for target in dict.fromkeys(requested for requested, _ in bad)]
-    file = config.getoption("hil_targets_file")
-    words += [f"{file_option}={file}"] if file else []
-    words += [separator] if separator else []
+    targets = list(dict.fromkeys(requested for requested, _ in bad))
+    words = pytest_options(target=targets, targets_file=config.getoption("hil_targets_file"))
+    if separator:  # options of hil dev upstream
+        words = [*(word.replace("--hil-", "--", 1) for word in words), separator]
     words += options.decisive(config)
+    words = [option_names.as_called(config, word) for word in words] if as_called else words
     if len(bad) > NAMED and config.pluginmanager.hasplugin("lfplugin"):
-        words.append("--last-failed")
+        words += ["--last-failed", *_paths(config)]
     else:
         words += [from_here(config, node_id.split("@")[0]) for _, node_id in bad]
     return printable(f"{command} {shlex.join(words)}")
+
+
+def _paths(config: pytest.Config) -> list[str]:
+    """Return the paths that pytest was called with; --last-failed finds nothing in others."""
+    if config.args_source != pytest.Config.ArgsSource.ARGS:
+        return []
+    if RERUN not in config.stash:
+        return [*(["--pyargs"] if config.option.pyargs else []), *config.args]
+    folder = str(config.rootpath)  # of the suite, which hil dev upstream names where the user names nothing
+    return [one.removeprefix(f"{folder}/") for one in config.args if one != folder]
 
 
 def localize(config: pytest.Config, target: str, node_id: str) -> str:

@@ -285,6 +285,7 @@ def test_a_planted_bug_is_found_and_shrunk_to_a_test(native: Dut, bug: str, tmp_
         )
         test = _module(Path(found["fails"]))
         assert "hil dev fuzz --models -t native --seed 7" in test.__doc__
+        assert f"\npytest --hil-target=native --hil-runtime=builtin {Path(found['fails']).name}\n" in test.__doc__
         assert found["operators"] <= len(recipe.steps) + 2
         with pytest.raises(Mismatch):
             test.test_part(OpenTarget(dut))

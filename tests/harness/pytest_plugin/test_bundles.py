@@ -58,7 +58,7 @@ def test_the_failure_of_a_program_leaves_one(pytester: pytest.Pytester, workers:
     assert report.count(f'<property name="hil_bundle" value="new/out/{path.name}"') == 1
     first = read(path).description
     assert (first.test, first.seed, first.verdict.type) == ("test_it.py::test_fails[native]", 3, "LintError")
-    assert first.rerun == "pytest --target=native --hil-seed=3 'test_it.py::test_fails[native]'"
+    assert first.rerun == "pytest --hil-target=native --hil-seed=3 'test_it.py::test_fails[native]'"
     if not workers:
         pytester.runpytest_subprocess(*arguments, "--hil-seed=4", "-k", "test_fails", timeout=DEADLINE)
         (again,) = (pytester.path / "new" / "out").iterdir()

@@ -296,6 +296,20 @@ def test_the_rerun_line_of_many_failures_is_short(pytester: pytest.Pytester) -> 
     run(pytester, *line.removeprefix("rerun: pytest ").split()).assert_outcomes(failed=39)
 
 
+def test_the_rerun_line_of_many_failures_has_the_paths_of_the_call(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntestpaths = tests\nhil_targets = native\n")
+    for folder in ("tests", "other"):
+        pytester.mkdir(folder)
+    (pytester.path / "tests" / "test_good.py").write_text("def test_good(hil_dut): pass\n")
+    (pytester.path / "other" / "test_bad.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('n', range(12))\ndef test_wrong(hil_dut, n):\n    assert n == 20\n"
+    )
+    result = run(pytester, "other/test_bad.py")
+    line = next(line for line in result.stdout.lines if line.startswith("rerun: "))
+    assert line == "rerun: pytest --hil-target=native --last-failed other/test_bad.py"
+    run(pytester, *line.removeprefix("rerun: pytest ").split()).assert_outcomes(failed=12)
+
+
 def test_tests_without_a_target_run_once(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_plain():\n    pass\n")
     run(pytester, "--target=native,m4-qemu").assert_outcomes(passed=1)

@@ -13,6 +13,7 @@ from cortex_m_hil.campaigns.report.changes import Change
 from cortex_m_hil.campaigns.report.contents import BUNDLES, Report
 from cortex_m_hil.campaigns.report.night import Night
 from cortex_m_hil.campaigns.store import Campaign, Store
+from cortex_m_hil.host.pytest_options import pytest_options
 
 HISTORY: Final = 30  # nights, at most
 
@@ -31,7 +32,7 @@ def report_of(
         folder: where the report is written; bundles that lie there already are named in it.
     """
     plan = plan_of(campaign)
-    targets = [f"--targets-file={plan.targets_file}"] if plan.targets_file else []
+    targets = pytest_options(targets_file=plan.targets_file)
     return Report(
         night=night,
         against=against,

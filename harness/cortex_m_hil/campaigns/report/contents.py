@@ -10,6 +10,7 @@ from typing import Final
 
 from cortex_m_hil.campaigns.report.changes import Change
 from cortex_m_hil.campaigns.report.night import RUNNER, Night, Result
+from cortex_m_hil.host.pytest_options import pytest_options
 
 UPSTREAM: Final = "upstream"
 BUNDLES: Final = "bundles"  # the folder beside the report
@@ -46,8 +47,11 @@ class Report:
         upstream = key.suite == UPSTREAM
         target = key.target or next((one.target for one in self.night.results if upstream and one.target), "")
         words = ["hil", "dev", "upstream"] if upstream else ["pytest"]
-        words += [f"--target={target}", f"--runtime={key.runtime}"] if target else []
-        words += ["--"] if upstream else []
+        if upstream:
+            words += [f"--target={target}", f"--runtime={key.runtime}"] if target else []
+            words.append("--")
+        else:
+            words += pytest_options(target=target, runtime=key.runtime) if target else []
         return shlex.join([*words, *self.options, result.rerun or key.test])
 
 

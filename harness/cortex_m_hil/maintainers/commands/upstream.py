@@ -10,6 +10,7 @@ from cortex_m_hil.cli.answers import CANNOT_TELL, INTERRUPTED, NO
 from cortex_m_hil.cli.app import TakesPytestOptions
 from cortex_m_hil.cli.options import Runtime, SeveralTargets, Targets
 from cortex_m_hil.host import subprocesses
+from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.maintainers.commands.group import dev
 from cortex_m_hil.maintainers.suite_runs import upstream_command
 from cortex_m_hil.targets.load import load_user_targets
@@ -36,8 +37,7 @@ def upstream(
     for name in select(target, known):  # an error that would make every test fail is shown here, in one line
         resolve(name, known, runtime=runtime).target.launcher.require()
     command = upstream_command(backend_suite=backend_suite)
-    command += [*(f"--hil-target={name}" for name in target), f"--hil-runtime={runtime}"]
-    command += [f"--hil-targets-file={targets_file}"] if targets_file is not None else []
+    command += pytest_options(target=target, runtime=runtime, targets_file=targets_file)
     raise typer.Exit(_PYTEST_STATUS.get(subprocesses.foreground([*command, *(pytest_args or [])]), CANNOT_TELL))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from cortex_m_hil.diagnose.shrink import Symptom, own_check, shrink
 from cortex_m_hil.errors import Mismatch
 from cortex_m_hil.flow.dut import Dut
 from cortex_m_hil.host import files
+from cortex_m_hil.host.pytest_options import pytest_options
 from cortex_m_hil.maintainers.networks.network_judge import Checks, Failure, ModelJudge
 from cortex_m_hil.maintainers.networks.recipe import Recipe
 
@@ -68,8 +70,8 @@ def _symptoms(duts: Sequence[Dut], checks: Checks) -> Callable[[Any], Sequence[S
 def _run(failure: Failure, checks: Checks, path: Path) -> str:
     """Return the command that runs the test."""
     target, runtime = failure.places[0].split(" ")
-    zones = " --redzones" if checks.redzones else ""
-    return f"pytest --target={target} --runtime={runtime}{zones} {path.name}"
+    options = pytest_options(target=target, runtime=runtime, redzones=checks.redzones)
+    return shlex.join(["pytest", *options, path.name])
 
 
 def _test(duts: Sequence[Dut], checks: Checks, failure: Failure) -> tuple[list[str], str]:

@@ -95,8 +95,6 @@ def test_a_failure_has_its_cause_and_what_runs_it_again() -> None:
     found = report(1, 2, failing=1.0)
     [one] = found.night.results.values()
     text = told(found)
-    assert (
-        f"- `{one.key.test}` on `{one.key.target}`: **`FAIL Mismatch`**  \n  `{one.headline}`  \n  again: `pytest "
-        in text
-    )
+    row = f"- `{one.key.test}` on `{one.key.target}`: **`FAIL Mismatch`**  \n  `{one.headline}`  \n"
+    assert f"{row}  again: `pytest --hil-target=" in text
     assert "- **new failure** `pass → FAIL Mismatch` `" in text and HOSTILE not in text

@@ -114,7 +114,7 @@ def test_the_page_has_each_cell_with_all_that_is_known_of_it() -> None:
     assert names[cell["test"]] == one.key.test and names[cell["ending"]] == "FAIL Mismatch"
     assert (cell["headline"], cell["log"], cell["localized"]) == (one.headline, one.log, one.localized)
     assert (cell["bundle"], cell["earlier"]) == ("bundles/it.hil.zip", list(one.earlier))
-    assert cell["command"].startswith(f"pytest --target={one.key.target} --runtime=builtin ")
+    assert cell["command"].startswith(f"pytest --hil-target={one.key.target} --hil-runtime=builtin ")
     parts = {names[name]: of for name, of in zip(cell["parts"][::2], cell["parts"][1::2], strict=True)}
     assert [names[number] for number in parts["max_quanta"][::2]] == ["0", "1"]
 
