@@ -45,7 +45,7 @@ LOG_TAIL = 40  # lines of the target's log in a failure's report
 def no_target(config: pytest.Config) -> str:
     option = option_names.spelled(config, "--hil-target")
     owner = "".join(f"; {line}" for line in option_names.others(config) if line.startswith("--target "))
-    return f"no target given: {option}=m4-fvp (names, comma lists, globs, all), or hil_targets in the ini file{owner}"
+    return f"no target given: {option}=m4-qemu (names, comma lists, globs, all), or hil_targets in the ini file{owner}"
 
 
 def not_parametrized() -> str:

@@ -326,7 +326,7 @@ def test_ini_gives_the_default_targets(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "*no target given: --target=m4-fvp*"),
+        ([], "*no target given: --target=m4-qemu*"),
         (["--target=m4-fpv"], "*unknown target 'm4-fpv'*"),
         (["--target=m4-fvp", "--require-fvp"], "*FVP_MPS2_Cortex-M4 is not on PATH*"),
         (["--target=native", "--runtime=buildin"], "*unknown runtime 'buildin'*"),
