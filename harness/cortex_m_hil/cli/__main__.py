@@ -31,6 +31,7 @@ GROUP: Final = "cortex_m_hil.commands"  # the entry points of commands that othe
 # Names of version 0.1, which work for one more release.
 RENAMED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("bench", "kernels"): ("inspect", "instructions"),
+    ("bench",): ("inspect", "instructions"),
     ("cache",): ("doctor", "cache"),
     ("fit",): ("inspect", "fit"),
     ("fuzz",): ("dev", "fuzz"),

@@ -120,11 +120,17 @@ def _read_all(
     whose: str, role: str, option: str, taken: Sequence[tuple[Taken, bool]], paths: Sequence[Path]
 ) -> tuple[HostTensor, ...]:
     if len(taken) != len(paths):
-        wanted = " ".join(f"{option} {number}.npy ({_wanted(*one)})" for number, one in enumerate(taken))
         problem = f"{whose} {counted(len(taken), role)}, {len(paths)} {option} given"
-        raise ConfigError(problem, hint=f"give {wanted or f'no {option}'}")
+        raise ConfigError(problem, hint=_wanted_files(option, [_wanted(*one) for one in taken]))
     pairs = enumerate(zip(paths, taken, strict=True))
     return tuple(_read_tensor(path, f"{role} {number}", *one) for number, (path, one) in pairs)
+
+
+def _wanted_files(option: str, wanted: Sequence[str]) -> str:
+    """Return how often to give an option, and with what each time, for a hint."""
+    if len(wanted) < 2:
+        return f"give one {option} ({wanted[0]})" if wanted else f"give no {option}"
+    return f"give {len(wanted)} {option}, in this order: {', '.join(f'({one})' for one in wanted)}"
 
 
 def _wanted(taken: Taken, is_bound: bool) -> str:

@@ -35,7 +35,8 @@ from command_line import (
 )
 from cortex_m_hil.checks.inputs import Taken
 from cortex_m_hil.cli import files as cli_files
-from cortex_m_hil.cli.__main__ import load_commands, overview
+from cortex_m_hil.cli.__main__ import load_commands, overview, renamed
+from cortex_m_hil.cli.commands.targets import _for_people
 from cortex_m_hil.cli.output import Progress
 from cortex_m_hil.errors import ConfigError
 from cortex_m_hil.program.known_answer import known_answer
@@ -86,6 +87,18 @@ def test_targets_name_what_really_runs(hil: Hil, monkeypatch: pytest.MonkeyPatch
     row = next(line for line in done.out.splitlines() if line.startswith("m4-fvp "))
     assert re.search(r"cortex-m4 +DSP +mps2 +fvp FVP_MPS2_Cortex-M4 +m4-qemu on QEMU [\d.]+ \(.* is not on PATH\)", row)
     assert "\x1b" not in done.out
+
+
+def test_pools_are_told_in_the_units_of_board_yaml() -> None:
+    pools = {"program": 8 << 20, "planned": 512, "method": 1 << 10, "shared": 0}
+    row = {"runnable": False, "reason": "", "pools": pools}
+    assert _for_people(row)["pools"] == "program 8M planned 512 method 1K"
+
+
+@pytest.mark.parametrize("words", [["bench"], ["bench", "x.pte"], ["bench", "kernels", "x.pte"]])
+def test_a_command_of_before_says_what_it_is_now(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert renamed(words) == ["inspect", "instructions", *words[1:][-1:]]
+    assert capsys.readouterr().err.endswith(" is now hil inspect instructions\n")
 
 
 def test_targets_of_the_current_folder_are_added(hil: Hil, tmp_path: Path) -> None:
@@ -359,7 +372,7 @@ def test_inputs_that_nobody_gives_follow_a_formula_and_are_no_ones_expectation(h
 
 def test_too_many_inputs(hil: Hil, files: Files) -> None:
     done = hil("run", files.pte, "-t", "m4-qemu", "-i", files.input, "-i", files.input)
-    expect(done, CANNOT_TELL, "ConfigError: small takes 1 input, 2 --input given", "--input 0.npy (float32[1, 16])")
+    expect(done, CANNOT_TELL, "small takes 1 input, 2 --input given", "→ give one --input (float32[1, 16])")
 
 
 @pytest.mark.parametrize(

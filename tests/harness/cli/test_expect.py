@@ -133,7 +133,7 @@ def test_files_of_other_outputs(hil: Hil, files: Files, array: Array, text: str,
 
 def test_what_is_expected_is_said_for_every_output(hil: Hil, floats: Sequence[object]) -> None:
     done = hil(*floats, "-e", "0.npy")
-    expect(done, CANNOT_TELL, "floats has 2 outputs, 1 --expect given", "--expect 1.npy (bool[1, 3, 2, 6])")
+    expect(done, CANNOT_TELL, "floats has 2 outputs, 1 --expect given", "give 2 --expect, in this order: (float32[")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cortex_m_hil.cli.output import table
 from cortex_m_hil.errors import HarnessError
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.build import compiler
-from cortex_m_hil.targets.load import load_user_targets
+from cortex_m_hil.targets.load import load_user_targets, size_text
 from cortex_m_hil.targets.model import Target
 from cortex_m_hil.targets.resolve import resolve
 
@@ -33,7 +33,7 @@ def targets(targets_file: Targets = None, as_json: Json = False) -> None:
 
 def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
     runs_as = f"{row['runs_as']} on {row['engine']}" if row["runnable"] else "nothing"
-    pools = " ".join(f"{name} {size >> 10}K" for name, size in row["pools"].items() if size)
+    pools = " ".join(f"{name} {size_text(size)}" for name, size in row["pools"].items() if size)
     return {**row, "runs as": runs_as + (f" ({row['reason']})" if row["reason"] else ""), "pools": pools}
 
 
