@@ -192,6 +192,11 @@ PRESETS: Mapping[str, Mapping[str, Procedure]] = {
         ),
     },
 }
+_CHIPS = {"pyocd": "stm32f446retx", "setools": "M55_HP", "jlink-pin": "AE822FA0E5597LS0_M55_HP"}  # else as others do
+_EXAMPLES = {
+    "config": "board/st_nucleo_f4.cfg", "chip": "STM32F446RE", "serial_number": '"066DFF303435554157123456"',
+    "address": "0x80008000", "interface": "SWD", "speed": "4000",
+}  # fmt: skip
 _REQUIRED = {"openocd": "config", "pyocd": "chip"}  # a variable without which the tool starts, and does something else
 
 
@@ -247,7 +252,7 @@ def parse(raw: str | list[str] | RawProcedure, kind: str, where: str, brought: I
     procedure = (
         _from_preset(raw, kind, where, variables) if raw.preset is not None else _from_command(raw, where, variables)
     )
-    _check_names(procedure, frozenset({*procedure.variables, *brought}))
+    _check_names(procedure, frozenset({*procedure.variables, *brought}), raw.preset or "")
     for pattern in (*procedure.fail, *(exchange.expect for exchange in procedure.talk)):
         _check_pattern(pattern, where)
     return procedure
@@ -286,10 +291,16 @@ def _from_command(raw: RawProcedure, where: str, variables: Variables) -> Proced
     )  # fmt: skip
 
 
-def _check_names(procedure: Procedure, valued: frozenset[str]) -> None:
+def _check_names(procedure: Procedure, valued: frozenset[str], preset: str) -> None:
     """Check that each template variable is known, and has a value if it needs one from targets.yaml.
 
-    `valued` are the names of variables that have a value. Raises ConfigError, also for a value that is not used.
+    Args:
+        procedure: the procedure.
+        valued: the names of variables that have a value.
+        preset: the preset's name; "": it is a command.
+
+    Raises:
+        ConfigError: one is unknown, lacks a value, or has one that is not used.
     """
     where = procedure.origin
     used = dict.fromkeys(name for name, _ in procedure.names())
@@ -304,9 +315,16 @@ def _check_names(procedure: Procedure, valued: frozenset[str]) -> None:
         {_REQUIRED[procedure.name]} if procedure.name in _REQUIRED and _REQUIRED[procedure.name] in used else set()
     )
     for name in sorted(needed - valued):
-        raise ConfigError(f"{where}: {procedure.name} needs {name}", hint=f"{{preset: …, {name}: …}}")
+        what = f"preset: {preset}" if preset else f"command: [{procedure.name}, …]"
+        missing = (f"{one}: {_example(one, preset)}" for one in sorted(needed - valued))
+        raise ConfigError(f"{where}: {procedure.name} needs {name}", hint=f"{{{what}, {', '.join(missing)}}}")
     for name in sorted(set(procedure.variables) - set(used)):
         raise ConfigError(f"{where}: {procedure.name} has no use for {name}", hint=f"used: {', '.join(sorted(used))}")
+
+
+def _example(name: str, preset: str) -> str:
+    """Return a value of a template variable, for a hint."""
+    return _CHIPS.get(preset, _EXAMPLES[name]) if name == "chip" else _EXAMPLES[name]
 
 
 def _check_pattern(pattern: str, where: str) -> None:
