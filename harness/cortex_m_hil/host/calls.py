@@ -215,16 +215,20 @@ def _text(one: _Held) -> str:
 
 
 def _as_error(refused: Sequence[_Held]) -> Warning:
-    """Return all HilWarnings as one warning, or where there are none the first of the others, with its place.
+    """Return all HilWarnings as one warning, or where there are none the first of the others; it names all others.
 
-    The place goes into the text, since no traceback has it any more.
+    Their places go into the text, since no traceback has them any more.
     """
     texts = list(dict.fromkeys(str(one.warning) for one in refused if isinstance(one.warning, HilWarning)))
+    theirs = [one for one in refused if not isinstance(one.warning, HilWarning)]
+    others = list(dict.fromkeys(f"  {type(one.warning).__name__}: {_text(one)}" for one in theirs))
     if texts:
         headline, *rest = "\n".join(texts).split("\n")
-        return HilWarning("\n".join([f"{headline} ({_MADE_ERROR})", *rest, f"  → {PERMIT}"]))
-    first = refused[0]
-    first.warning.args = (_text(first),)
+        also = ["  made errors too:", *others] if others else []
+        return HilWarning("\n".join([f"{headline} ({_MADE_ERROR})", *rest, *also, f"  → {PERMIT}"]))
+    first = theirs[0]
+    also = ["  made errors too:", *others[1:]] if others[1:] else []
+    first.warning.args = ("\n".join([_text(first), *also]),)
     return first.warning.with_traceback(None)
 
 

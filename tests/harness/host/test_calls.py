@@ -154,6 +154,32 @@ def test_warnings_that_are_errors_are_raised_as_one_where_nothing_is_wrong() -> 
         assert outer(("a", "b")) == "done"
 
 
+def twice() -> None:
+    forward(False)
+    warnings.warn("of the user's too", UserWarning, stacklevel=1)
+
+
+@checked_call("warns")
+def warns(texts: tuple[str, ...]) -> None:
+    for text in texts:
+        warn(text)
+    with warnings_of_users_code():
+        twice()
+
+
+@pytest.mark.parametrize("texts", [("a", "b"), ()])
+def test_a_warning_that_is_an_error_names_those_of_the_users_code(texts: tuple[str, ...]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(HilWarning if texts else DeprecationWarning) as caught:
+            warns(texts)
+    said = str(caught.value)
+    first, second = (inspect.getsourcelines(one)[1] + 2 for one in (forward, twice))
+    assert said.splitlines()[0].startswith("a (a HilWarning" if texts else f"of the user's (at {__file__}:{first})")
+    assert f"  UserWarning: of the user's too (at {__file__}:{second})" in said.splitlines()
+    assert said.count("of the user's (at") == 1 and said.count("made errors too") == 1
+
+
 def test_nothing_else_warns() -> None:
     """A warning that is issued at once may be raised in place of a verdict."""
     files = [path for path in (IMPORT_ROOT / "cortex_m_hil").rglob("*.py") if "warnings.warn" in path.read_text()]
