@@ -18,8 +18,18 @@ from cortex_m_hil.host.folders import TemporaryFolder
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner.build import BuildTree, compiler
 from cortex_m_hil.runner.results import Ran, RunResult
-from cortex_m_hil.targets.model import HardwareLauncher, Pools, Resident
+from cortex_m_hil.targets.model import HardwareLauncher, Pools, Resident, Target
 from cortex_m_hil.targets.resolve import Resolved
+
+
+def _simulator(target: Target) -> str:
+    """Return an option that names a simulator of a board's CPU, which is there where Arm's models are not; "": none."""
+    same = [one for one in target.alternatives if (one.cpu, one.isa, one.fpu) == (target.cpu, target.isa, target.fpu)]
+    found = sorted(
+        (one for one in same if not isinstance(one.launcher, HardwareLauncher)),
+        key=lambda one: one.fallback is not None,
+    )
+    return f", -t {found[0].name}" if found else " (hil targets)"
 
 
 class Region(str, Enum):
@@ -107,7 +117,7 @@ class Fitting:
         target = resolved.target
         if isinstance(target.launcher, HardwareLauncher):
             what = "a board would be flashed ten times and more, once for each size that is tried"
-            hint = f"a simulator of a {target.cpu} (hil targets): its pools need the same there"
+            hint = f"a simulator of a {target.cpu}{_simulator(target)}: its pools need the same there"
             raise ConfigError(what, target=resolved.name, hint=hint)
         self._resolved, self._multiplier, self._changed = resolved, multiplier, changed or {}
         self._folder = TemporaryFolder("hil-fit-")

@@ -38,7 +38,9 @@ def test_fit_gives_lines_for_a_boards_files(hil: Hil, files: Files) -> None:
 
 def test_what_fit_cannot_tell(hil: Hil, files: Files, tmp_path: Path) -> None:
     expect(hil("inspect", "fit", "resnet", "-t", "m4-qemu"), CANNOT_TELL, "ConfigError: no network 'resnet'")
-    expect(hil("inspect", "fit", files.pte, "-t", "rpi-pico"), CANNOT_TELL, "a board would be flashed ten times")
+    for board, simulator in (("nucleo-f446re", "m4-qemu"), ("alif-e8", "m55-qemu"), ("rpi-pico", "m0plus-fvp")):
+        done = hil("inspect", "fit", files.pte, "-t", board)
+        expect(done, CANNOT_TELL, "a board would be flashed ten times", f"-t {simulator}: its pools need the same")
     done = hil("inspect", "fit", "ds_cnn", "-t", "m4-qemu", "-i", files.input)
     expect(done, CANNOT_TELL, "--input is for a .pte file")
     (tmp_path / "mve.pte").write_bytes(known_answer(Isa.MVE).program)
