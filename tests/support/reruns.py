@@ -1,4 +1,4 @@
-"""A conftest.py that runs a test again whose body or setup fails, and logs its attempts as pytest-rerunfailures does."""
+"""A conftest.py that runs a test again whose body or setup fails, and logs its attempts as rerunfailures does."""
 
 from __future__ import annotations
 
