@@ -45,6 +45,7 @@ def bench(*arguments: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_lowering_measures_the_stages_of_the_pipeline(tmp_path: Path) -> None:
     (tmp_path / "of_user.py").write_text(MODULE)
     found = answer(bench("lowering", "of_user:make", "--runs", "1", "--json").out)

@@ -12,6 +12,7 @@ import pictures
 import report_picture
 
 
+@pytest.mark.slow
 def test_the_outputs_in_the_readme_are_what_its_commands_print(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise: python ci/pictures.py. On a CI machine as on a desk: with CI set, pytest cuts no lines off."""
     for name, value in {"CI": "true", "BUILD_NUMBER": "1", "FORCE_COLOR": "1", "PYTEST_ADDOPTS": "-v"}.items():

@@ -82,6 +82,7 @@ def finished(number: int, event: str) -> dict[str, Any]:
 # --- what is executed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_nightly_then_a_pull_request_that_breaks_a_test(run: Callable[..., Runner], github: Api) -> None:
     github.answers["GET actions/workflows/nightly.yml/runs"] = {"workflow_runs": []}
     nightly = run(1, "schedule")
@@ -168,6 +169,7 @@ def test_boards_run_and_report_in_one_job_where_a_limit_is_not_kept(run: Callabl
     assert commands(WORKFLOWS / "boards.yml") == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("against", "said"), [("0123456", "no nightly '0123456'"), ("1", "the nightly of 1")])
 def test_what_to_compare_with_may_be_named(run: Callable[..., Runner], against: str, said: str) -> None:
     first, second = run(1, "schedule"), run(2, "schedule")
@@ -210,6 +212,7 @@ def test_the_workflow_to_copy_is_one(workflow_to_copy: Path) -> None:
     assert packages and packages <= set(install.split())
 
 
+@pytest.mark.slow
 def test_the_workflow_to_copy_runs_tests_and_tells_what_changed(
     run: Callable[..., Runner], workflow_to_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -368,6 +368,7 @@ def test_targets_of_the_folder_and_of_a_file(tmp_path: Path, monkeypatch: pytest
     assert "there" in hil.load_targets("other.yaml") and "here" not in hil.load_targets("other.yaml")
 
 
+@pytest.mark.slow
 def test_one_lowering_is_checked_on_several_inputs() -> None:
     """The figures are the worst of all; a verdict names the inputs that it is of."""
     torch.manual_seed(0)

@@ -86,6 +86,7 @@ def run(root: Path, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title.replace(" ", "-"))
 def test_a_recipe_works_as_it_stands(recipe: Recipe, copy: Path) -> None:
     assert recipe.edits and any(shown.expected for shown in recipe.shown)

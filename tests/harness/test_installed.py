@@ -83,6 +83,7 @@ def test_the_wheel_carries_the_docs(installed_python: Path, tmp_path: Path) -> N
     assert "hil docs writing-tests#reading-a-failure\n" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_the_shim_and_the_check_of_fvps(
     installed_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def refused(setup: Setup, target: str) -> list[LintFinding]:
     return [one for one in flow.findings(program, TARGETS[target], None, setup.runtime) if not one.is_note]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("key", "shown"), foreseen())
 def test_the_next_step_of_what_lint_foresees_was_tried(key: str, shown: Shown) -> None:
     """As the hint says: it lowers, lint refuses it no more, and where it is to compute the same it does."""

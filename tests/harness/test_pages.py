@@ -100,6 +100,7 @@ def execute(opened: Shell, lines: Iterable[str], said: Mapping[str, str]) -> Non
             assert done.status == 0 and said[line] in done.said, f"$ {line}\n{done.status}\n{done.said}"
 
 
+@pytest.mark.slow
 def test_the_page_on_nightlies(opened: Shell) -> None:
     """With nightlies before, the third of which has a name, and files of others."""
     folder, store = opened.folder, Path(opened.environment["XDG_STATE_HOME"]) / "hil" / "campaigns.sqlite"

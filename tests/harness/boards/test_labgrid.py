@@ -161,6 +161,7 @@ def test_the_sample_tests_run_on_a_reserved_place_and_give_it_back(lab: Lab, tmp
     assert leases.read_health(f"labgrid://{lab.address}/b1").build
 
 
+@pytest.mark.slow
 def test_a_place_that_somebody_else_has_is_busy_and_says_who(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LG_USERNAME", "alice")
     lab.farm.call("-p", "b1", "acquire")
@@ -210,6 +211,7 @@ def test_a_place_that_is_wedged_is_refused_and_given_back(lab: Lab) -> None:
     assert "acquired: None" in lab.farm.call("-p", "b1", "show")
 
 
+@pytest.mark.slow
 def test_a_place_that_is_wedged_is_passed_over(lab: Lab) -> None:
     """With both wedged there is none; with one, it is the one that the coordinator chooses first."""
     url = f"labgrid://{lab.address}/?pool=both"

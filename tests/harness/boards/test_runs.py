@@ -101,6 +101,7 @@ def hang(name: str) -> None:
     vboard.order(name, "fault", faults={"hang": 1})
 
 
+@pytest.mark.slow
 def test_two_runs_of_two_workers_share_two_boards(pair: Bed) -> None:
     """Every test once, no overlap, no board opened twice, nobody overtaken."""
     pair.targets()
@@ -185,6 +186,7 @@ def test_each_recovery_step(bed: Bed, helps: str) -> None:
     assert leases.read_health(f"vboard:{bed.boards[0]}").failures == failures + (helps == "power")
 
 
+@pytest.mark.slow
 def test_a_board_that_nothing_helps_is_wedged_and_the_next_run_is_told_at_once(bed: Bed) -> None:
     bed.targets()
     assert "1 passed" in bed.run()

@@ -71,6 +71,7 @@ def test_this_machine_is_fine(tmp_path: Path) -> None:
     assert rows["FVP_MPS2_Cortex-M4"]["found"] == "not found; m4-fvp → falls back to m4-qemu"
 
 
+@pytest.mark.slow
 def test_an_empty_machine_is_told_what_to_install(tmp_path: Path) -> None:
     done = doctor(cwd=tmp_path, PATH=str(tmp_path), HIL_CACHE_DIR=str(tmp_path / "cache"))
     assert done.returncode == 1
@@ -84,6 +85,7 @@ def test_an_empty_machine_is_told_what_to_install(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout and done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_row_is_there_when_its_probe_ends_and_a_terminal_shows_what_takes_long(tmp_path: Path) -> None:
     """Half a minute without a word looks like a hang."""
     terminal, other_end = pty.openpty()

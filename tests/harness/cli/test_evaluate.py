@@ -81,6 +81,7 @@ def without_times(told: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name != "samples_per_second"}
 
 
+@pytest.mark.slow
 def test_digits_on_three_classes(evaluate: Evaluate) -> None:
     done = evaluate("tasks:digits", "--data", "digits.npz", "-t", ALL, "--min-top1", 0.93, "--json")
     told = answers(done.out)

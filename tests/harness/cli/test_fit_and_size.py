@@ -14,6 +14,7 @@ from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
 
 
+@pytest.mark.slow
 def test_fit_answers_for_each_target(hil: Hil, files: Files) -> None:
     done = hil("inspect", "fit", files.pte, "-t", "m4-qemu,native", "-i", files.input, "--json")
     core, host = answers(done.out)

@@ -266,6 +266,7 @@ def test_on_a_model_by_semihosting_and_uart(
     assert "ProgramFailed: the program ended with exit status 4 [target m4-fvp]" in done.err
 
 
+@pytest.mark.slow
 def test_on_a_board(hil: Hil, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIL_LOCK_DIR", str(tmp_path / "locks"))
     work = r"""

@@ -45,6 +45,7 @@ def tests(tmp_path: Path) -> Path:
     return tmp_path / "test_it.py"
 
 
+@pytest.mark.slow
 def test_a_test_that_passes_is_localised(hil: Hil, tests: Path) -> None:
     """On each target; the operators in the order of the program, with the user's line."""
     done = hil("localize", "test_it.py::test_right", "-t", "native,m4-qemu", "--json")
@@ -65,6 +66,7 @@ def test_a_test_that_passes_is_localised(hil: Hil, tests: Path) -> None:
         assert linear["sqnr_db"] > 20 and linear["distinct"] > 1 and linear["inputs_right"]
 
 
+@pytest.mark.slow
 def test_how_each_test_ends_is_told(hil: Hil, tests: Path) -> None:
     done = hil("localize", "test_it.py", "-t", "native")
     assert done.status == CANNOT_TELL  # the highest: of LaunchError
@@ -121,6 +123,7 @@ finally: print("imported", *(name for name in sys.modules if name.partition(".")
 """
 
 
+@pytest.mark.slow
 def test_a_bundle_is_localised(hil: Hil, planted: Bundle, tmp_path: Path) -> None:
     """By its own runner, which has the bug, and by one that is right. Neither torch nor executorch is imported."""
     write(planted, tmp_path / "it.hil.zip")

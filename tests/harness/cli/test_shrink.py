@@ -87,6 +87,7 @@ def test_a_bug_of_a_kernel_is_one_operator(folder: Path) -> None:
     assert passes(folder, one["fails"]) and (one["passes"] is None or passes(folder, one["passes"]))
 
 
+@pytest.mark.slow
 def test_a_layout_of_another_class_is_one_operator(folder: Path) -> None:
     done = spawn(
         "shrink", "test_net.py::test_of_another_class", "-t", "native", "--json", "--budget", "240", cwd=folder
@@ -155,6 +156,7 @@ def test_a_test_of_executorchs_own_tester_fails_on_the_runner_with_the_bug_and_o
     assert upstream_status(file, shim_of(IMPORT_ROOT, tmp_path / "sound")) == 0
 
 
+@pytest.mark.slow
 def test_what_executorchs_tester_cannot_show_is_told(folder: Path) -> None:
     done = spawn("shrink", "test_net.py::test_of_another_class", "-t", "native", "--format", "executorch", cwd=folder)
     assert done.status == CANNOT_TELL
@@ -164,6 +166,7 @@ def test_what_executorchs_tester_cannot_show_is_told(folder: Path) -> None:
     assert coarse.status == CANNOT_TELL and "it has no bound of SQNR" in coarse.err
 
 
+@pytest.mark.slow
 def test_what_there_is_nothing_to_shrink_of(folder: Path) -> None:
     nothing = spawn("shrink", "test_net.py::test_relu", "-t", "native", cwd=folder)
     assert (nothing.status, nothing.out) == (OK, "test_net.py::test_relu: nothing fails\n")

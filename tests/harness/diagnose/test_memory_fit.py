@@ -37,6 +37,7 @@ def fit(request: pytest.FixtureRequest) -> Iterator[tuple[str, Fit]]:
         yield request.param, fitting.fit(known(TARGETS[request.param].isa))
 
 
+@pytest.mark.slow
 def test_each_region_fails_one_step_below(fit: tuple[str, Fit]) -> None:
     name, found = fit
     program = known(TARGETS[name].isa)
@@ -51,6 +52,7 @@ def test_each_region_fails_one_step_below(fit: tuple[str, Fit]) -> None:
     assert (found.temp, found.ran.target) == (0, name)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("region", [Region.PROGRAM, Region.PLANNED, Region.METHOD])
 def test_a_runner_of_every_day_agrees(fit: tuple[str, Fit], region: Region) -> None:
     """Built by itself, from the cache's recipe: what `targets.yaml` with these pools gives."""
@@ -88,6 +90,7 @@ def changed(path: str, text: str, to: str) -> dict[str, str]:
     return {path: source.replace(text, to)}
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("lie", LIES)
 def test_a_wrong_figure_is_an_error(lie: str) -> None:
     path, text, more, said = LIES[lie]
@@ -96,6 +99,7 @@ def test_a_wrong_figure_is_an_error(lie: str) -> None:
         fitting.fit(known(Isa.DSP))
 
 
+@pytest.mark.slow
 def test_a_stack_whose_mark_is_too_low_is_searched() -> None:
     """Words that were reserved and not written leave no mark; the figure is the real one all the same."""
     lie = changed("runner/statistics.cpp", "{use.used", "{use.used - 200")
@@ -124,6 +128,7 @@ class Floats(nn.Module):
         return torch.softmax(torch.flatten(torch.conv2d(x, torch.ones(4, 3, 3, 3)), 1), dim=-1)
 
 
+@pytest.mark.slow
 def test_executorchs_runtime_needs_what_stays_and_what_is_given_back() -> None:
     program = flow.lower(Floats(), (torch.ones(1, 3, 8, 8),), isa=Isa.SCALAR, quantize=False)
     with Fitting(resolve("native", TARGETS, runtime="executorch")) as fitting:
@@ -135,6 +140,7 @@ def test_executorchs_runtime_needs_what_stays_and_what_is_given_back() -> None:
     assert "OutOfTargetMemory: the " in method.below
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_fit_the_board_at_all() -> None:
     board = TARGETS["native"].board
     small = replace(TARGETS["native"], board=replace(board, pools=replace(board.pools, planned=16)))

@@ -75,6 +75,7 @@ def test_duts() -> Iterator[list[Dut]]:
         dut.close()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("length", [1, 15, 16, 33, 70])
 @pytest.mark.parametrize("offsets", [(0, 0), (128, 0), (-127, 128), (255, -255)])
 def test_inner_loops_equal_their_scalar_form(test_duts: list[Dut], length: int, offsets: tuple[int, int]) -> None:

@@ -46,6 +46,7 @@ def by_operator(dut: Dut, program: Program) -> list[int]:
     return [session.step(1, dut.seconds).ticks for _ in program.file.instructions]
 
 
+@pytest.mark.first_only
 def test_the_number_of_instructions_is_the_same_each_time(dut: Dut) -> None:
     """In the same process, after other programs, and in a new process; and so is that of each operator."""
     program, other = lowered(dut, Net(), 1, 3, 17, 17), lowered(dut, torch.nn.Linear(9, 5), 2, 9)

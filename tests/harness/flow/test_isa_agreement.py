@@ -67,6 +67,7 @@ def test_an_average_pool_of_executorch_1_4_1(duts: dict[Isa, Dut]) -> None:
     assert result.outputs == flow.run(dut, now).outputs
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_classes_agree_bit_for_bit(duts: dict[Isa, Dut], name: str, layout: Layout) -> None:
@@ -75,6 +76,7 @@ def test_the_classes_agree_bit_for_bit(duts: dict[Isa, Dut], name: str, layout: 
     assert len(np.unique(agree(duts, module, (torch.randn(shape),), layout))) > 8
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_classes_agree_on_mlperf_tiny(duts: dict[Isa, Dut], name: str) -> None:
     torch.manual_seed(1)

@@ -60,6 +60,7 @@ def native() -> Iterator[OpenTarget]:
         yield opened
 
 
+@pytest.mark.first_only
 def test_a_stream_is_the_dialects_bit_for_bit(target: OpenTarget) -> None:
     """Frame by frame, as is the state; each frame is another one's, so that the comparison proves something."""
     one = program(target.isa)
@@ -103,6 +104,7 @@ def test_a_program_is_loaded_once_for_all_frames(native: OpenTarget, monkeypatch
     assert len(loads) == 1
 
 
+@pytest.mark.slow
 def test_state_is_no_part_of_what_red_zones_and_lifetimes_poison() -> None:
     for name in ("native", "m55-qemu"):
         with OpenTarget(open_dut(resolve(name, TARGETS)), redzones=True) as target:
@@ -179,6 +181,7 @@ def test_a_nan_of_a_float_program_is_told(native: OpenTarget) -> None:
 # --- what goes wrong --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("patch", PLANTED, ids=lambda patch: patch.stem)
 def test_a_runner_that_does_not_keep_state_is_found(patch: Path, tmp_path: Path) -> None:
     resolved = resolve("native", TARGETS)

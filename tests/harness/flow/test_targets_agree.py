@@ -112,6 +112,7 @@ def differing(duts: list[Dut], module: nn.Module, inputs: tuple[torch.Tensor, ..
     return [name for name, data in outputs.items() if data != outputs[NAMES[0]]]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats(duts: list[Dut], name: str) -> None:
     torch.manual_seed(1)
@@ -119,6 +120,7 @@ def test_floats(duts: list[Dut], name: str) -> None:
     assert differing(duts, make(), inputs, quantize=False) == []
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers(duts: list[Dut], name: str) -> None:
     torch.manual_seed(1)

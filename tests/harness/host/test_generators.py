@@ -75,6 +75,7 @@ print(json.dumps([found, torch.rand(1).item(), random.random(), model.WEIGHTS, s
 """
 
 
+@pytest.mark.slow
 def test_torch_and_modules_have_the_same_numbers_in_whatever_order_they_are_imported(tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text("import torch\nWEIGHTS = torch.rand(2).tolist()\n")
     (tmp_path / "model.py").write_text("import shared, torch\nWEIGHTS = torch.rand(3).tolist()\n")

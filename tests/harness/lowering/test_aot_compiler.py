@@ -30,6 +30,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "small.py"
 
 
+@pytest.mark.slow
 def test_a_bundled_program_is_run_and_judged(model: Path) -> None:
     path = compiled(model, "--quantize", "--bundleio")
     assert path.name == "small_arm_cortex-m55.bpte"

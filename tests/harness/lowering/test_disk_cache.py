@@ -182,6 +182,7 @@ def test_of_processes_that_need_the_same_one_makes_it_and_the_others_wait(tmp_pa
     assert len(makers) == 1 and said == makers * 4
 
 
+@pytest.mark.slow
 def test_killed_writers_leave_no_wrong_entry(tmp_path: Path) -> None:
     """tests/nightly kills more."""
     kill_writers(tmp_path, kills=20, workers=4, seed=1)
@@ -225,6 +226,7 @@ def in_process(folder: Path, hash_seed: int = 0, *, begin: str = "") -> dict[str
     return answer
 
 
+@pytest.mark.slow
 def test_another_process_elsewhere_finds_it_and_imports_no_compiler(tmp_path: Path) -> None:
     first, second = in_process(tmp_path / "one", 1), in_process(tmp_path / "two", 2)
     assert (first["remembered"], first["compiler"]) == (False, ["executorch", "torchao"])

@@ -61,6 +61,7 @@ def executorch() -> Iterator[hil.api.OpenTarget]:
 # --- what is lowered -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 @pytest.mark.parametrize(
     "module",
@@ -175,6 +176,7 @@ IMAGE = (4, 16, 16)
 HEIGHT = ({2: Dim("height", min=8, max=32)},)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("isa", Isa)
 @pytest.mark.parametrize("size", [4, 8], ids=["below", "largest"])
 def test_the_scratch_of_a_convolution_fixes_the_batch(isa: Isa, size: int) -> None:

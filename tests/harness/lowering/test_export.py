@@ -37,6 +37,7 @@ MODULES = {"normalized": normalized, "network": network}
 
 
 # ExecuTorch has no float operators in the explicit layout.
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("layout", "quantize"), [("channels_last", True), ("channels_last", False), ("explicit", True)]
 )
@@ -60,6 +61,7 @@ def test_programs_and_references_are_those_of_the_module(name: str, layout: Layo
     assert digest(exported.program) == content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])
 def test_a_program_of_torchs_own_export_gives_the_bytes_of_its_module(layout: Layout, strict: bool) -> None:
@@ -137,6 +139,7 @@ def test_what_is_still_to_be_converted(quantize: bool) -> None:
     assert "convert_pt2e(prepared)" in raised.value.hint
 
 
+@pytest.mark.slow
 def test_the_name_is_that_of_the_module_whatever_it_came_through() -> None:
     module = Holds(nn.Linear(4, 2)).eval()
     inputs = (torch.rand(1, 4),)
@@ -210,6 +213,7 @@ def test_it_is_the_module_as_it_was() -> None:
     np.testing.assert_allclose(found.dialect[0], before, atol=0.05)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("layout", ["channels_last", "explicit"])
 def test_other_inputs_for_the_same_export(layout: Layout) -> None:
     """The program and references are those of the module with these inputs, which calibrate it."""

@@ -105,6 +105,7 @@ def test_the_deep_autoencoder_lowers_for_every_class(isa: Isa) -> None:
     assert comparison.outputs[0].sqnr_db is not None and comparison.outputs[0].sqnr_db > 20
 
 
+@pytest.mark.slow
 def test_ds_cnn_lowers_in_the_explicit_layout() -> None:
     """The one large conv net here, at some 6 s of CPU; the scratch tests cover both layouts for every class."""
     module, inputs = ds_cnn()

@@ -80,6 +80,7 @@ def streamed(program: Program, frames: int) -> Any:
     )
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("form", FORMS)
 def test_every_frame_of_each_model_finds_what_the_last_one_left(form: str) -> None:
     """The float module, run by hand, is the authority; the dialect is as near as quantisation lets it."""

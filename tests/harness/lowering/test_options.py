@@ -40,6 +40,7 @@ def clean() -> Iterator[None]:
     clear_cache()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", [one.name for one in fields(LoweringOptions)])
 def test_each_option_is_in_the_key(name: str) -> None:
     """A new field needs another value here, and has to change what is made."""

@@ -41,6 +41,7 @@ def first_layer() -> tuple[nn.Module, tuple[Any, ...]]:
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU()), (torch.rand(1, 1, 16, 16),)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("number", range(3))
 def test_a_convolution_passes_whatever_the_seed(dut: Dut, number: int) -> None:
     """Of 1,024 elements one or two are a quantum from fake-quant, for most seeds, and none from the dialect."""
@@ -49,6 +50,7 @@ def test_a_convolution_passes_whatever_the_seed(dut: Dut, number: int) -> None:
 
 
 # Small ones, which have every operator between them; all of 300 are in tests/nightly/test_random_networks.py.
+@pytest.mark.first_only
 @pytest.mark.parametrize("number", [2, 3, 5, 8, 13, 15, 19, 23, 26, 27, 34, 39])
 def test_random_networks_pass(dut: Dut, number: int) -> None:
     check(dut, *network(number))

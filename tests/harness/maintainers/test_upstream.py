@@ -301,6 +301,7 @@ def test_one_quantum_off_the_dialect_is_a_mismatch_though_its_flow_tolerates_a_t
     assert (cells["native"].verdict, cells["native"].error) == ("FAIL", "Mismatch"), done.text
 
 
+@pytest.mark.slow
 def test_an_infra_error_is_not_lost_in_its_runner(tmp_path: Path) -> None:
     done = upstream(tmp_path, "m4-qemu", OPERATORS[2], path=str(no_simulator(tmp_path)), backend_suite=True)
     (cells,) = done.cells.values()
@@ -310,6 +311,7 @@ def test_an_infra_error_is_not_lost_in_its_runner(tmp_path: Path) -> None:
 # --- what is not run, and what is not taken ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["single", "xdist"])
 def test_a_module_that_cannot_be_imported_is_named_and_counted(tmp_path: Path, workers: list[str]) -> None:
     (tmp_path / "without.py").write_text(WITHOUT_TORCHVISION)
@@ -321,12 +323,14 @@ def test_a_module_that_cannot_be_imported_is_named_and_counted(tmp_path: Path, w
     assert f"{line} (pip install 'executorch-cortex-m-hil[upstream]')" in done.text
 
 
+@pytest.mark.slow
 def test_a_test_is_named_from_the_suites_folder(tmp_path: Path) -> None:
     """As a report names it, and nightly.yaml may."""
     done = upstream(tmp_path, "native", "ops/test_add.py::test_implementation_add", "--collect-only", "-q")
     assert done.status == 0 and "ops/test_add.py::test_implementation_add" in done.text, done.text
 
 
+@pytest.mark.slow
 def test_wrong_options_are_told_in_a_line(tmp_path: Path) -> None:
     unknown = upstream(tmp_path, "m4-qem")
     assert unknown.status == 2 and "did you mean 'm4-qemu'" in unknown.text
@@ -397,6 +401,7 @@ def test_a_configuration_has_the_cpu_and_the_class(name: str, cpu: str, isa: str
     assert (config.cpu.name, config.backend.name) == (cpu, isa)
 
 
+@pytest.mark.slow
 def test_sharing_the_front_of_the_lowering_changes_no_byte() -> None:
     """The same module for three targets in a row, and each of them by upstream's tester alone."""
     import torch
@@ -440,6 +445,7 @@ def pytest_collection_finish(session):
 """
 
 
+@pytest.mark.slow
 def test_modules_have_the_weights_that_upstreams_own_command_gives_them(tmp_path: Path) -> None:
     """They are drawn when test files are imported, which upstream seeds; a tolerance of its own may fit no others."""
     (tmp_path / "spy.py").write_text(SPY)
@@ -455,6 +461,7 @@ def test_modules_have_the_weights_that_upstreams_own_command_gives_them(tmp_path
     assert re.findall("^weights (.*)", here.text, re.MULTILINE) == [drawn]
 
 
+@pytest.mark.slow
 def test_the_suites_own_seed_is_that_of_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ["--collect-only", "--hil-seed=3", *files("ops/test_div.py")]
     assert "TEST_SEED=3" in upstream(tmp_path, "native", *chosen).text

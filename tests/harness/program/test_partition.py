@@ -97,6 +97,7 @@ def counted_by_torch(module: nn.Module, inputs: Inputs) -> int:
 # --- multiply-accumulates ------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("quantize", [True, False], ids=["int8", "float"])
 @pytest.mark.parametrize("name", MODULES)
 def test_macs_are_those_that_torch_counts(name: str, quantize: bool) -> None:
@@ -116,6 +117,7 @@ def test_macs_of_the_explicit_layout_are_the_same() -> None:
         assert (found.macs, found.cortex_m_macs) == (counted_by_torch(module, inputs), 1.0), name
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NETWORKS)
 def test_mlperf_tinys_networks_are_all_on_cortex_m_kernels(name: str) -> None:
     module, inputs = load(name)

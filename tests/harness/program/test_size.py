@@ -128,6 +128,7 @@ def test_a_linear_layer_has_a_bias_or_a_kernel_sum(isa: Isa) -> None:
     assert left == ([(Section.UNUSED, 4 * 10)] if isa is Isa.MVE else [])
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", NETWORKS)
 def test_mlperf_tinys_networks(name: str) -> None:
     found = {isa: lowered(name, isa) for isa in Isa}

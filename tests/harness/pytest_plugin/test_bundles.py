@@ -73,6 +73,7 @@ def test_a_folder_that_cannot_be_written_loses_no_verdict(pytester: pytest.Pytes
     result.stdout.fnmatch_lines(["*- replay -*", "no bundle: cannot write *", "*FAIL LintError*"])
 
 
+@pytest.mark.slow
 def test_what_was_localised_is_in_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_it="""

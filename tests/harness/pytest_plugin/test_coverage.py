@@ -106,6 +106,7 @@ def test_workers_and_targets_of_a_class_are_merged(pytester: pytest.Pytester) ->
             assert targets["files"][name]["branches"][line] == [2 * count for count in taken]
 
 
+@pytest.mark.slow
 def test_what_is_not_counted_is_said(pytester: pytest.Pytester) -> None:
     """What a target executed that died since, and what a test executed on a runner of its own."""
     result, found = run(pytester, "test_max or test_dies or test_own", "--target=m4-qemu")
@@ -120,6 +121,7 @@ def test_what_is_not_counted_is_said(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["not counted, on a runner of its test's own: 1"])
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_said_to_have_told_nothing(pytester: pytest.Pytester) -> None:
     _, found = run(pytester, "test_max or test_worker", "--target=native", "-n1")
     assert [(lost["where"], lost["why"]) for lost in found["lost"]] == [("worker gw0", "it ended and told nothing")]

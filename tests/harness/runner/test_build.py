@@ -557,6 +557,7 @@ def beyond_armv6m(elf: Elf) -> list[str]:
     ]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", ["m0-qemu", "m0plus-fvp", "rpi-pico"])
 @pytest.mark.parametrize("kernels", [{}, {"HIL_TEST_KERNELS": "ON"}], ids=["runner", "test-kernels"])
 def test_the_smallest_cores_get_armv6m_code_only(name: str, kernels: dict[str, str]) -> None:

@@ -96,6 +96,7 @@ def eager(program: Program) -> Any:
     return references.eager[0]
 
 
+@pytest.mark.slow
 def test_the_handshake_says_whose_runtime_this_is(dut: Dut) -> None:
     identity = dut.session().identity
     assert identity.runtime == "executorch"
@@ -275,6 +276,7 @@ def test_two_runtimes_that_agree(dut: Dut) -> None:
     assert len(found) == len(lowered.file.instructions) and not any(found)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.in_executorch])
 def test_portable_operators_compute_what_executorchs_do(dut: Dut, family: str) -> None:
     """Bit for bit, but for libm's functions and for sums that the wheel's kernels, which are not all the portable ones,

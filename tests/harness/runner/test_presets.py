@@ -75,6 +75,7 @@ def test_pools_are_those_of_the_board(name: str, tmp_path: Path) -> None:
     assert found == wanted
 
 
+@pytest.mark.slow
 def test_a_preset_builds_a_runner(tmp_path: Path) -> None:
     configure(tmp_path, "m0-qemu")
     subprocess.run(["cmake", "--build", str(tmp_path)], capture_output=True, check=True)

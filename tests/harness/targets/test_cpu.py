@@ -111,6 +111,7 @@ def test_fpu_is_refused_where_there_is_none_to_leave_out(cpu: str, tmp_path: Pat
     assert "cortex-m4" in caught.value.hint and cpu not in caught.value.hint.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("like", "architecture"), [("m4-qemu", "armv7e-m+dsp"), ("m55-qemu", "armv8-m.main+dsp+mve")])
 def test_a_runner_without_fpu_runs_and_says_so(like: str, architecture: str) -> None:
     """Soft-float; of MVE the integer half is left. Float operators are in the self-test."""

@@ -370,6 +370,7 @@ def test_it(hil_dut):
 """
 
 
+@pytest.mark.slow
 def test_git_bisect_run_is_led_by_steps_past_a_broken_link(tmp_path: Path) -> None:
     """On the target `native`. The exit status of pytest alone would call the commit bad."""
     made = history(tmp_path / "r", 8, lambda number: {"value": f"{int(number >= 5)} {number}\n"})
@@ -386,6 +387,7 @@ def test_git_bisect_run_is_led_by_steps_past_a_broken_link(tmp_path: Path) -> No
     assert f"first bad commit: [{made.commits[5]}]" in log
 
 
+@pytest.mark.slow
 def test_targets_and_outputs_are_in_the_answer(bisect: Bisect, tmp_path: Path) -> None:
     """A firmware of eight commits would take minutes: here the tests' own records differ, by what a commit says."""
     made = history(tmp_path / "r", 2, lambda number: {"value": f"{int(number >= 2)}\n"})

@@ -260,6 +260,7 @@ def test_what_was_measured_is_told_whatever_became_of_the_test(hil: Hil, folder:
         assert counts[name]["before"] != counts[name]["after"] and counts[name]["parts"]
 
 
+@pytest.mark.slow
 def test_one_killed_again_and_again_ends_as_one_that_was_not(hil: Hil, folder: Path) -> None:
     assert hil("nightly", "test_it.py", "-t", "native", "--shard", "1/1").status == OK
     whole = comparable(hil("results", "show", "--json"))
@@ -279,6 +280,7 @@ def test_one_killed_again_and_again_ends_as_one_that_was_not(hil: Hil, folder: P
     assert recorded(folder) == sum(row["test"] != RUNNER for row in whole)  # nothing ran twice
 
 
+@pytest.mark.slow
 def test_shards_put_together_are_the_whole(hil: Hil, folder: Path) -> None:
     assert hil("nightly", "test_it.py", "-t", "native").status == OK
     whole = comparable(hil("results", "show", "--json"))
@@ -604,6 +606,7 @@ def test_numbers_and_names_are_those_of_the_folder(hil: Hil, folder: Path, monke
         assert kept_night(kept, 9.0, ("a",)).ordinal == 3
 
 
+@pytest.mark.slow
 def test_counting_that_was_interrupted_goes_on_where_it_was(hil: Hil, monkeypatch: pytest.MonkeyPatch) -> None:
     """By slices of the tests: each is counted once."""
     whole = answer(hil("nightly", "test_it.py", "-t", "native", "--coverage", "--json").out)["coverage"]
@@ -699,6 +702,7 @@ def test_bundles_are_beside_the_report_if_that_is_asked(hil: Hil, folder: Path) 
     assert alone.status == CANNOT_TELL and "--report" in alone.err
 
 
+@pytest.mark.slow
 def test_the_least_memory_is_among_the_figures_if_that_is_asked(hil: Hil, folder: Path) -> None:
     assert hil("nightly", "test_it.py", "-t", "native", "--fit", "--pytest=-k", "--pytest=runs and 0").status == OK
     [row] = [row for row in answers(hil("results", "show", "--json").out) if row["test"] != RUNNER]
@@ -716,6 +720,7 @@ def test_the_least_memory_is_found_for_the_tests_that_are_named(hil: Hil, folder
     assert [row["test"][-2] for row in rows if "fit_program_bytes" in row["figures"]] == ["0"] and len(rows) > 1
 
 
+@pytest.mark.slow
 def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
     done = answer(hil("nightly", "test_it.py", "-t", "native", "--coverage", "--report", "out", "--json").out)
     assert done["verdicts"]["passed"] == 4 and done["changes"] == []
@@ -729,6 +734,7 @@ def test_coverage_is_counted_beside_the_figures(hil: Hil, folder: Path) -> None:
     assert 0 < executed["linear.cpp"] <= len(one["files"]["linear.cpp"]["lines"]) and "softmax.cpp" not in executed
 
 
+@pytest.mark.slow
 def test_a_runtime_that_counts_nothing_is_told_and_the_other_counts(hil: Hil) -> None:
     asked = ("-t", "native", "--runtime", "builtin,executorch", "--coverage", "--pytest=-k", "--pytest=runs and 0")
     done = hil("nightly", "test_it.py", *asked, "--json")

@@ -155,6 +155,7 @@ def run_known_answer(dut: flow.Dut) -> None:
     assert flow.run(dut, Program.from_bytes(known.program, "known.pte"), known.inputs).ran.clock is Clock.INSTRUMENTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIMULATED)
 def test_what_a_program_executes_is_counted_and_nothing_else(name: str) -> None:
     with opened(name) as dut:
@@ -242,6 +243,7 @@ def test_notes_of_another_build_are_an_error_and_no_coverage() -> None:
         gcov.kernels(dut.target, dut.elf, {name: data for name, data in counted.items() if name != "dot.cpp.gcda"})
 
 
+@pytest.mark.slow
 def test_a_runner_whose_notes_are_damaged_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a cache of its own: notes of another build than the ELF's are of no use to who runs it."""
     monkeypatch.setenv("HIL_CACHE_DIR", str(tmp_path))

@@ -194,6 +194,7 @@ def lowered() -> Program:
     return lower(torch.nn.Linear(4, 4), (torch.rand(2, 4),), isa=Isa.DSP)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("change", [function_of_math, code_of_a_function, table_of_what_is_supported])
 def test_what_a_changed_compiler_lowers_is_not_kept_and_nothing_is_found(
     change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -160,6 +160,7 @@ def load_over(wire: Wire, known: KnownAnswer, first_seq: int = 100) -> None:
 # --- handshake -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_only
 def test_the_handshake_says_what_this_is(dut: Dut, session: Session) -> None:
     target, identity = dut.target, session.identity
     assert identity.build_id == dut.elf.build_id
@@ -209,6 +210,7 @@ def test_another_targets_elf_is_found_out(tmp_path: Path) -> None:
     assert str(wanted.path) in caught.value.hint and "reset or flash" not in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flags", "said", "wanted"),
     [
@@ -233,6 +235,7 @@ def test_an_elf_of_other_compiler_flags_is_found_out(
     assert f"{said!r}" in caught.value.message and f"{wanted!r}" in caught.value.message
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", SIMULATED)
 def test_every_targets_runner_is_what_it_should_be(name: str) -> None:
     with flow.open_dut(resolve(name, load_targets())) as dut:
