@@ -28,6 +28,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[EVERY] = _localized
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Write that an attempt begins: lines of an earlier one, which a plugin repeats, do not count."""
+    _tell(item.config, {"test": item.nodeid, "begun": True})
+
+
 def _localized(item: pytest.Item, dut: flow.Dut, program: Program, found: Localization) -> None:
     ran = dut.ran()
     head = {"test": item.nodeid, "target": dut.resolved.name, "runs_as": ran.target, "engine": ran.engine}

@@ -19,6 +19,7 @@ from cortex_m_hil.diagnose.bundle_file import write
 from cortex_m_hil.targets.load import load_targets
 from cortex_m_hil.targets.resolve import resolve
 from planting import BUGS, network
+from reruns import WITH_TEARDOWN
 
 TESTS = """
 import pytest, torch
@@ -36,6 +37,15 @@ def test_right(hil): hil.check(Model(), (torch.rand(1, 16),))
 def test_wrong(hil): hil.check(Model(), (torch.ones(1, 16),), calibration=[(torch.rand(1, 16) * 0.01,)])
 def test_infra(hil): raise LaunchError("gone")
 def test_nothing(hil): pass
+"""
+
+FLAKY = """
+tried = []
+
+def test_flaky(hil):
+    hil.check(Model(), (torch.rand(1, 16),))
+    tried.append(1)
+    assert len(tried) > 1
 """
 
 
@@ -77,6 +87,15 @@ def test_how_each_test_ends_is_told(hil: Hil, tests: Path) -> None:
     assert "LaunchError: test_it.py::test_infra[native]: gone" in done.err
     failed = answers(hil("localize", "test_it.py::test_wrong", "-t", "native", "--json").out)
     assert [("error" in one, one["exit_status"]) for one in failed] == [(False, OK), (True, NO)]
+
+
+def test_a_test_that_was_run_again_is_told_of_once(hil: Hil, tests: Path) -> None:
+    (tests.parent / "conftest.py").write_text(WITH_TEARDOWN)
+    tests.write_text(TESTS + FLAKY)
+    done = hil("localize", "test_it.py", "-t", "native")
+    assert done.out.count("Model on native · builtin") == 3
+    assert done.err.count("test_wrong[native]") == done.err.count("test_infra[native]") == 1
+    assert "test_flaky[native]: pass\n" in done.out and "test_flaky" not in done.err
 
 
 def test_a_failing_test_names_the_command_that_localises_it(hil: Hil, tests: Path) -> None:

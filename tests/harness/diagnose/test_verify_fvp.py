@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cortex_m_hil.fvp import shim
 
 from cortex_m_hil import flow
 from cortex_m_hil.diagnose import verify_fvp as verify
 from cortex_m_hil.errors import ConfigError, TargetFault, TargetHang
+from cortex_m_hil.maintainers.fvp_shim import shim
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.runner import launchers
 from cortex_m_hil.runner.launchers.fvp import FvpLauncher

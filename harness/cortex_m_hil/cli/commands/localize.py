@@ -131,7 +131,7 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
         command = [sys.executable, "-m", "pytest", *plugin_options("cortex_m_hil.pytest_plugin.localize_plugin")]
         status = subprocesses.run([*command, *named_tests([what]), *options, f"--hil-localize-into={into}"], log, DAY)
         said = log.read_text(errors="replace")
-        told = [json.loads(line) for line in into.read_text().splitlines()] if into.exists() else []
+        told = _of_last_attempts(into.read_text().splitlines()) if into.exists() else []
     tell_log(said, verbose)
     if status not in (0, 1) or not told:
         raise ConfigError(complaint(said), hint=f"pytest {what} shows it; it takes a file of tests, or a test's id")
@@ -139,6 +139,17 @@ def _of_tests(what: str, options: Sequence[str], verbose: bool) -> int:
     if not any("fields" in one for one in told) and max(statuses) == OK:
         raise ConfigError(f"{what}: no program was compared with references", hint="hil.check, or hil.verify")
     return max(statuses)
+
+
+def _of_last_attempts(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the lines of the plugin's file without those of attempts of a test that were repeated."""
+    found: list[dict[str, Any]] = []
+    for one in map(json.loads, lines):
+        if "begun" in one:
+            found = [other for other in found if other["test"] != one["test"]]
+        else:
+            found.append(one)
+    return found
 
 
 def _tell(one: dict[str, Any]) -> int:
