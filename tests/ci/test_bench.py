@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench_matrix import Compared, Seconds
-from command_line import Done, answer
+from command_line import Done
 from cortex_m_hil.cli.answers import CANNOT_TELL
 from cortex_m_hil.targets.cpu import Isa
 from paths import REPOSITORY
@@ -48,7 +49,7 @@ def bench(*arguments: str) -> Done:
 @pytest.mark.slow
 def test_lowering_measures_the_stages_of_the_pipeline(tmp_path: Path) -> None:
     (tmp_path / "of_user.py").write_text(MODULE)
-    found = answer(bench("lowering", "of_user:make", "--runs", "1", "--json").out)
+    found = json.loads(bench("lowering", "of_user:make", "--runs", "1", "--json").out)
     assert found["imports"].keys() == {"torch", "executorch"} and min(found["imports"].values()) > 0
     [module] = found["modules"]
     stages = {row["stage"]: row for row in module["stages"]}
@@ -60,7 +61,7 @@ def test_lowering_measures_the_stages_of_the_pipeline(tmp_path: Path) -> None:
 def test_matrix_takes_turns_and_each_side_has_its_own_cache(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TEST)
     other = "echo against >> seen"
-    found = answer(bench("matrix", "test_it.py", "-t", "native", "--runs", "2", "--against", other, "--json").out)
+    found = json.loads(bench("matrix", "test_it.py", "-t", "native", "--runs", "2", "--against", other, "--json").out)
     turns = ["0 cold", "against", "0 warm", "against"]
     assert (tmp_path / "seen").read_text().splitlines() == ["0 cold", "against", *turns, *turns]
     assert len(found["here"]["cold"]) == len(found["against"]["warm"]) == 2

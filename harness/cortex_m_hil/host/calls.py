@@ -111,7 +111,7 @@ def permitted(hint: Any) -> tuple[type, ...]:
 # --- warnings ------------------------------------------------------------------------------------------------
 
 _PACKAGE: Final = __name__.partition(".")[0]
-_HARNESS: Final = str(Path(__file__).parent)
+_HARNESS: Final = str(Path(__file__).parents[1])
 _MADE_ERROR: Final = "a HilWarning, which this project's filterwarnings (or -W) makes an error"
 PERMIT: Final = (
     "this is no verdict on the program: mend what is warned of, or permit it with "

@@ -126,6 +126,8 @@ def read(path: Path, limit: int) -> bytes:
 def write_whole(path: Path, data: bytes, hint: str) -> None:
     """Write a file beside its place, then rename it: a reader sees the whole file, or the one before.
 
+    A link, a pipe or a device is written through, and never replaced: `/dev/stdout` stays what it is.
+
     Args:
         path: the place; its folder is made where it is missing.
         data: the content.
@@ -136,6 +138,9 @@ def write_whole(path: Path, data: bytes, hint: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_bytes(data)
+            return
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             unfinished.write_bytes(data)

@@ -14,6 +14,7 @@ import numpy as np
 
 from cortex_m_hil.lowering.capability import executorch_api
 from cortex_m_hil.lowering.pipeline import lower
+from cortex_m_hil.program import known_answer
 from cortex_m_hil.program.known_answer import DATA, INPUTS, OUTPUTS, file_name
 from cortex_m_hil.program.program import Program
 from cortex_m_hil.targets.cpu import Isa
@@ -59,4 +60,4 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(__file__).parent.parent / "known_answer")
+    write(Path(known_answer.__file__).parent)

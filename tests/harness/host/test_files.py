@@ -187,3 +187,16 @@ def test_what_the_block_raises_of_a_value_is_no_unreadable_file(tmp_path: Path) 
     (tmp_path / "file").write_text("no number")
     with pytest.raises(ValueError, match="invalid literal"), files.opened(tmp_path / "file") as (file, _):
         int(file.read())
+
+
+def test_a_link_and_a_device_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "place")
+    files.write_whole(tmp_path / "link", b"one", "hint")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "place").read_bytes() == b"one"
+    read, write = os.pipe()
+    try:
+        files.write_whole(Path(f"/dev/fd/{write}"), b"two", "hint")
+        assert os.read(read, 10) == b"two"
+    finally:
+        os.close(read)
+        os.close(write)

@@ -352,7 +352,8 @@ def linked(folder: Path, target: Target, code: int = 1000) -> Elf:
     pools = Pools(*(parse_size(sizes[name]) for name in ("program", "planned", "method")))
     (target.board.directory / "pools.c").write_text(POOLS.format(**vars(pools), code=code))
     script = f"-T {target.board.directory}/board.ld -L {REPOSITORY}/firmware/platform"
-    compiled = f"-nostdlib -mcpu=cortex-m4 -mthumb {script} {target.board.directory}/pools.c -o /dev/stdout"
+    made = target.board.directory / "pools.elf"  # not /dev/stdout: the linker would remove the device's link
+    compiled = f"-nostdlib -mcpu=cortex-m4 -mthumb {script} {target.board.directory}/pools.c -o {made} && cat {made}"
     program(folder / "bin", "cmake", f"{fake_cmake(f'arm-none-eabi-gcc {compiled}')} || exit 1")
     return build_runner(dataclasses.replace(target, board=dataclasses.replace(target.board, pools=pools)))
 
