@@ -289,7 +289,9 @@ def carried_of(module: Any) -> str:
 
 def test_random_numbers_are_no_state() -> None:
     """They differ from call to call without anything that is carried over: they are refused as what they are."""
-    with pytest.raises(LoweringError, match=r"^Own: forward draws random numbers at .*test_hidden_state\.py:\d+, with "):
+    with pytest.raises(
+        LoweringError, match=r"^Own: forward draws random numbers at .*test_hidden_state\.py:\d+, with "
+    ):
         export(Own(random_numbers), (X,))
 
 

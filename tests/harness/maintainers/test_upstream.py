@@ -377,7 +377,11 @@ def test_the_suite_of_a_checkout_is_found(tmp_path: Path) -> None:
     for folder in (package.parents[1], package.parent, package):
         folder.mkdir(exist_ok=True, parents=True)
         (folder / "__init__.py").touch()
-    call = [sys.executable, "-c", "from cortex_m_hil.maintainers import executorch_suites; print(executorch_suites.find())"]
+    call = [
+        sys.executable,
+        "-c",
+        "from cortex_m_hil.maintainers import executorch_suites; print(executorch_suites.find())",
+    ]
     there = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{IMPORT_ROOT}")
     missing = subprocess.run(call, env=there, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert missing.returncode != 0 and ToolchainError.__name__ in missing.stderr
