@@ -231,7 +231,10 @@ def _overlaps(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
 
 
 def _views(program: Program, lifetimes: Lifetimes) -> Iterator[LintFinding]:
-    """ExecuTorch makes a view without a copy, whatever the dim order of what it is of: find 24 of known_bugs.md."""
+    """Yield the views whose elements are in another order than those of the value they view.
+
+    ExecuTorch makes a view without a copy, whatever the dim orders (find 24 in docs/known_bugs.md).
+    """
     values = program.file.values
     for view in dict.fromkeys(lifetimes.views):
         of, base = values[view.value].spec, values[view.base].spec

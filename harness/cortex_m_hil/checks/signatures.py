@@ -3,7 +3,7 @@
 Sources: for `builtin`, the kernels in `firmware/runtime/builtin/kernels/`; `tests/harness/checks/test_lint.py` holds
 this table against them. For `executorch`, its commit cff6f4dd: the checks of `backends/cortex_m/ops/op_*.cpp` and of
 `cortex_m_ops_common.h` there, `kernels/portable/cpu/op_*.cpp`, `runtime/core/exec_aten/util/tensor_util_portable.cpp`.
-Where ExecuTorch checks nothing and computes something else, the table says what it computes rightly (the finds in
+Where ExecuTorch checks nothing and computes something else, the table has what it computes rightly (the finds in
 docs/known_bugs.md).
 """
 
@@ -334,7 +334,7 @@ def _product_of_32_bits(call: Call) -> str:
 def _factors_of_16_bits(call: Call) -> str:
     """Check that zero points of a product fit in 16 bits.
 
-    CMSIS-NN's arm_elementwise_mul_s8 adds them in 16 bits on DSP (find 20 in docs/verification.md).
+    CMSIS-NN's arm_elementwise_mul_s8 adds them in 16 bits on DSP (find 20 in docs/known_bugs.md).
     """
     for name, zero_point in _zero_points(call).items():
         if abs(zero_point) > _MOST_OF_16_BITS:
@@ -352,7 +352,7 @@ _LARGEST_PRODUCT: Final = 128 * 255  # of an int8 weight and an input less its z
 def _sums_of_32_bits(call: Call) -> str:
     """Check that sums which begin with a layer's bias fit in int32, also on MVE where `kernel_sum` has the bias.
 
-    They may leave int32 where the layer's input has next to no range (find 34 in docs/verification.md).
+    They may leave int32 where the layer's input has next to no range (find 34 in docs/known_bugs.md).
     """
     for name in ("bias", "kernel_sum"):
         value = call.value({"bias": 2, "kernel_sum": 3}[name])
@@ -373,7 +373,7 @@ def _known_orders(call: Call) -> str:
     """Check that input and output are in a dim order that ExecuTorch's max pool and var know.
 
     Their `tensor_is_default_or_channels_last_dim_order` refuses others of the same bytes, which the exporter derives
-    for a single channel (find 6 in docs/verification.md).
+    for a single channel (find 6 in docs/known_bugs.md).
     """
     if all(_is_default(call[name]) or _is_channels_last(call[name]) for name in ("self", "out")):
         return ""
@@ -384,7 +384,7 @@ def _broadcasts_contiguous(call: Call) -> str:
     """Check that the output is contiguous where shapes differ.
 
     ExecuTorch's portable operators that broadcast write a channels-last output in contiguous order (find 5 in
-    docs/verification.md).
+    docs/known_bugs.md).
     """
     out = call["out"]
     if _is_rows(out) or all(spec.shape == out.shape for spec in call.tensors.values()):
@@ -396,7 +396,7 @@ def _copies_as_stored(call: Call) -> str:
     """Check that a copy's source has the bytes of its output.
 
     ExecuTorch takes the bytes of a source of the same shape as they are, and broadcasts another in contiguous order
-    (find 36 in docs/verification.md).
+    (find 36 in docs/known_bugs.md).
     """
     src, out = call["src"], call["out"]
     if _alike(src, out) or (src.shape != out.shape and _is_rows(src) and _is_rows(out)):
@@ -411,7 +411,7 @@ def _keeps_its_bytes(call: Call) -> str:
     """Check that input and output are the same elements in the same bytes.
 
     ExecuTorch's squeeze and unsqueeze copy the bytes as they are, whatever the dim orders (find 36 in
-    docs/verification.md).
+    docs/known_bugs.md).
     """
     if call["self"].numel == call["out"].numel and not call["self"].reads_as(call["out"]):
         return (
@@ -431,7 +431,7 @@ def _has_known_order(call: Call) -> str:
 def _indices_as_out(call: Call) -> str:
     """Check that indices lie as the output does.
 
-    ExecuTorch's max pool writes indices where the output's items lie (find 36 in docs/verification.md).
+    ExecuTorch's max pool writes indices where the output's items lie (find 36 in docs/known_bugs.md).
     """
     if _alike(call["indices"], call["out"]):
         return ""
@@ -441,7 +441,7 @@ def _indices_as_out(call: Call) -> str:
 def _joins_as_stored(call: Call) -> str:
     """Check that tensors are joined along the first dimension, or are contiguous.
 
-    ExecuTorch's cat joins memory as if it were contiguous (find 22 in docs/verification.md).
+    ExecuTorch's cat joins memory as if it were contiguous (find 22 in docs/known_bugs.md).
     """
     dim, out = call.value(1), call["out"]
     if _is_rows(out) or (dim is not None and dim.scalar in (0, -len(out.shape))):
@@ -462,7 +462,7 @@ def _channels_last_to_executorch(call: Call) -> str:
 def _grouped_with_bias(call: Call) -> str:
     """Check that a grouped convolution has a bias.
 
-    Without one, CMSIS-NN adds what lies behind the null pointer to the sums (find 9 in docs/verification.md).
+    Without one, CMSIS-NN adds what lies behind the null pointer to the sums (find 9 in docs/known_bugs.md).
     """
     depth, channels = call["weight"].shape[-1:], call["input"].shape[-1 if _is_nhwc(call) else 1 :][:1]
     if "bias" in call.tensors or depth == channels:
@@ -490,7 +490,7 @@ def _image_sizes(spec: TensorSpec, nhwc: bool) -> tuple[int, int, int]:
 def _rows_all_written(call: Call) -> str:
     """Check that CMSIS-NN's transposed convolution computes a call rightly.
 
-    It does not where the scratch is too small (find 1 in docs/verification.md), where the vertical padding is no
+    It does not where the scratch is too small (find 1 in docs/known_bugs.md), where the vertical padding is no
     multiple of the stride (find 2), and where the kernel has fewer rows than stride and padding together (find 21).
     """
     stride, paddings = call.ints(3) or (), call.ints(4) or ()
@@ -527,7 +527,7 @@ def _row_to_its_end(call: Call) -> str:
     """Check that CMSIS-NN's arm_convolve_1_x_n_s8 computes a convolution of one row rightly on MVE.
 
     It ignores vertical padding, and needs a horizontal one whose end the last window reaches (find 39 in
-    docs/verification.md).
+    docs/known_bugs.md).
     """
     stride, padding, dilation = (call.ints(at) or () for at in (3, 4, 5))
     shapes = [call[name].shape for name in ("input", "weight", "out")]

@@ -1,4 +1,4 @@
-"""bundle.json: what a bundle says of its members, as pydantic reads and writes it. docs/localize.md lists the fields."""
+"""The pydantic models of bundle.json, which describes a bundle's members. docs/localize.md lists the fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bundle as a file, `NAME.hil.zip`: written, and read back whoever wrote it. docs/localize.md is its specification."""
+"""Bundles as files, `NAME.hil.zip`: written, and read back from any source. docs/localize.md is their specification."""
 
 from __future__ import annotations
 

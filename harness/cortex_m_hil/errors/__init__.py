@@ -22,7 +22,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def known_bug(find: int) -> str:
-    """Return where a bug of ExecuTorch's or CMSIS-NN's is told of, for a message that says what it does."""
+    """Return a reference to a known bug of ExecuTorch or CMSIS-NN, by its number in docs/known_bugs.md.
+
+    It is for a message that says what the bug does.
+    """
     return f"a known bug: find {find} in hil docs known_bugs"
 
 

@@ -29,7 +29,6 @@ SHORT: Final[Mapping[str, str]] = {
 }
 """The short names, and the `--hil-` names that they stand for."""
 TAKEN: Final[pytest.StashKey[dict[str, str]]] = pytest.StashKey()  # short names of others, with their owners
-_MISSING: Final = object()
 
 
 def destination(name: str) -> str:
@@ -70,7 +69,7 @@ def others(config: pytest.Config) -> Iterator[str]:
 
 def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequence[str]) -> None:
     """Parse the short names early: pytest must not take their values for files when it looks for conftest.py files."""
-    config, names = early_config, [name for name in SHORT if _is_free(early_config, name)]
+    config, names = early_config, [name for name in SHORT if _is_free(parser, name)]
     words = [*args[: args.index("--")]] if "--" in args else [*args]
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -85,16 +84,21 @@ def understood(early_config: pytest.Config, parser: pytest.Parser, args: Sequenc
         setattr(config.known_args_namespace, destination(name), getattr(known, destination(name)))
 
 
-def register_short(config: pytest.Config, group: Any, attributes: Mapping[str, Mapping[str, Any]]) -> None:
+def register_short(
+    config: pytest.Config, parser: pytest.Parser, group: Any, attributes: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Register the short names that are free, and note who has the others.
 
     Args:
         config: pytest's configuration.
+        parser: pytest's parser, which knows the options that are registered.
         group: the option group to add them to.
         attributes: argparse attributes of each option, by its `--hil-` name.
     """
-    taken = config.stash.setdefault(TAKEN, {})
-    for name, always in SHORT.items():
+    free = [name for name in SHORT if _is_free(parser, name)]
+    config.stash[TAKEN] = {name: _owner(config, name) for name in SHORT if name not in free}
+    for name in free:
+        always = SHORT[name]
         given = {**attributes[always], "dest": destination(always), "help": f"short for {always}"}
         group.addoption(name, **given)
 
