@@ -47,7 +47,7 @@ class Done:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    path = os.pathsep.join(str(folder) for folder in (IMPORT_ROOT, REPOSITORY / "tests"))
+    path = os.pathsep.join(str(folder) for folder in (IMPORT_ROOT, REPOSITORY / "tests" / "support"))
     return {**os.environ, "PYTHONPATH": path, **changes}
 
 

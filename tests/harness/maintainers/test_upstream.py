@@ -59,7 +59,7 @@ def test_what_changes_its_inputs_in_place_has_the_same_for_every_target(tmp_path
 RAN = """
 import os
 
-from cortex_m_hil.lowering import suite
+from cortex_m_hil.maintainers import executorch_suites as suite
 
 run = suite._Stages._run
 
@@ -85,7 +85,7 @@ def test_what_is_in_the_cache_is_not_lowered_again(tmp_path: Path) -> None:
     assert found.count() == {"native": {"PASS": 2}, "m4-qemu": {"PASS": 2}} and found.cells == made.cells, found.text
     assert {cell.lowering for cells in found.cells.values() for cell in cells.values()} == {"found"}
     (tmp_path / "unknown.py").write_text(
-        "from cortex_m_hil.lowering import suite\nsuite._Stage._settings = lambda stage: object()\n"
+        "from cortex_m_hil.maintainers import executorch_suites as suite\nsuite._Stage._settings = lambda stage: object()\n"
     )
     anew = upstream(tmp_path, "native", "-v", "-p", "ran", "-p", "unknown", *tests)
     assert {cells["native"].lowering for cells in anew.cells.values()} == {"no key: a builtins.object"}
@@ -130,7 +130,7 @@ import pytest
 import misbehaving
 from cortex_m_hil.pytest_plugin import fixtures
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.lowering import suite
+from cortex_m_hil.maintainers import executorch_suites as suite
 
 BAD = {"[m4-qemu-self_rank_1]": ("hang", misbehaving.BUSY), "[m4-qemu-self_rank_4]": ("fault", misbehaving.UNMAPPED)}
 
@@ -220,7 +220,7 @@ import pytest
 import misbehaving
 from cortex_m_hil.pytest_plugin import fixtures
 from cortex_m_hil.runner.build import build_runner
-from cortex_m_hil.lowering import suite
+from cortex_m_hil.maintainers import executorch_suites as suite
 
 fixtures.build_runner = lambda target, runtime, _: build_runner(target, runtime, misbehaving.OPTIONS)
 
