@@ -85,7 +85,8 @@ def test_what_is_in_the_cache_is_not_lowered_again(tmp_path: Path) -> None:
     assert found.count() == {"native": {"PASS": 2}, "m4-qemu": {"PASS": 2}} and found.cells == made.cells, found.text
     assert {cell.lowering for cells in found.cells.values() for cell in cells.values()} == {"found"}
     (tmp_path / "unknown.py").write_text(
-        "from cortex_m_hil.maintainers import executorch_suites as suite\nsuite._Stage._settings = lambda stage: object()\n"
+        "from cortex_m_hil.maintainers import executorch_suites as suite\n"
+        "suite._Stage._settings = lambda stage: object()\n"
     )
     anew = upstream(tmp_path, "native", "-v", "-p", "ran", "-p", "unknown", *tests)
     assert {cells["native"].lowering for cells in anew.cells.values()} == {"no key: a builtins.object"}

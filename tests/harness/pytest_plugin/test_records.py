@@ -103,6 +103,6 @@ def properties(case: xml.Element) -> list[tuple[str, str]]:
 
 
 def documented() -> set[str]:
-    text = Path(REPOSITORY / "docs" / "writing-tests.md").read_text().partition("| `hil_test` |")
-    text = "".join(text[1:]).partition("\n\n")[0]  # the table of the properties
-    return set(re.findall(r"^\| `(hil_\w+)` \| [^|]+ \|$", text, re.MULTILINE))
+    text = Path(REPOSITORY / "docs" / "writing-tests.md").read_text()
+    properties = text[text.index("| `hil_test` |") :].partition("\n\n")[0]
+    return set(re.findall(r"^\| `(hil_\w+)` \| [^|]+ \|$", properties, re.MULTILINE))

@@ -465,7 +465,10 @@ def test_a_board_that_is_wedged_for_another_setup_has_to_pass_its_known_answer(
     board = f"vboard:{native.name}"
     known = known_answer(native.target.isa)
     wrong = dataclasses.replace(known, expected=(known.inputs[0],))
-    leases.write_health(board, Health(wedged="smoke", wedged_for=("another setup",)))
+    with native.dut() as dut:
+        dut.session()  # so this build is on the board, and its start later on is no flash
+    flashed = dataclasses.replace(leases.read_health(board), wedged="smoke", wedged_for=("another setup",))
+    leases.write_health(board, flashed)
     with monkeypatch.context() as patch, native.dut() as dut:
         patch.setattr(self_test, "known_answer", lambda isa: wrong)
         with pytest.raises(
