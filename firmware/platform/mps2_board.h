@@ -1,14 +1,17 @@
-// An MPS2's clock and timer: the board.cpp of a folder with a memory map of its own includes this, and nothing else.
+// An MPS2's clock and timer: the board.cpp of a folder with a memory map of its own includes this.
+// Where its timer or clock differs it defines kTimer and kClockHz before, and HIL_MPS2_OWN_CLOCK.
 #pragma once
 
 #include "platform/board.h"
-
 #include "platform/cmsdk_dual_timer.h"
 
 namespace {
 
-using Timer = hil::cmsdk::DualTimer<0x40002000>;
+#ifndef HIL_MPS2_OWN_CLOCK
+constexpr uintptr_t kTimer = 0x40002000;
 constexpr uint32_t kClockHz = 25000000;
+#endif
+using Timer = hil::cmsdk::DualTimer<kTimer>;
 
 }  // namespace
 

@@ -1,24 +1,11 @@
-#include "platform/board.h"
+#include <cstdint>
 
-#include "platform/cmsdk_dual_timer.h"
-
+#define HIL_MPS2_OWN_CLOCK
 namespace {
 
-using Timer = hil::cmsdk::DualTimer<0x50002000>;
+constexpr uintptr_t kTimer = 0x50002000;
 constexpr uint32_t kClockHz = 20000000;
 
 }  // namespace
 
-namespace hil {
-
-void board_init() { Timer::start(); }
-
-uint32_t board_clock_hz() { return kClockHz; }
-
-uint32_t board_timer_hz() { return kClockHz; }
-
-uint32_t board_timer() { return Timer::ticks(); }
-
-uint32_t board_timer_slow() { return Timer::slow_ticks(); }
-
-}  // namespace hil
+#include "platform/mps2_board.h"

@@ -149,8 +149,11 @@ def _jobs(
     resolved: Mapping[str, Resolved], model: Model, data: DataSet, multiplier: float, *, linted: bool
 ) -> dict[str, Job]:
     """Lower the model for each target, and return what is to be run there, by the target's name."""
+
+    def opened_by_name(name: str) -> flow.Dut:
+        return flow.open_dut(resolved[name], multiplier=multiplier)
+
     with no_lint_named():
-        opened_by_name = lambda name: flow.open_dut(resolved[name], multiplier=multiplier)  # noqa: E731
         return jobs_of(list(resolved), opened_by_name, model, data, linted=linted)
 
 
