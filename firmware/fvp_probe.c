@@ -1,5 +1,6 @@
-/* What `hil doctor --verify-fvp` runs on a model: one behaviour a build, chosen by PROBE. Needs nothing but a
- * board.ld, and knows semihosting by itself, so that a fault of the runner cannot hide behind it. */
+/* What `hil doctor --verify-fvp` runs on a model: one behaviour a build, chosen by PROBE. Needs
+ * nothing but a board.ld, and knows semihosting by itself, so that a fault of the runner cannot
+ * hide behind it. */
 typedef unsigned int u32;
 
 enum { kExit, kSpin, kFault, kEcho, kCommandLine, kMemory };
@@ -10,7 +11,7 @@ void Reset_Handler(void);
 void Fault_Handler(void);
 
 __attribute__((section(".vectors"), used)) const void* const vectors[16] = {
-    __stack_top, (void*)Reset_Handler, (void*)Fault_Handler, (void*)Fault_Handler,
+    __stack_top,          (void*)Reset_Handler, (void*)Fault_Handler, (void*)Fault_Handler,
     (void*)Fault_Handler, (void*)Fault_Handler, (void*)Fault_Handler};
 
 __attribute__((section(".noinit.program_pool"))) u32 program_pool[PROGRAM_POOL / 4];
@@ -31,7 +32,7 @@ static u32 call(u32 operation, const volatile void* block) {
 }
 
 static u32 console(u32 mode) {
-  volatile u32 block[] = {(u32)":tt", mode, 3};
+  volatile u32 block[] = {(u32) ":tt", mode, 3};
   return call(kOpen, block);
 }
 
@@ -72,7 +73,8 @@ static void command_line(void) {
   leave(0);
 }
 
-/* Each word its own address: a pool that is short, or that lies over another, does not read back. */
+/* Each word its own address: a pool that is short, or that lies over another, does not read back.
+ */
 static void put(volatile u32* pool, u32 words) {
   for (u32 i = 0; i < words; ++i) pool[i] = (u32)&pool[i];
 }

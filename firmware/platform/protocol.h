@@ -1,5 +1,5 @@
-// The numbers of docs/protocol.md. harness/cortex_m_hil/runner/links/protocol.py has the same, and a test
-// compares the three.
+// The numbers of docs/protocol.md. harness/cortex_m_hil/runner/links/protocol.py has the same, and
+// a test compares the three.
 #pragma once
 
 #include <cstddef>
