@@ -104,7 +104,7 @@ def test_a_failing_test_names_the_command_that_localises_it(hil: Hil, tests: Pat
     said = subprocess.run(
         call, cwd=tests.parent, env=environment(), capture_output=True, text=True, timeout=FIRST_BUILD, check=False
     ).stdout
-    (command,) = re.findall(r"→ hil (localize .*) names the operator that loses most", said)
+    (command,) = set(re.findall(r"→ hil (localize .*) names the operator that loses most", said))
     assert command == "localize test_it.py::test_wrong -t native"
     localised, failed = answers(hil(*command.split(), "--json").out)
     assert localised["program"] == "Model" and failed["exit_status"] == NO
