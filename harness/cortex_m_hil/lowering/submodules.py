@@ -319,9 +319,15 @@ def _literal(value: Any) -> str:
     if isinstance(value, tuple):
         return "(" + "".join(f"{_literal(one)}, " for one in value).rstrip() + ")"
     if not _is_tensor(value):
-        return repr(value)
-    numbers = ", ".join(map(str, value.flatten().numpy()))  # as few digits as give the same float32 again
+        return _number(value)
+    numbers = ", ".join(map(_number, value.flatten().numpy()))
     return f"torch.tensor([{numbers}], dtype={value.dtype}).reshape({list(value.shape)})"
+
+
+def _number(value: Any) -> str:
+    """Return a number as Python source, with as few digits as give the same float32 again."""
+    text = str(value)
+    return f'float("{text}")' if text in ("inf", "-inf", "nan") else text
 
 
 def _line(step: Step, own: Mapping[str, Ref]) -> str:
@@ -341,4 +347,4 @@ def _written(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         items = ", ".join(map(_written, value))
         return f"[{items}]" if isinstance(value, list) else f"({items},)"
-    return repr(value)  # a Ref, a number, a string, torch.float32, None
+    return _number(value) if isinstance(value, float) else repr(value)  # a Ref, a string, torch.float32, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import runpy
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,17 @@ def test_a_written_test_is_the_part(whole: Part, tmp_path: Path, last: int) -> N
     module, inputs = given
     outputs, expected = module(*inputs), part.module()(*part.arguments())
     torch.testing.assert_close(outputs, expected, rtol=0, atol=0)
+
+
+def test_a_written_test_has_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.masked_fill(x, x == math.inf, -math.inf)
+
+    inputs = (torch.tensor([1.0, math.inf, -math.inf, math.nan]),)
+    part = Part.of(torch.export.export(Masked(), inputs), inputs)
+    write_test(part, tmp_path / "test_it.py", "It is read back.", [], "hil.check({module}, {inputs})")
+    space = runpy.run_path(str(tmp_path / "test_it.py"))
+    torch.testing.assert_close(space["INPUTS"], inputs, rtol=0, atol=0, equal_nan=True)
+    expected = torch.tensor([1.0, -math.inf, -math.inf, math.nan])
+    torch.testing.assert_close(space["Part"]()(*inputs), expected, rtol=0, atol=0, equal_nan=True)
