@@ -9,6 +9,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -90,20 +91,29 @@ def weigh(path: Path) -> ElfWeight:
 
     Raises ConfigError where the file is no ELF, or damaged; ToolchainError where a tool of binutils is missing.
     """
-    data = files.read(path, LIMIT)
-    try:
-        elf = _Elf(data)
+    with _whole_elf(path) as elf:
         owners = _owners(elf, path) if elf.machine == _ARM else {}
         parts = tuple(part for section in elf.sections for part in _parts(elf, section, owners))
-    except (struct.error, IndexError, UnicodeDecodeError):
-        raise ConfigError(f"{path} is no whole ELF", hint="name what the linker wrote, such as runner.elf") from None
-    return ElfWeight(tuple(elf.sections), parts)
+        return ElfWeight(tuple(elf.sections), parts)
 
 
 def operators(path: Path) -> tuple[str, ...]:
-    """Return the operators of a builtin runner for Arm, in the order of its own table; none for any other ELF."""
-    elf = _Elf(files.read(path, LIMIT))
-    return tuple(_kernels(elf)) if elf.machine == _ARM else ()
+    """Return the operators of a builtin runner for Arm, in the order of its own table; none for any other ELF.
+
+    Raises ConfigError where the file is no ELF, or damaged.
+    """
+    with _whole_elf(path) as elf:
+        return tuple(_kernels(elf)) if elf.machine == _ARM else ()
+
+
+@contextmanager
+def _whole_elf(path: Path) -> Iterator[_Elf]:
+    """Yield the ELF at `path`, and raise ConfigError for what reading a damaged one raises."""
+    data = files.read(path, LIMIT)
+    try:
+        yield _Elf(data)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        raise ConfigError(f"{path} is no whole ELF", hint="name what the linker wrote, such as runner.elf") from None
 
 
 # --- the format ----------------------------------------------------------------------------------------------
