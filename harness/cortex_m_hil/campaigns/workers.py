@@ -49,7 +49,8 @@ class Worker:
         """Send a request and return its answer.
 
         Raises:
-            LaunchError: the worker ended or was silent for `ANSWER_TIMEOUT`, or the harness in it raised an error.
+            LaunchError: the worker ended, or for `ANSWER_TIMEOUT` it neither read nor answered, or the harness in it
+                raised an error.
         """
         self._send(json.dumps(request).encode() + b"\n")
         answer: dict[str, Any] = json.loads(self._line(Deadline.after(ANSWER_TIMEOUT)))
@@ -67,7 +68,9 @@ class Worker:
         stdin = self._child.pipes[0].fileno()
         try:
             while data:
-                select.select([], [stdin], [], ANSWER_TIMEOUT)
+                _, ready, _ = select.select([], [stdin], [], ANSWER_TIMEOUT)
+                if not ready:
+                    raise self._ended()
                 data = data[os.write(stdin, data) :]
         except OSError as error:
             if error.errno != errno.EPIPE:
