@@ -171,6 +171,7 @@ class _Floats:
         module = None if eager is None else eager.module(check_guards=False)
         floats = {} if module is None else _record(module, inputs, models.structure, models.states)
         self._eager = {node.name: value for node, value in floats.items()}
+        self.on_right_inputs: dict[Node, Any] = {}  # of `_on_right_inputs`: several nodes may read the same one
 
     def origin(self, node: Node, value: Any) -> _Origin | None:
         grid = _Grid.of(node)
@@ -232,7 +233,13 @@ def _graph_quanta(
 
 
 def _on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _Floats) -> Any:
-    """Compute the node from fake-quant's tensors in place of its inputs; None where one of them is not known."""
+    """Return the node's value on fake-quant's tensors in place of its inputs; None where one of them is not known."""
+    if node not in floats.on_right_inputs:
+        floats.on_right_inputs[node] = _computed_on_right_inputs(node, dialect, floats)
+    return floats.on_right_inputs[node]
+
+
+def _computed_on_right_inputs(node: Node, dialect: Mapping[Node, Any], floats: _Floats) -> Any:
     inputs: dict[Node, Any] = {}
     for used in node.all_input_nodes:
         inputs[used] = value = dialect[used]

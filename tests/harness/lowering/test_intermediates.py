@@ -1,0 +1,41 @@
+"""Values of the host models at each instruction, where they need more than a look at a graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from cortex_m_hil.lowering.intermediates import _Floats, _on_right_inputs, _Origin
+
+
+class Floats(_Floats):
+    """Knows fake-quant's value of the first node that computes, and of no other."""
+
+    def __init__(self, first: Node) -> None:
+        super().__init__(SimpleNamespace(quantized=None), None, ())  # type: ignore[arg-type]
+        self.first = first
+
+    def origin(self, node: Node, value: Any) -> _Origin | None:
+        return _Origin(torch.full((3,), 2.0), torch.zeros(3)) if node is self.first else None
+
+
+def test_a_node_is_computed_once_however_many_read_it() -> None:
+    calls: Counter[str] = Counter()
+
+    def plus(one: Any, other: Any) -> Any:
+        calls["plus"] += 1
+        return one + other
+
+    graph = Graph()
+    first = graph.call_function(torch.neg, (graph.placeholder("x"),))
+    first.meta["output_qparams"] = {0: SimpleNamespace(scale=1.0, zp=0, qmin=-128, qmax=127)}
+    one, other = first, graph.call_function(plus, (first, first))
+    for _ in range(20):
+        one, other = graph.call_function(plus, (one, other)), graph.call_function(plus, (other, one))
+    dialect = dict.fromkeys(graph.nodes, torch.zeros(3, dtype=torch.int32))
+    found = _on_right_inputs(graph.call_function(plus, (one, other)), dialect, Floats(first))
+    assert found.tolist() == [2 * 3 * 2**20] * 3 and calls["plus"] == 42
