@@ -140,9 +140,9 @@ class Repository:
         return found
 
     def checkouts(self) -> list[Path]:
-        """Return the top folders of all checkouts that git knows, the main one first."""
-        rows = self.git("worktree", "list", "--porcelain").split("\n")
-        return [Path(row.removeprefix("worktree ")).resolve() for row in rows if row.startswith("worktree ")]
+        """Return the top folders of all checkouts that git knows, the main one first; a name may have several lines."""
+        said = self.git("worktree", "list", "--porcelain")  # `-z` is git 2.36's
+        return [Path(one).resolve() for one in re.findall(r"^worktree (.*?)\n(?:HEAD |bare$)", said, re.M | re.S)]
 
     def has(self, commits: Sequence[str], path: str) -> bool:
         """Tell whether one of the commits has the path."""

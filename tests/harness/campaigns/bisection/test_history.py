@@ -125,6 +125,15 @@ def test_a_worktree_of_a_killed_process_is_replaced(made: Made, tmp_path: Path) 
     assert made.touched() == before
 
 
+def test_a_checkout_whose_name_has_several_lines_is_one(made: Made, tmp_path: Path) -> None:
+    tree = Worktree(Repository(made.path), tmp_path / "a\nworktree b", incremental=False)
+    tree.add(made.commits[1])
+    assert Repository(made.path).checkouts() == [made.path.resolve(), tree.path]
+    assert Repository(made.path / ".git").checkouts()
+    tree.remove()
+    assert Repository(made.path).checkouts() == [made.path.resolve()]
+
+
 def test_ignored_files_stay_for_an_incremental_build(tmp_path: Path) -> None:
     made = history(tmp_path / "r", 2, lambda number: {".gitignore": "*.o\n", "a.c": str(number)})
     for incremental in (True, False):
