@@ -13,7 +13,12 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
+
+import filelock
+
+from cortex_m_hil.errors import BuildError
 
 _OWNER = ".hil-owner"
 
@@ -88,6 +93,30 @@ class TemporaryFolder:
 def _remove_in(owner: int, folder: OwnFolder) -> None:
     if os.getpid() == owner:  # not in a fork of it
         folder.remove()
+
+
+@contextlib.contextmanager
+def build_lock(path: Path, seconds: float) -> Iterator[None]:
+    """Hold a lock file, so that one process at a time builds the same thing.
+
+    Args:
+        path: the file; what is built has its name without the suffix.
+        seconds: how long to wait for a process that holds it.
+
+    Raises:
+        BuildError: it is held for longer than that.
+        OSError: the file cannot be made.
+    """
+    lock = filelock.FileLock(path, timeout=seconds)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        what = f"another process has been building {path.stem} for {seconds:.0f} s, and holds {path}"
+        raise BuildError(what, hint="end that process (fuser -v names it), and run this again") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def remove_abandoned(parent: Path, pattern: str) -> None:

@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import filelock
-
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.host import files, subprocesses, toolchain, trees
-from cortex_m_hil.host.folders import TemporaryFolder, remove_abandoned
+from cortex_m_hil.host.folders import TemporaryFolder, build_lock, remove_abandoned
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install, overflow
 from cortex_m_hil.targets.connection import NOTES, Elf
@@ -67,11 +65,9 @@ def build_runner(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder.parent, "*-*")
-        with filelock.FileLock(folder.with_suffix(".lock"), timeout=LOCK_TIMEOUT):
+        with build_lock(folder.with_suffix(".lock"), LOCK_TIMEOUT):
             if not _is_whole(folder):
                 _build(folder, target, sources, recipe.definitions)
-    except filelock.Timeout as error:
-        raise BuildError(f"another process has been building {folder.name} for {LOCK_TIMEOUT:.0f} s") from error
     except OSError as error:
         what = f"cannot write the runner to {folder}: {error.strerror}"
         raise BuildError(what, target=target.name, hint=cache_advice()) from error

@@ -23,6 +23,7 @@ import filelock
 
 from cortex_m_hil.errors import BuildError, ConfigError
 from cortex_m_hil.host import subprocesses, toolchain
+from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice, cache_directory, package_data
 from cortex_m_hil.runner import executorch_install
 from cortex_m_hil.targets.cpu import HOST, cpus
@@ -103,14 +104,12 @@ def install(order: Order, told: Callable[[str], None] = lambda _: None, link: Pa
     directory = home / f"{order.cpu}-{_key(order)}"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(directory.with_suffix(".lock"), timeout=2 * _TIMEOUT):
+        with build_lock(directory.with_suffix(".lock"), 2 * _TIMEOUT):
             built = not (directory / DESCRIPTION).is_file()
             if built:
                 _build(order, directory, told)
             ours = executorch_install.chosen(cache_directory(), order.cpu, order.coverage)
             _link(ours if link is None else link, directory)
-    except filelock.Timeout as error:
-        raise BuildError(f"another process has been building {directory.name} for {2 * _TIMEOUT:.0f} s") from error
     except OSError as error:
         raise BuildError(f"cannot write to {home}: {error.strerror}", hint=cache_advice()) from error
     version = executorch_install.installed_version(directory)

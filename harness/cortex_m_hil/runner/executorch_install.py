@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import filelock
-
 from cortex_m_hil.errors import BuildError, ConfigError, ToolchainError
 from cortex_m_hil.errors.text import counted
 from cortex_m_hil.host import subprocesses, toolchain, trees
+from cortex_m_hil.host.folders import build_lock
 from cortex_m_hil.host.paths import cache_advice
 from cortex_m_hil.targets.elf_architecture import built_for
 from cortex_m_hil.targets.model import ExecutorchInstall, Target
@@ -262,7 +261,7 @@ def _refresh(install: ExecutorchInstall, directory: Path, target: Target, cache:
     except OSError as error:
         what = f"cannot note when {directory} was built, in {folder}: {error.strerror}"
         raise ConfigError(what, target=target.name, hint=cache_advice()) from error
-    with filelock.FileLock(folder / f"{key}.lock", timeout=2 * BUILD_TIMEOUT):
+    with build_lock(folder / f"{key}.lock", 2 * BUILD_TIMEOUT):
         stamp = folder / f"{key}.stamp"
         if not _is_older(directory, stamp, install.source):
             return

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import pytest
 import torch
@@ -621,6 +622,19 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, source: Path) ->
     with pytest.raises(ConfigError, match="in /dev/null/prefixes: Not a directory") as caught:
         executorch_install.find(built(tmp_path, source, "true"), Path("/dev/null"))
     assert "HIL_CACHE_DIR" in caught.value.hint
+
+
+def test_a_build_that_another_process_does_not_finish_is_told(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executorch_install, "BUILD_TIMEOUT", 0.01)
+    cache, target = tmp_path / "cache", built(tmp_path, source, "true")
+    with pytest.raises(BuildError):
+        executorch_install.find(target, cache)
+    [lock] = (cache / "prefixes").glob("*.lock")
+    with filelock.FileLock(lock), pytest.raises(BuildError, match="another process") as caught:
+        executorch_install.find(target, cache)
+    assert str(lock) in caught.value.message and "end" in caught.value.hint
 
 
 def test_what_a_build_writes_into_the_source_does_not_make_the_prefix_old(tmp_path: Path, source: Path) -> None:
