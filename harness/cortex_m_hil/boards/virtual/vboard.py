@@ -253,7 +253,9 @@ class VirtualBoard:
             except (OSError, ValueError):
                 return
 
-    def _do(self, order: dict[str, object]) -> dict[str, object]:
+    def _do(self, order: object) -> dict[str, object]:
+        if not isinstance(order, dict):
+            return {"error": f"cannot take an order that is a {type(order).__name__}"}
         try:
             match order.get("do"):
                 case "flash":

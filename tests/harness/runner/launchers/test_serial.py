@@ -786,6 +786,17 @@ def test_nothing_of_a_killed_board_stays() -> None:
         vboard.order(name, "reset")
 
 
+@pytest.mark.parametrize("line", [b"[]\n", b"7\n", b"null\n", b"{}\n", b""])
+def test_an_order_that_is_none_does_not_end_the_board(native: VirtualBoard, line: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(SECONDS)
+        connection.connect(os.readlink(vboard.virtual_directory(native.name) / "control"))
+        connection.sendall(line)
+        connection.shutdown(socket.SHUT_WR)
+        assert b"cannot" in connection.recv(1 << 16)
+    vboard.order(native.name, "reset")
+
+
 def test_two_boards_of_one_name() -> None:
     name = f"twice-{os.getpid()}"
     with contextlib.ExitStack() as stack:
