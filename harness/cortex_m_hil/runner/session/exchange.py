@@ -42,7 +42,10 @@ class Exchange:
         self._report_attempts = 0
 
     def reserve(self, count: int) -> None:
-        """Make the seqs of the next `count` requests consecutive, by beginning again at 1 if they would not be."""
+        """Make the seqs of the next `count` requests consecutive, by beginning again at 1 if they would not be.
+
+        `count` is at most LAST_SEQ, and so much less that seqs of answers that may still be under way do not recur.
+        """
         if self.seq + count > LAST_SEQ:
             self.seq = 0
 

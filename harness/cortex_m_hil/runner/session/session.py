@@ -37,7 +37,7 @@ HANDSHAKE = 30.0  # seconds of the engine's CPU time for boot and HELLO
 REQUEST = 30.0  # seconds for a request that executes no program
 END = 5.0  # seconds for a process whose pipe closed to end
 TO_THE_END = 0xFFFFFFFF
-STREAM = 8192  # chunks of one STREAM request
+STREAM = 8192  # chunks of one STREAM request, and of READs at a time: far fewer than there are seqs
 
 _ERRORS: dict[int, type[HarnessError]] = {
     Status.PROGRAM_REJECTED: ProgramRejected,
@@ -157,8 +157,11 @@ class Session:
         chunk = self.identity.max_payload - 2 if self._process.lossless else CHUNK  # a response begins with its status
         sizes = [min(chunk, length - at) for at in range(0, length, chunk)]
         asked = [struct.pack("<BIII", region, index, offset + n * chunk, size) for n, size in enumerate(sizes)]
-        self._exchange.reserve(len(asked))
-        parts = self._ask_all(Request.READ, asked, Reader.rest, answer=chunk)
+        parts: list[bytes] = []
+        for first in range(0, len(asked), STREAM):
+            requests = asked[first : first + STREAM]
+            self._exchange.reserve(len(requests))
+            parts += self._ask_all(Request.READ, requests, Reader.rest, answer=chunk)
         with self._breaking():
             for size, part in zip(sizes, parts, strict=True):
                 if len(part) != size:

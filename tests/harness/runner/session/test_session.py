@@ -8,7 +8,7 @@ import signal
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from cortex_m_hil.runner.launchers.process import Process
 from cortex_m_hil.runner.launchers.serial import SerialLauncher
 from cortex_m_hil.runner.links.framing import Decoder, Frame, encode
 from cortex_m_hil.runner.links.protocol import RESPONSE, Event, MemoryRegion, Request, Status
+from cortex_m_hil.runner.session.exchange import LAST_SEQ, Exchange
 from cortex_m_hil.runner.session.session import TO_THE_END, Session
 from cortex_m_hil.targets.connection import Elf, LinkClosed
 from cortex_m_hil.targets.cpu import Isa
@@ -257,6 +258,17 @@ def test_transfers_around_the_size_of_a_chunk(session: Session, chunks: int, bey
         assert session.read(MemoryRegion.PROGRAM, 0, size) == data
         assert session.read(MemoryRegion.PROGRAM, 0, size - 7, offset=7) == data[7:]
         assert session.digest(MemoryRegion.PROGRAM, 0, length=size) == zlib.crc32(data)
+
+
+def test_a_read_of_more_chunks_than_there_are_seqs(native: Dut, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(_: Exchange, requests: Sequence[Frame], budget: object) -> list[Frame]:
+        assert all(encode(one) for one in requests)
+        return [Frame(one.type | RESPONSE, one.seq, b"\0\0" + one.payload[-12:-11]) for one in requests]
+
+    session = native.session()
+    monkeypatch.setattr(Exchange, "responses", answers)
+    monkeypatch.setattr(session, "identity", dataclasses.replace(session.identity, max_payload=3))
+    assert len(session.read(MemoryRegion.PROGRAM, 0, LAST_SEQ + 2)) == LAST_SEQ + 2
 
 
 def test_small_and_empty_transfers(session: Session) -> None:
