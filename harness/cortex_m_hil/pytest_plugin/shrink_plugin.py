@@ -33,6 +33,7 @@ from cortex_m_hil.pytest_plugin.fixtures import FAILURE
 from cortex_m_hil.targets.cpu import cpus
 
 HIL, EXECUTORCH = "pytest", "executorch"
+_ANSWERED = pytest.StashKey[bool]()  # in each test that has been shrunk, or cannot be
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,15 +47,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Shrink a failure while its target is still live, and before the failure is forgotten."""
+    """Shrink a failure while its target is still live, and before the failure is forgotten.
+
+    Of a test that a plugin such as pytest-rerunfailures repeats, that is the first attempt that fails.
+    """
     failure = item.stash.get(FAILURE, None)
     error = call.excinfo.value if call.excinfo else None
-    if failure is not None and failure.error is error:
+    if _ANSWERED in item.stash:
+        pass
+    elif failure is not None and failure.error is error:
+        item.stash[_ANSWERED] = True
         try:
             _shrunk(item, failure)
         except HarnessError as problem:
             _tell(item, {"test": item.nodeid, "problem": problem.message, "hint": problem.hint})
     elif isinstance(error, HilWarning):
+        item.stash[_ANSWERED] = True
         _tell(item, {"test": item.nodeid, "problem": str(error).splitlines()[0], "hint": PERMIT})
     return (yield)
 

@@ -14,6 +14,7 @@ from command_line import CANNOT_TELL, NO, OK, answer, environment, spawn
 from cortex_m_hil.host.paths import package_data
 from paths import IMPORT_ROOT, REPOSITORY
 from planting import BUGS
+from reruns import WITH_TEARDOWN
 
 DEADLINE = 300.0  # seconds
 
@@ -85,6 +86,14 @@ def test_a_bug_of_a_kernel_is_one_operator(folder: Path) -> None:
     text = (folder / one["fails"]).read_text()
     assert "hil.check(Part().eval(), INPUTS, qtol=1)" in text and "test_net.py::test_net" in text
     assert passes(folder, one["fails"]) and (one["passes"] is None or passes(folder, one["passes"]))
+
+
+@pytest.mark.slow
+def test_a_test_that_is_repeated_is_shrunk_once(folder: Path) -> None:
+    (folder / "conftest.py").write_text(WITH_TEARDOWN)
+    done = spawn("shrink", "test_net.py::test_coarse", "-t", "native", "--json", "--budget", "1", cwd=folder)
+    assert done.status == NO, done.err
+    assert answer(done.out)["verdict"] == "Mismatch"  # `answer` takes one document
 
 
 @pytest.mark.slow
