@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cortex_m_hil.campaigns.bisection.test_verdicts import Rules, judge
 from cortex_m_hil.host.paths import cache_directory
 
 pytest_plugins = ["pytester"]
@@ -118,6 +119,13 @@ def test_a_rerun_has_one_row_with_the_last_verdict_and_says_what_was_before(
         for case in xml.parse(pytester.path / "report.xml").iter("testcase")
     }
     assert verdicts == {"test_flaky[native]": ["PASS"], "test_wrong[native]": ["FAIL"], "test_fine[native]": ["PASS"]}
+    # The file has an element for each attempt; whoever judges by it counts the last one.
+    judged = judge(["pytest"], int(done.ret), pytester.path / "report.xml", Rules())
+    found = sorted((case.test, case.verdict) for case in judged.cases)
+    assert found == [
+        (f"test_it.py::{name}", verdict)
+        for name, verdict in (("test_fine", "PASS"), ("test_flaky", "PASS"), ("test_wrong", "FAIL"))
+    ]
 
 
 @pytest.mark.parametrize("run", [JSON_REPORT], indirect=True, ids=["json-report"])
