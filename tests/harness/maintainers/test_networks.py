@@ -29,13 +29,13 @@ from cortex_m_hil.lowering.submodules import Part
 from cortex_m_hil.maintainers.networks import network_judge as models
 from cortex_m_hil.maintainers.networks.answers import _tell, answer, begun
 from cortex_m_hil.maintainers.networks.compiler_lines import lines, lower_and_trace
-from cortex_m_hil.maintainers.networks.generator import ROUND, Generator
+from cortex_m_hil.maintainers.networks.generator import EXACT, ROUND, Generator
 from cortex_m_hil.maintainers.networks.kernel_lines import KernelLines
 from cortex_m_hil.maintainers.networks.network_campaign import Plan, Programs, Workers
 from cortex_m_hil.maintainers.networks.network_judge import Checks, Judged, ModelJudge, Relation, reason
 from cortex_m_hil.maintainers.networks.network_worker import checks_of, fields_of, packed, unpacked
 from cortex_m_hil.maintainers.networks.recipe import Recipe, image_size
-from cortex_m_hil.maintainers.networks.recipe_part import part_of
+from cortex_m_hil.maintainers.networks.recipe_part import _EXACT, _KINDS, part_of
 from cortex_m_hil.maintainers.networks.shrunk_test import write_shrunk
 from cortex_m_hil.targets.cpu import Isa
 from cortex_m_hil.targets.load import load_targets
@@ -85,6 +85,12 @@ def test_every_recipe_is_a_module_that_runs() -> None:
         made = part_of(recipe)
         assert len(made.outputs) == 1
         assert torch.equal(made.module()(*made.arguments()), made.values[made.outputs[0]])
+
+
+def test_what_is_drawn_by_name_is_what_can_be_built() -> None:
+    generator = Generator(1)
+    drawn = {step.kind for number in range(400) for step in generator.draw(number).steps}
+    assert (drawn, set(EXACT)) == (set(_KINDS), set(_EXACT))
 
 
 def test_all_attributes_are_drawn_before_long() -> None:

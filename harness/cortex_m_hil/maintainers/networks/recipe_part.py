@@ -149,17 +149,13 @@ class _Builder:
         return tuple(self.values[ref.name].shape)
 
     def activated(self, ref: Ref, name: str) -> Ref:
-        return self.call(_ACTIVATIONS[name][0], ref, *_ACTIVATIONS[name][1:]) if name else ref
+        if not name:
+            return ref
+        target = aten.hardtanh if name == "relu6" else getattr(aten, name)
+        return self.call(target.default, ref, *_BOUNDS.get(name, ()))
 
 
-_ACTIVATIONS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "relu": (aten.relu.default,),
-    "relu6": (aten.hardtanh.default, 0.0, 6.0),
-    "hardtanh": (aten.hardtanh.default, -0.8, 0.6),
-    "clamp": (aten.clamp.default, -0.3, 0.9),
-    "hardsigmoid": (aten.hardsigmoid.default,),
-    "hardswish": (aten.hardswish.default,),
-}
+_BOUNDS: Final = {"relu6": (0.0, 6.0), "hardtanh": (-0.8, 0.6), "clamp": (-0.3, 0.9)}
 _CLAMPS: Final = (aten.relu.default, aten.hardtanh.default, aten.clamp.default)
 
 
@@ -210,15 +206,11 @@ def _mean(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     return b.call(aten.mean.dim, x, [2, 3], True)
 
 
-_JOINS: Final[Mapping[str, Any]] = {
-    "add": aten.add.Tensor, "sub": aten.sub.Tensor, "mul": aten.mul.Tensor, "div": aten.div.Tensor,
-    "minimum": aten.minimum.default, "maximum": aten.maximum.default, "bmm": aten.bmm.default, "ge": aten.ge.Tensor,
-}  # fmt: skip
-
-
 def _join(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
     alpha = {} if how["alpha"] == 1 else {"alpha": how["alpha"]}
-    return b.activated(b.call(_JOINS[how["function"]], x, y, **alpha), how["activation"])
+    packet = getattr(aten, how["function"])
+    target = packet.default if how["function"] in ("minimum", "maximum", "bmm") else packet.Tensor
+    return b.activated(b.call(target, x, y, **alpha), how["activation"])
 
 
 def _positive(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
@@ -226,33 +218,20 @@ def _positive(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     return b.call(aten.add.Tensor, b.call(aten.mul.Tensor, x, x), b.constant(torch.ones(b.shape(x))))
 
 
-_TABLES: Final[Mapping[str, Any]] = {
-    "sigmoid": aten.sigmoid.default, "tanh": aten.tanh.default, "silu": aten.silu.default, "gelu": aten.gelu.default,
-    "log": aten.log.default, "log2": aten.log2.default, "log10": aten.log10.default, "log1p": aten.log1p.default,
-    "sqrt": aten.sqrt.default, "rsqrt": aten.rsqrt.default,
-}  # fmt: skip
-
-_FUNCTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "abs": (aten.abs.default,), "neg": (aten.neg.default,), "relu": (aten.relu.default,),
-    "leaky_relu": (aten.leaky_relu.default, 0.2), "hardtanh": (aten.hardtanh.default, -0.5, 2.0),
-    "elu": (aten.elu.default, 1.3), "sigmoid": (aten.sigmoid.default,), "tanh": (aten.tanh.default,),
-    "silu": (aten.silu.default,), "gelu": (aten.gelu.default,), "exp": (aten.exp.default,),
-    "pow": (aten.pow.Tensor_Scalar, 3.0), "log": (aten.log.default,), "log1p": (aten.log1p.default,),
-    "sqrt": (aten.sqrt.default,), "rsqrt": (aten.rsqrt.default,), "reciprocal": (aten.reciprocal.default,),
-    "sin": (aten.sin.default,), "cos": (aten.cos.default,),
-}  # fmt: skip
+_ARGUMENTS: Final = {"leaky_relu": (0.2,), "hardtanh": (-0.5, 2.0), "elu": (1.3,), "pow": (3.0,)}
 _OF_POSITIVE: Final = frozenset({"log", "log1p", "sqrt", "rsqrt", "reciprocal"})
 _OF_SMALL: Final = frozenset({"exp", "pow", "sin", "cos"})
 
 
 def _function(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
     """Add a function of one value; where it could overflow or has a pole, a safe function of that value feeds it."""
-    target, *rest = _FUNCTIONS[how["function"]]
-    if how["function"] in _OF_POSITIVE:
+    name = how["function"]
+    if name in _OF_POSITIVE:
         x = _positive(b, how, x)
-    elif how["function"] in _OF_SMALL:
+    elif name in _OF_SMALL:
         x = b.call(aten.tanh.default, x)
-    return b.call(target, x, *rest)
+    target = aten.pow.Tensor_Scalar if name == "pow" else getattr(aten, name).default
+    return b.call(target, x, *_ARGUMENTS.get(name, ()))
 
 
 def _reduce(b: _Builder, how: Mapping[str, Any], x: Ref) -> Ref:
@@ -330,12 +309,7 @@ def _choose(b: _Builder, how: Mapping[str, Any], x: Ref, y: Ref) -> Ref:
 
     It is continuous where they are equal, so that rounding makes no difference there.
     """
-    return b.call(aten.where.self, b.call(_COMPARISONS[how["function"]], x, y), x, y)
-
-
-_COMPARISONS: Final[Mapping[str, Any]] = {
-    "gt": aten.gt.Tensor, "ge": aten.ge.Tensor, "lt": aten.lt.Tensor, "le": aten.le.Tensor,
-}  # fmt: skip
+    return b.call(aten.where.self, b.call(getattr(aten, how["function"]).Tensor, x, y), x, y)
 
 
 def _exact(b: _Builder, how: Mapping[str, Any], x: Ref, *inputs: Ref) -> Ref:
@@ -479,7 +453,7 @@ _KINDS: Final[Mapping[str, Callable[..., Ref]]] = {
     "mean": _mean,
     "join": _join,
     "positive": _positive,
-    "table": lambda b, how, x: b.call(_TABLES[how["function"]], x),
+    "table": lambda b, how, x: b.call(getattr(aten, how["function"]).default, x),
     "clamp": lambda b, how, x: b.activated(x, how["activation"]),
     "pad": lambda b, how, x: b.call(aten.pad.default, x, list(how["amounts"]), "constant", how["value"]),
     "function": _function,
