@@ -328,9 +328,7 @@ class _Output:
                 text = f"{_off(deviation)} fake-quant, and {deviation.mean():+.2g} on average ({why})"
                 yield self._find(Kind.QUANTIZED, text, wrong)
         if self.eager is not None and (deviation := _deviation(array, self.eager)).any():
-            centred = self.eager - self.eager.mean(dtype=np.float64)
-            noise, signal = float((deviation**2).sum()), float((centred**2).sum())
-            sqnr = 10 * math.log10(signal / noise) if signal else -math.inf
+            sqnr = _decibels(self.eager - self.eager.mean(dtype=np.float64), deviation)
             is_met = np.abs(deviation).max() <= self._flatness(self.eager)
             is_flat = self.eager.size == 1 or self._is_flat(self.eager)
             if sqnr < self.tolerance.eager_sqnr and not (is_met and is_flat):
@@ -577,17 +575,37 @@ class _Output:
         if not known.any() or (self.is_expected and not self._is_judged_by_sqnr()):
             return None, []
         expected, clean = self.eager[known].astype(np.float64), clean[known]
-        noise, signal = float(((clean - expected) ** 2).sum()), float((expected**2).sum())
-        if noise == 0.0:
-            return math.inf, []
-        sqnr = 10 * math.log10(signal / noise) if signal else -math.inf
+        noise = clean - expected
+        sqnr, worst = _decibels(expected, noise), float(np.abs(noise).max())
         # A signal of a few quanta cannot have a better ratio when it is met to a few quanta; the warning
         # of an uninformative reference speaks for it.
-        is_met = float(np.abs(clean - expected).max()) <= self._flatness(self.eager)
-        if sqnr >= self.tolerance.eager_sqnr or (is_met and self._is_flat(self.eager)):
+        if sqnr == math.inf or (worst <= self._flatness(self.eager) and self._is_flat(self.eager)):
             return sqnr, []
         bound, name = self.tolerance.eager_sqnr, self._authority() if self.is_expected else "the float module"
+        if sqnr >= bound:
+            return sqnr, list(self._offset(expected, noise, f"SQNR against {name} is {sqnr:.1f} dB"))
         return sqnr, [self._find(Kind.EAGER, f"SQNR against {name} is {sqnr:.1f} dB, the bound {bound:.1f} dB")]
+
+    def _offset(self, expected: Array, noise: Array, text: str) -> Iterator[Finding]:
+        """Yield a warning where the SQNR is within its bound by an offset that all elements share.
+
+        About the mean a constant has 0 dB at most. A right output whose variation is a few quanta has little more, and
+        of few elements the offset may be the signal: it proves nothing wrong. No constant is within half the range that
+        proves nothing of elements that vary by more than that range.
+        """
+        about_mean, bound = _decibels(expected - expected.mean(), noise), self.tolerance.eager_sqnr
+        is_near = float(np.abs(noise).max()) <= self._flatness(expected) / 2
+        if about_mean < bound and expected.size > 1 and not is_near:
+            text += f" with the offset that all elements share, {about_mean:.1f} dB about their mean"
+            yield self._find(Kind.OFFSET, f"{text} (the bound {bound:.1f} dB)")
+
+
+def _decibels(signal: Array, noise: Array) -> float:
+    """Return the ratio of the powers of signal and noise; infinite without noise, minus infinite without signal."""
+    power, lost = float((signal**2).sum()), float((noise**2).sum())
+    if not lost:
+        return math.inf
+    return 10 * math.log10(power / lost) if power else -math.inf
 
 
 def _spread(reference: Array) -> float:

@@ -28,11 +28,12 @@ class Kind(str, Enum):
     REFERENCE_SATURATION = "reference_saturation"
     REFERENCE_NOT_FINITE = "reference_not_finite"
     OTHER_CHOICES = "other_choices"
+    OFFSET = "offset"
 
 
 DIALECT: Final = "the dialect"
 WARNINGS: Final = frozenset(
-    {Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION, Kind.REFERENCE_NOT_FINITE, Kind.OTHER_CHOICES}
+    {Kind.UNINFORMATIVE, Kind.REFERENCE_SATURATION, Kind.REFERENCE_NOT_FINITE, Kind.OTHER_CHOICES, Kind.OFFSET}
 )
 
 

@@ -37,7 +37,8 @@ class Tolerance:
         atol: for outputs that are not quantised, in units of the output. As in numpy.allclose an element may differ by
             ``atol + rtol * abs(expected)`` from the fake-quantised module, else from the float module.
         rtol: the other part of it, a share of the expected value.
-        eager_sqnr: dB of signal to quantisation noise against the float module, at least, over a whole output.
+        eager_sqnr: dB of signal to quantisation noise against the float module, at least, over a whole output. An
+            offset that all elements share counts as signal; where it alone meets the bound, a warning has both figures.
 
     Raises:
         ConfigError: negative, infinite, NaN, or no number, or no such tolerance. ``eager_sqnr`` alone may be negative.

@@ -374,6 +374,32 @@ def test_eager() -> None:
     assert check(EXPECTED, eager=EXPECTED * np.float32(1.05)).ok
 
 
+def test_an_sqnr_that_is_the_offset_of_all_elements_is_told() -> None:
+    """A constant in place of values that vary about 100 has 30 dB against them, and nothing of what varies."""
+    eager = np.linspace(97, 103, 64, dtype=np.float32).reshape(1, 64)
+    file = unquantised(reshaped(FILE, (1, 64)))
+    for lost in (np.full_like(eager, 100), eager[:, ::-1].copy()):  # the second has all that a flat one has not
+        found = check(lost, lost, file=file, eager=eager)
+        assert found.ok and Kind.OFFSET in {one.kind for one in found.warnings}
+        (warning,) = (one for one in found.warnings if one.kind is Kind.OFFSET)
+        figures = re.search(
+            r"SQNR against the float module is (\S+) dB with the offset .*, (\S+) dB about", str(warning)
+        )
+        assert figures and float(figures[1]) > 24 and float(figures[2]) < 0.1
+
+
+def test_an_offset_is_no_warning_where_what_varies_is_right() -> None:
+    """A few quanta may be all that int8 has for it, and of a single element nothing varies."""
+    eager = np.linspace(97, 103, 64, dtype=np.float32).reshape(1, 64)
+    few = dequantised(ZERO + 90 + np.arange(64).reshape(1, 64) // 11)  # 6 distinct values
+    apart = (1.9 * SCALE * np.where(np.arange(64) % 2, 1, -1)).astype(np.float32)
+    assert not check(few, few, file=reshaped(FILE, (1, 64)), eager=few + apart).findings
+    single = np.full((1, 1), 100, np.float32)
+    assert not check(single, single, file=unquantised(reshaped(FILE, (1, 1))), eager=single + 3).findings
+    near = (eager * 1.001).astype(np.float32)
+    assert not check(eager, eager, file=unquantised(reshaped(FILE, (1, 64))), eager=near).findings
+
+
 def test_a_uninformative_dialect_does_not_excuse_a_wrong_one() -> None:
     flat = dequantised(ZERO + np.array([[0, 1, 0, 1, 0, 1, 0, 1]]))
     assert {"eager", "uninformative"} <= kinds(check(flat, flat, eager=EXPECTED))
